@@ -1,0 +1,42 @@
+"""Online kernel learning: learners that predict, observe, and are never retrained."""
+
+from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
+from okl_core.learner import (
+    Learner,
+    LearnerSpec,
+    OnlineLearner,
+    catalogue,
+    create,
+    get_learner,
+    learner_kinds,
+    parse_spec,
+    register,
+    resolve,
+    restore,
+    waits_for_median,
+)
+from okl_core.types import BlockInfo, Forecast, RoundInfo
+
+__all__ = [
+    "BlockInfo",
+    "Forecast",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Learner",
+    "LearnerSpec",
+    "Linear",
+    "Matern",
+    "OnlineLearner",
+    "Polynomial",
+    "RoundInfo",
+    "catalogue",
+    "create",
+    "get_learner",
+    "learner_kinds",
+    "parse_spec",
+    "register",
+    "resolve",
+    "restore",
+    "waits_for_median",
+]

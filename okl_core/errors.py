@@ -1,0 +1,87 @@
+"""What can go wrong in the library, as a tree.
+
+OklError
+├── ConfigError              a spec or config that does not validate
+│   └── UnknownLearner       a kind that nobody registered
+├── InputError               an input refused at the border; nothing has changed
+│   ├── ShapeError
+│   ├── NonFiniteError
+│   └── LabelError
+├── NumericalError           the arithmetic of a round failed; the state is as before the round
+│   ├── NotPositiveDefiniteError
+│   └── DivergedError
+└── StateError
+    ├── StateFormatError     arrays that are not a state of this learner
+    └── ReplayDivergence     a replayed round does not give what was recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class OklError(Exception):
+    """Base of every error that `okl_core` raises on purpose."""
+
+
+class ConfigError(OklError):
+    """`errors` holds one (path, what is wrong) pair for each field at fault."""
+
+    def __init__(self, message: str, errors: Sequence[tuple[tuple[str | int, ...], str]] = ()) -> None:
+        super().__init__(message)
+        self.errors = tuple(errors)
+
+
+class UnknownLearner(ConfigError):
+    """`known` lists the registered kinds."""
+
+    def __init__(self, kind: str, known: Sequence[str]) -> None:
+        message = f"unknown learner kind {kind!r}; known: {', '.join(known)}"
+        super().__init__(message, [(("kind",), message)])
+        self.kind = kind
+        self.known = tuple(known)
+
+
+class InputError(OklError):
+    """`field` is "x" or "y"; `index` the offending position where there is one."""
+
+    def __init__(self, message: str, field: str = "x", index: int | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
+
+
+class ShapeError(InputError):
+    """The wrong number of dimensions or features."""
+
+
+class NonFiniteError(InputError):
+    """NaN or infinity where a finite number belongs."""
+
+
+class LabelError(InputError):
+    """A truth outside what the loss of this learner takes."""
+
+
+class NumericalError(OklError):
+    """The arithmetic of a round failed."""
+
+
+class NotPositiveDefiniteError(NumericalError):
+    """A matrix that theory says is positive definite is not, in floating point."""
+
+
+class DivergedError(NumericalError):
+    """A learner produced a value that is not finite."""
+
+
+class StateError(OklError):
+    """A state that cannot be restored or continued."""
+
+
+class StateFormatError(StateError):
+    """Arrays that are not a state of this learner."""
+
+
+class ReplayDivergence(StateError):
+    """A replayed round does not give what was recorded."""

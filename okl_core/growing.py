@@ -1,0 +1,183 @@
+"""Arrays that grow by appending, and the append-only Cholesky factor. Nothing is copied in a round.
+
+The factor is kept in panels of PANEL rows. A panel holds its rows left of the diagonal as one dense block, and its
+diagonal tile apart, padded with the identity. A solve is then a matrix-vector product and a small triangular solve per
+panel: it reads each entry once, at the speed of the memory, and with many right-hand sides it is all level-3 BLAS.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg.blas import dtrsm, dtrsv
+
+from okl_core.errors import NotPositiveDefiniteError, StateFormatError
+from okl_core.types import F64
+
+PANEL = 64
+"""Rows per panel: large enough that the calls do not count, small enough that the padding does not."""
+
+
+class GrowingArray:
+    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, valid until the next append."""
+
+    __slots__ = ("_data", "_size")
+
+    def __init__(self, *row_shape: int, capacity: int = 16) -> None:
+        self._data = np.empty((capacity, *row_shape))
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def view(self) -> F64:
+        return self._data[: self._size]
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    def append(self, row: F64 | float) -> None:
+        if self._size == len(self._data):
+            self._reserve(2 * self._size)
+        self._data[self._size] = row
+        self._size += 1
+
+    def extend(self, rows: F64) -> None:
+        size = self._size + len(rows)
+        if size > len(self._data):
+            self._reserve(max(size, 2 * self._size))
+        self._data[self._size : size] = rows
+        self._size = size
+
+    def truncate(self, size: int) -> None:
+        """Keep the oldest `size` rows."""
+        self._size = min(size, self._size)
+
+    def _reserve(self, capacity: int) -> None:
+        data = np.empty((capacity, *self._data.shape[1:]))
+        data[: self._size] = self.view
+        self._data = data
+
+    def pack(self) -> F64:
+        return self.view.copy()
+
+    @classmethod
+    def unpack(cls, rows: F64) -> GrowingArray:
+        array = cls(*rows.shape[1:], capacity=max(16, len(rows)))
+        array.extend(rows)
+        return array
+
+
+class Factor:
+    """A lower Cholesky factor L, n x n, that grows by rows.
+
+    Examples
+    --------
+    >>> L = Factor()
+    >>> L.append(np.empty(0), 2.0)
+    >>> L.append(np.array([1.0]), 3.0)
+    >>> L.solve(np.array([2.0, 4.0]))
+    array([1., 1.])
+    """
+
+    __slots__ = ("_left", "_size", "_tiles")
+
+    def __init__(self) -> None:
+        self._left: list[F64] = []
+        self._tiles: list[F64] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        return sum(block.nbytes for block in self._left) + sum(tile.nbytes for tile in self._tiles)
+
+    def append(self, row: F64, diagonal: float) -> None:
+        """Add the row [row, diagonal]: row of shape (n,), diagonal > 0. Raises NotPositiveDefiniteError."""
+        if not diagonal > 0.0:
+            raise NotPositiveDefiniteError(
+                f"the factor's diagonal entry {self._size + 1} would be {diagonal}; raise the regularization"
+            )
+        panel, i = divmod(self._size, PANEL)
+        start = panel * PANEL
+        if i == 0:
+            self._left.append(np.zeros((PANEL, start)))
+            self._tiles.append(np.eye(PANEL))
+        self._left[panel][i] = row[:start]
+        tile = self._tiles[panel]
+        tile[i, :i] = row[start:]
+        tile[i, i] = diagonal
+        self._size += 1
+
+    def solve(self, b: F64) -> F64:
+        """L^{-1} b, for b of shape (n,) or (n, k)."""
+        return self._solve_columns(b) if b.ndim == 2 else self._solve_vector(b)
+
+    def _solve_vector(self, b: F64) -> F64:
+        z = np.zeros(len(self._tiles) * PANEL)
+        z[: self._size] = b
+        for panel, tile in enumerate(self._tiles):
+            start = panel * PANEL
+            part = z[start : start + PANEL]
+            if panel:
+                part -= self._left[panel] @ z[:start]
+            # A C-ordered lower tile is, transposed, the Fortran-ordered upper one that BLAS reads without a copy.
+            dtrsv(tile.T, part, lower=0, trans=1, overwrite_x=1)
+        return z[: self._size]
+
+    def _solve_columns(self, b: F64) -> F64:
+        z = np.zeros((len(self._tiles) * PANEL, b.shape[1]))
+        z[: self._size] = b
+        for panel, tile in enumerate(self._tiles):
+            start = panel * PANEL
+            part = z[start : start + PANEL]
+            if panel:
+                part -= self._left[panel] @ z[:start]
+            # Z = L^{-1} B is solved as Z^T = B^T L^{-T}, since the transposes are Fortran-ordered views.
+            dtrsm(1.0, tile.T, part.T, side=1, lower=0, overwrite_b=1)
+        return z[: self._size]
+
+    def solve_transposed(self, b: F64) -> F64:
+        """L^{-T} b, shape (n,)."""
+        z = np.zeros(len(self._tiles) * PANEL)
+        z[: self._size] = b
+        for panel in reversed(range(len(self._tiles))):
+            start = panel * PANEL
+            part = z[start : start + PANEL]
+            dtrsv(self._tiles[panel].T, part, lower=0, trans=0, overwrite_x=1)
+            if panel:
+                z[:start] -= part @ self._left[panel]
+        return z[: self._size]
+
+    def dense(self) -> F64:
+        """L as a full (n, n) array, for tests and diagnostics."""
+        L = np.zeros((self._size, self._size))
+        L[np.tril_indices(self._size)] = self.pack()
+        return L
+
+    def pack(self) -> F64:
+        """The rows of L one after the other, shape (n (n + 1) / 2,)."""
+        packed = np.empty(self._size * (self._size + 1) // 2)
+        position = 0
+        for n in range(self._size):
+            panel, i = divmod(n, PANEL)
+            start = panel * PANEL
+            packed[position : position + start] = self._left[panel][i]
+            packed[position + start : position + n + 1] = self._tiles[panel][i, : i + 1]
+            position += n + 1
+        return packed
+
+    @classmethod
+    def unpack(cls, packed: F64) -> Factor:
+        factor = cls()
+        n = int((np.sqrt(8.0 * len(packed) + 1.0) - 1.0) / 2.0 + 0.5)
+        if n * (n + 1) // 2 != len(packed):
+            raise StateFormatError(f"{len(packed)} numbers are not a packed triangle")
+        position = 0
+        for i in range(n):
+            factor.append(packed[position : position + i], float(packed[position + i]))
+            position += i + 1
+        return factor

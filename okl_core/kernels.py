@@ -1,0 +1,240 @@
+r"""Kernels: k(x, z) by block, row and diagonal.
+
+Each kernel takes its points either as a plain array or as `Points`, which keeps what makes a row one matrix-vector
+product. A row is k(s_i, x) over the points; a block is (n, m), points by columns of inputs.
+
+References: [rasmussen2006] chapter 4.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, ClassVar, Literal, final
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.spatial.distance import cdist, pdist
+
+from okl_core.dictionary import Points
+from okl_core.errors import ConfigError
+from okl_core.types import F64
+
+MEDIAN_SAMPLE = 1000
+"""Points that the median heuristic looks at: 500,000 pairs fix a median to well below one per cent."""
+
+Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
+
+
+class _Kernel(BaseModel, ABC):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    translation_invariant: ClassVar[bool]
+
+    def points(self, dim: int, capacity: int = 16) -> Points:
+        """An empty set of points that fits this kernel."""
+        return Points(dim, centred=self.translation_invariant, capacity=capacity)
+
+    def row(self, S: Points | F64, x: F64) -> F64:
+        """k(s_i, x), shape (n,), for S of n points and x of shape (d,)."""
+        return self._row(self._as_points(S), x)
+
+    def block(self, S: Points | F64, X: F64) -> F64:
+        """k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
+        return self._block(self._as_points(S), X)
+
+    def gram(self, X: F64) -> F64:
+        """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d)."""
+        K = self.block(X, X)
+        K += K.T
+        K *= 0.5
+        np.fill_diagonal(K, self.diag(X))
+        return K
+
+    @abstractmethod
+    def diag(self, X: F64) -> F64:
+        """k(x_j, x_j), shape (m,), for X of shape (m, d)."""
+
+    @abstractmethod
+    def at(self, x: F64) -> float:
+        """k(x, x)."""
+
+    @abstractmethod
+    def _row(self, S: Points, x: F64) -> F64: ...
+
+    @abstractmethod
+    def _block(self, S: Points, X: F64) -> F64: ...
+
+    def _as_points(self, S: Points | F64) -> Points:
+        return S if isinstance(S, Points) else Points.of(S, centred=self.translation_invariant)
+
+
+class _Stationary(_Kernel):
+    """A function of x - z with k(x, x) = 1."""
+
+    translation_invariant: ClassVar[bool] = True
+
+    sigma: Sigma = Field(
+        default=1.0,
+        description='Length scale, in the units of the inputs; "median" takes the median distance of the first inputs.',
+    )
+
+    def diag(self, X: F64) -> F64:
+        return np.ones(len(X))
+
+    def at(self, x: F64) -> float:
+        return 1.0
+
+    @property
+    def scale(self) -> float:
+        """sigma as a number. Raises ConfigError while it is still "median"."""
+        if self.sigma == "median":
+            raise ConfigError(
+                'sigma "median" must be resolved on data first: okl_core.resolve(spec, X)',
+                [(("kernel", "sigma"), "not resolved")],
+            )
+        return self.sigma
+
+    def median_distance(self, X: F64) -> float:
+        """The median heuristic: the median distance between distinct rows of X, shape (n, d); 1.0 if there are none."""
+        if len(X) > MEDIAN_SAMPLE:
+            X = X[np.linspace(0, len(X) - 1, MEDIAN_SAMPLE).astype(int)]
+        distances = self._distances(X)
+        distances = distances[distances > 0.0]
+        return float(np.median(distances)) if len(distances) else 1.0
+
+    def _distances(self, X: F64) -> F64:
+        return pdist(X)
+
+
+class _Radial(_Stationary):
+    """A function of the Euclidean distance."""
+
+    @abstractmethod
+    def _coefficient(self) -> float:
+        """c, such that the profile is a function of c |x - z|^2."""
+
+    @abstractmethod
+    def _profile(self, u: F64) -> F64:
+        """The kernel from u = c |x - z|^2, in place."""
+
+    def _row(self, S: Points, x: F64) -> F64:
+        return self._profile(S.scaled_distances(x, self._coefficient()))
+
+    def _block(self, S: Points, X: F64) -> F64:
+        return self._profile(S.scaled_distances_block(X, self._coefficient()))
+
+
+@final
+class Gaussian(_Radial):
+    r"""k(x, z) = exp(-|x - z|^2 / (2 sigma^2)).
+
+    Examples
+    --------
+    >>> Gaussian(sigma=0.5).row(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0.0, 0.0])).round(4)
+    array([1.    , 0.1353])
+    """
+
+    kind: Literal["gaussian"] = "gaussian"
+
+    def _coefficient(self) -> float:
+        return -0.5 / self.scale**2
+
+    def _profile(self, u: F64) -> F64:
+        return np.exp(u, out=u)
+
+
+@final
+class Matern(_Radial):
+    r"""nu = 3/2: (1 + r) exp(-r) with r = sqrt(3) |x - z| / sigma; nu = 5/2: (1 + r + r^2/3) exp(-r) with r = sqrt(5) |x - z| / sigma."""
+
+    kind: Literal["matern"] = "matern"
+    nu: Literal[1.5, 2.5] = Field(
+        default=1.5, description="Smoothness: 1.5 (once differentiable) or 2.5 (twice)."
+    )
+
+    def _coefficient(self) -> float:
+        return 2.0 * self.nu / self.scale**2
+
+    def _profile(self, u: F64) -> F64:
+        r = np.sqrt(np.maximum(u, 0.0, out=u))
+        if self.nu == 1.5:
+            u[...] = r
+        else:
+            u /= 3.0
+            u += r
+        u += 1.0
+        np.negative(r, out=r)
+        u *= np.exp(r, out=r)
+        return u
+
+
+@final
+class Laplacian(_Stationary):
+    r"""k(x, z) = exp(-|x - z|_1 / sigma)."""
+
+    kind: Literal["laplacian"] = "laplacian"
+
+    def _row(self, S: Points, x: F64) -> F64:
+        return self._block(S, x[None, :])[:, 0]
+
+    def _block(self, S: Points, X: F64) -> F64:
+        K = cdist(S.coordinates(), X, "cityblock")
+        K /= -self.scale
+        return np.exp(K, out=K)
+
+    def _distances(self, X: F64) -> F64:
+        return pdist(X, "cityblock")
+
+
+class _InnerProduct(_Kernel):
+    translation_invariant: ClassVar[bool] = False
+
+    @abstractmethod
+    def _profile(self, u: F64) -> F64:
+        """The kernel from inner products, in place."""
+
+    def diag(self, X: F64) -> F64:
+        return self._profile(np.einsum("ij,ij->i", X, X))
+
+    def at(self, x: F64) -> float:
+        return float(self.diag(x[None, :])[0])
+
+    def _row(self, S: Points, x: F64) -> F64:
+        return self._profile(S.products(x))
+
+    def _block(self, S: Points, X: F64) -> F64:
+        return self._profile(S.products_block(X))
+
+
+@final
+class Linear(_InnerProduct):
+    r"""k(x, z) = <x, z>."""
+
+    kind: Literal["linear"] = "linear"
+
+    def _profile(self, u: F64) -> F64:
+        return u
+
+
+@final
+class Polynomial(_InnerProduct):
+    r"""k(x, z) = (<x, z> + offset)^degree."""
+
+    kind: Literal["polynomial"] = "polynomial"
+    degree: int = Field(default=2, ge=1, le=16, description="Degree of the polynomial.")
+    offset: float = Field(
+        default=1.0, ge=0.0, description="Added to the inner product; 0 keeps the top degree only."
+    )
+
+    def _profile(self, u: F64) -> F64:
+        u += self.offset
+        return np.power(u, self.degree, out=u)
+
+
+Kernel = Annotated[Gaussian | Laplacian | Matern | Polynomial | Linear, Field(discriminator="kind")]
+"""What a config says of its kernel: `{"kind": "gaussian", "sigma": 0.5}` and so on."""
+
+
+def needs_median(kernel: Any) -> bool:
+    """Does this kernel wait for the median heuristic?"""
+    return isinstance(kernel, _Stationary) and kernel.sigma == "median"

@@ -1,0 +1,352 @@
+"""The learner contract, the registry, and the class that users hold.
+
+A learner is stateless: all that is chosen is in its config, all that changes is in its state. A round has two halves.
+`play` is pure: it makes the forecast, looks at the truth and decides all that will change. `learn` carries a played
+round into the state. A caller that must first make a round durable does so between the two, and one that loses a race
+just drops the played round; `update` is both at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from okl_core.errors import (
+    ConfigError,
+    DivergedError,
+    LabelError,
+    NonFiniteError,
+    ReplayDivergence,
+    ShapeError,
+    StateError,
+    UnknownLearner,
+)
+from okl_core.kernels import needs_median
+from okl_core.losses import Loss
+from okl_core.rng import RoundRng
+from okl_core.state import pack, unpack
+from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState, Round, RoundInfo, Target
+
+C = TypeVar("C", bound=LearnerConfig)
+S = TypeVar("S", bound=LearnerState)
+R = TypeVar("R", bound=Round)
+
+REPLAY_TOLERANCE = 1e-9
+"""How far, relative to max(1, |value|), a replayed forecast may be from the recorded one."""
+
+
+class Learner(ABC, Generic[C, S, R]):
+    """An online algorithm. Subclasses are final and have no fields.
+
+    `learn` owns the state it is given and may write into its arrays. `play` and `predict` never do.
+    """
+
+    kind: ClassVar[str]
+    """Wire name, kebab-case, permanent."""
+    references: ClassVar[tuple[str, ...]]
+    """Citation keys of docs/references.md."""
+    config_type: ClassVar[type[LearnerConfig]]
+    state_type: ClassVar[type[LearnerState]]
+
+    @abstractmethod
+    def loss(self, config: C) -> Loss:
+        """The loss that the learner minimises."""
+
+    def target(self, config: C) -> Target:
+        """What it takes as truth."""
+        return self.loss(config).target
+
+    def largest_truth(self, config: C) -> float:
+        """The largest |y| of a real target."""
+        return math.inf
+
+    @abstractmethod
+    def init(self, config: C, dim: int) -> S:
+        """The state before the first round, for inputs in R^dim."""
+
+    @abstractmethod
+    def predict(self, config: C, state: S, x: F64) -> Forecast:
+        """The forecast for x, shape (d,)."""
+
+    @abstractmethod
+    def play(self, config: C, state: S, x: F64, y: float, rng: RoundRng) -> R:
+        """One whole round at this state, nothing changed."""
+
+    @abstractmethod
+    def learn(self, config: C, state: S, played: R) -> None:
+        """Carry a played round into the state. Raises NumericalError before anything has changed."""
+
+    def run(self, config: C, state: S, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        """n rounds in order, X of shape (n, d). Equal to n rounds of `play` and `learn` to 1e-9."""
+        values, losses = np.empty(len(y)), np.empty(len(y))
+        probabilities = np.full(len(y), np.nan)
+        for i in range(len(y)):
+            rng.at(state.t + 1)
+            played = self.play(config, state, X[i], float(y[i]), rng)
+            self.learn(config, state, played)
+            values[i], losses[i] = played.forecast.value, played.loss
+            if played.forecast.probability is not None:
+                probabilities[i] = played.forecast.probability
+        return BlockInfo(
+            state.t, values, losses, None if np.isnan(probabilities).any() else probabilities, rng.choices()
+        )
+
+    @abstractmethod
+    def describe(self, config: C, state: S) -> dict[str, float]:
+        """Numbers to look at; `t`, `dictionary` (stored points) and `bytes` are always among them."""
+
+
+class LearnerSpec(BaseModel):
+    """What makes a learner: a kind, the seed of its coins, and its parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str = Field(description="Wire name of the learner; see the catalogue.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of its coins.")
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Parameters; each kind has its own schema."
+    )
+
+
+_REGISTRY: dict[str, Learner[Any, Any, Any]] = {}
+
+
+def register(cls: type[Learner[Any, Any, Any]]) -> type[Learner[Any, Any, Any]]:
+    """Class decorator that makes a learner known by its kind."""
+    if cls.kind in _REGISTRY and type(_REGISTRY[cls.kind]) is not cls:
+        raise ConfigError(f"two learners are called {cls.kind!r}")
+    _REGISTRY[cls.kind] = cls()
+    return cls
+
+
+def get_learner(kind: str) -> Learner[Any, Any, Any]:
+    """The algorithm of this kind. Raises UnknownLearner."""
+    _discover()
+    if kind not in _REGISTRY:
+        raise UnknownLearner(kind, learner_kinds())
+    return _REGISTRY[kind]
+
+
+def learner_kinds() -> list[str]:
+    """The registered kinds, sorted."""
+    _discover()
+    return sorted(_REGISTRY)
+
+
+def _discover() -> None:
+    package = importlib.import_module("okl_core.learners")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"okl_core.learners.{module.name}")
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """One entry a kind: what it is, its references, the JSON schema of its config and the defaults."""
+    entries = []
+    for kind in learner_kinds():
+        learner = get_learner(kind)
+        config_type = learner.config_type
+        entries.append(
+            {
+                "kind": kind,
+                "summary": (type(learner).__doc__ or "").strip().split("\n")[0],
+                "target": learner.target(config_type()),
+                "references": list(learner.references),
+                "defaults": config_type().model_dump(mode="json"),
+                "config_schema": config_type.model_json_schema(),
+            }
+        )
+    return entries
+
+
+def parse_spec(
+    spec: LearnerSpec | Mapping[str, Any],
+) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
+    """The spec, its algorithm and its validated config. Raises UnknownLearner or ConfigError with every field at fault."""
+    try:
+        parsed = spec if isinstance(spec, LearnerSpec) else LearnerSpec.model_validate(dict(spec))
+        learner = get_learner(parsed.kind)
+    except ValidationError as error:
+        raise _config_error("spec", error, ()) from error
+    try:
+        return parsed, learner, learner.config_type.model_validate(parsed.config)
+    except ValidationError as error:
+        raise _config_error(parsed.kind, error, ("config",)) from error
+
+
+def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) -> ConfigError:
+    errors = [((*prefix, *item["loc"]), item["msg"]) for item in error.errors()]
+    listed = "; ".join(f"{'.'.join(map(str, path))}: {message}" for path, message in errors)
+    return ConfigError(f"{what}: {listed}", errors)
+
+
+def resolve(spec: LearnerSpec | Mapping[str, Any], X: F64) -> LearnerSpec:
+    """The spec with `sigma: "median"` replaced by the median distance of the rows of X, shape (n, d).
+
+    Examples
+    --------
+    >>> spec = {"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
+    >>> resolve(spec, np.array([[0.0], [1.0], [3.0]])).config["kernel"]["sigma"]
+    2.0
+    """
+    parsed, _, config = parse_spec(spec)
+    kernel = getattr(config, "kernel", None)
+    if not needs_median(kernel):
+        return parsed
+    resolved = config.model_copy(
+        update={"kernel": kernel.model_copy(update={"sigma": kernel.median_distance(X)})}
+    )
+    return parsed.model_copy(update={"config": resolved.model_dump(mode="json")})
+
+
+def waits_for_median(spec: LearnerSpec | Mapping[str, Any]) -> bool:
+    """Must `resolve` see data before a learner can be made of this spec?"""
+    return needs_median(getattr(parse_spec(spec)[2], "kernel", None))
+
+
+class OnlineLearner:
+    """A learner in use: algorithm, config, state and coins, held together. Made by `create` and `restore`."""
+
+    def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int) -> None:
+        self.spec, self._learner, self._config = parse_spec(spec)
+        self.dim = dim
+        self._rng = RoundRng(self.spec.seed)
+        self._state = self._learner.init(self._config, dim) if state is None else state
+        self._largest = self._learner.largest_truth(self._config)
+        self.target = self._learner.target(self._config)
+        self.loss = self._learner.loss(self._config)
+
+    @property
+    def t(self) -> int:
+        """Rounds learned."""
+        return self._state.t
+
+    def predict(self, x: F64) -> Forecast:
+        """The forecast for x, shape (d,). Changes nothing. Raises ShapeError, NonFiniteError."""
+        return self._finite(self._learner.predict(self._config, self._state, self._input(x)))
+
+    def play(self, x: F64, y: float, *, choices: bytes | None = None) -> Round:
+        """One round that `learn` can carry into the state; changes nothing. `choices`: outcomes to replay.
+
+        Raises ShapeError, NonFiniteError, LabelError, NumericalError.
+        """
+        x, y = self._input(x), self._truth(y)
+        self._rng.begin(choices)
+        self._rng.at(self._state.t + 1)
+        played = self._learner.play(self._config, self._state, x, y, self._rng)
+        self._finite(played.forecast)
+        return played
+
+    def learn(self, played: Round) -> None:
+        """Carry a played round into the state. Raises StateError if it was played at another round."""
+        if played.t != self._state.t + 1:
+            raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
+        self._learner.learn(self._config, self._state, played)
+
+    def update(self, x: F64, y: float) -> RoundInfo:
+        """One full round at the current state: predict, observe, learn."""
+        played = self.play(x, y)
+        self.learn(played)
+        return RoundInfo(played.t, played.forecast, played.loss)
+
+    def replay(self, x: F64, y: float, *, choices: bytes, value: float) -> Round:
+        """Play and learn a recorded round, with its recorded choices. Raises ReplayDivergence."""
+        played = self.play(x, y, choices=choices)
+        if not abs(played.forecast.value - value) <= REPLAY_TOLERANCE * max(1.0, abs(value)):
+            raise ReplayDivergence(
+                f"round {played.t}: recorded {value!r}, replayed {played.forecast.value!r}"
+            )
+        self.learn(played)
+        return played
+
+    def run(self, X: F64, y: F64, *, choices: bytes | None = None) -> BlockInfo:
+        """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
+
+        Checks every row first, so that a bad one changes nothing.
+        """
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        y = np.ascontiguousarray(y, dtype=np.float64)
+        if X.ndim != 2 or X.shape[1] != self.dim:
+            raise ShapeError(f"X has shape {X.shape}, this learner takes (n, {self.dim})")
+        if y.shape != (len(X),):
+            raise ShapeError(f"y has shape {y.shape}, X has {len(X)} rows", "y")
+        if not np.isfinite(X).all():
+            row = int(np.argmin(np.isfinite(X).all(axis=1)))
+            raise NonFiniteError(f"row {row} of X has a value that is not finite", "x", row)
+        for row, truth in enumerate(y.tolist()):
+            self._truth(truth, row)
+        self._rng.begin(choices)
+        return self._learner.run(self._config, self._state, X, y, self._rng)
+
+    def state(self) -> dict[str, F64]:
+        """Copies of every array of the state; with the spec they are everything."""
+        return pack(self._state)
+
+    def describe(self) -> dict[str, float]:
+        return self._learner.describe(self._config, self._state)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the state takes, in bytes."""
+        return int(self.describe()["bytes"])
+
+    def _input(self, x: F64) -> F64:
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        if x.shape != (self.dim,):
+            raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
+        # One inner product tells finite inputs from others, unless it overflows itself.
+        if not math.isfinite(x @ x) and not np.isfinite(x).all():
+            index = int(np.argmin(np.isfinite(x)))
+            raise NonFiniteError(f"x[{index}] is {x[index]}; every input must be finite", "x", index)
+        return x
+
+    def _truth(self, y: float, row: int | None = None) -> float:
+        y = float(y)
+        where = "y" if row is None else f"y[{row}]"
+        if self.target == "binary":
+            if y not in (1.0, -1.0):
+                raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
+        elif not math.isfinite(y):
+            raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
+        elif abs(y) > self._largest:
+            raise LabelError(
+                f"{where} is {y}; this learner takes |y| <= {self._largest} (raise `clip`, or scale the truth)",
+                "y",
+                row,
+            )
+        return y
+
+    def _finite(self, forecast: Forecast) -> Forecast:
+        if not math.isfinite(forecast.value):
+            raise DivergedError(
+                f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
+            )
+        return forecast
+
+
+def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
+    """A new learner for inputs in R^dim. Raises UnknownLearner, ConfigError, ShapeError.
+
+    Examples
+    --------
+    >>> learner = create({"kind": "mean"}, dim=1)
+    >>> learner.update(np.array([0.0]), 3.0).loss
+    9.0
+    >>> learner.predict(np.array([0.0])).value
+    3.0
+    """
+    if dim < 1:
+        raise ShapeError(f"dim is {dim}; a learner needs at least one input")
+    return OnlineLearner(parse_spec(spec)[0], None, dim)
+
+
+def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
+    """The learner whose `state()` gave these arrays; it continues bit for bit on the same machine. Raises StateFormatError."""
+    parsed, learner, _ = parse_spec(spec)
+    return OnlineLearner(parsed, unpack(learner.state_type, arrays), dim)

@@ -1,0 +1,106 @@
+"""A learner's state as named arrays, and back; and named arrays as bytes that are data, never code.
+
+The bytes are an uncompressed `.npz` (readable by `numpy.load`, no pickle) with one more member, `__meta__`: a JSON
+document with the format's version, a digest of the arrays, and whatever the caller wants to keep beside them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+
+from okl_core.errors import StateFormatError
+from okl_core.types import F64, LearnerState
+
+FORMAT_VERSION = 1
+META = "__meta__"
+
+S = TypeVar("S", bound=LearnerState)
+
+
+def pack(state: LearnerState) -> dict[str, F64]:
+    """The state as {name: array}; fields of an object that packs to several arrays are named "field.part"."""
+    arrays: dict[str, F64] = {}
+    for field in dataclasses.fields(state):
+        value = getattr(state, field.name)
+        packed = value.pack() if hasattr(value, "pack") else value
+        if isinstance(packed, dict):
+            arrays.update({f"{field.name}.{part}": array for part, array in packed.items()})
+        else:
+            arrays[field.name] = np.array(packed, dtype=np.float64, order="C")
+    return arrays
+
+
+def unpack(state_type: type[S], arrays: Mapping[str, F64]) -> S:
+    """The state that `pack` gave. Raises StateFormatError for arrays of anything else."""
+    values: dict[str, Any] = {}
+    used: set[str] = set()
+    for name, kind in get_type_hints(state_type).items():
+        parts = {key[len(name) + 1 :]: key for key in arrays if key.startswith(f"{name}.")}
+        if name not in arrays and not parts:
+            raise StateFormatError(f"the state has no array {name!r}; {state_type.__name__} needs it")
+        used.update(parts.values() if parts else [name])
+        try:
+            if parts:
+                values[name] = kind.unpack({part: arrays[key] for part, key in parts.items()})
+            elif hasattr(kind, "unpack"):
+                values[name] = kind.unpack(arrays[name])
+            elif kind in (int, float, bool):
+                values[name] = kind(arrays[name].item())
+            else:
+                values[name] = np.array(arrays[name], dtype=np.float64, order="C")
+        except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:
+            raise StateFormatError(
+                f"the array {name!r} is not what {state_type.__name__} needs: {error}"
+            ) from error
+    if unknown := set(arrays) - used:
+        raise StateFormatError(
+            f"arrays that {state_type.__name__} does not know: {', '.join(sorted(unknown))}"
+        )
+    return state_type(**values)
+
+
+def to_bytes(arrays: Mapping[str, F64], meta: Mapping[str, Any]) -> bytes:
+    """Named float64 arrays and JSON-able metadata as bytes."""
+    document = {"format": FORMAT_VERSION, "digest": digest(arrays), **meta}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in [
+            *arrays.items(),
+            (META, np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)),
+        ]:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def from_bytes(blob: bytes) -> tuple[dict[str, F64], dict[str, Any]]:
+    """Arrays and metadata. Raises StateFormatError if the bytes are damaged or of a format this version cannot read."""
+    try:
+        with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        meta = json.loads(arrays.pop(META).tobytes())
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise StateFormatError(f"not a state: {error}") from error
+    if meta.get("format") != FORMAT_VERSION:
+        raise StateFormatError(f"state format {meta.get('format')!r}; this version reads {FORMAT_VERSION}")
+    if meta["digest"] != digest(arrays):
+        raise StateFormatError("the state's digest does not match its arrays: the bytes were damaged")
+    return arrays, meta
+
+
+def digest(arrays: Mapping[str, F64]) -> str:
+    """A hash of the names, shapes and numbers."""
+    h = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        h.update(f"{name}{array.shape}".encode())
+        h.update(array.data)
+    return h.hexdigest()
