@@ -8,7 +8,8 @@ panel: it reads each entry once, at the speed of the memory, and with many right
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg.blas import dtrsm, dtrsv
+from numpy.typing import NDArray
+from scipy.linalg.blas import dtrsm, dtrsv  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import NotPositiveDefiniteError, StateFormatError
 from okl_core.types import F64
@@ -18,7 +19,7 @@ PANEL = 64
 
 
 class GrowingArray:
-    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, valid until the next append."""
+    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, good until the next append."""
 
     __slots__ = ("_data", "_size")
 
@@ -53,6 +54,11 @@ class GrowingArray:
     def truncate(self, size: int) -> None:
         """Keep the oldest `size` rows."""
         self._size = min(size, self._size)
+
+    def select(self, order: NDArray[np.intp]) -> None:
+        """Keep the rows of these indices, in this order; not more than there are."""
+        self._data[: len(order)] = self._data[order]
+        self._size = len(order)
 
     def _reserve(self, capacity: int) -> None:
         data = np.empty((capacity, *self._data.shape[1:]))

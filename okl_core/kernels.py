@@ -9,7 +9,7 @@ References: [rasmussen2006] chapter 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard, final
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -103,7 +103,7 @@ class _Stationary(_Kernel):
         return float(np.median(distances)) if len(distances) else 1.0
 
     def _distances(self, X: F64) -> F64:
-        return pdist(X)
+        return np.asarray(pdist(X), dtype=np.float64)
 
 
 class _Radial(_Stationary):
@@ -140,15 +140,16 @@ class Gaussian(_Radial):
         return -0.5 / self.scale**2
 
     def _profile(self, u: F64) -> F64:
-        return np.exp(u, out=u)
+        # Rounding may leave u above 0 for near points far from the origin: k would exceed 1 by any factor.
+        return np.exp(np.minimum(u, 0.0, out=u), out=u)
 
 
 @final
 class Matern(_Radial):
-    r"""nu = 3/2: (1 + r) exp(-r) with r = sqrt(3) |x - z| / sigma; nu = 5/2: (1 + r + r^2/3) exp(-r) with r = sqrt(5) |x - z| / sigma."""
+    r"""(1 + r) exp(-r) for nu = 3/2, (1 + r + r^2/3) exp(-r) for nu = 5/2, with r = sqrt(2 nu) |x - z| / sigma."""
 
     kind: Literal["matern"] = "matern"
-    nu: Literal[1.5, 2.5] = Field(
+    nu: Literal[1.5, 2.5] = Field(  # pyright: ignore[reportInvalidTypeForm]
         default=1.5, description="Smoothness: 1.5 (once differentiable) or 2.5 (twice)."
     )
 
@@ -183,7 +184,7 @@ class Laplacian(_Stationary):
         return np.exp(K, out=K)
 
     def _distances(self, X: F64) -> F64:
-        return pdist(X, "cityblock")
+        return np.asarray(pdist(X, "cityblock"), dtype=np.float64)
 
 
 class _InnerProduct(_Kernel):
@@ -222,9 +223,7 @@ class Polynomial(_InnerProduct):
 
     kind: Literal["polynomial"] = "polynomial"
     degree: int = Field(default=2, ge=1, le=16, description="Degree of the polynomial.")
-    offset: float = Field(
-        default=1.0, ge=0.0, description="Added to the inner product; 0 keeps the top degree only."
-    )
+    offset: float = Field(default=1.0, ge=0.0, description="Added to the inner product; 0 keeps the top degree only.")
 
     def _profile(self, u: F64) -> F64:
         u += self.offset
@@ -235,6 +234,6 @@ Kernel = Annotated[Gaussian | Laplacian | Matern | Polynomial | Linear, Field(di
 """What a config says of its kernel: `{"kind": "gaussian", "sigma": 0.5}` and so on."""
 
 
-def needs_median(kernel: Any) -> bool:
+def needs_median(kernel: Any) -> TypeGuard[_Stationary]:
     """Does this kernel wait for the median heuristic?"""
     return isinstance(kernel, _Stationary) and kernel.sigma == "median"

@@ -94,9 +94,8 @@ class Learner(ABC, Generic[C, S, R]):
             values[i], losses[i] = played.forecast.value, played.loss
             if played.forecast.probability is not None:
                 probabilities[i] = played.forecast.probability
-        return BlockInfo(
-            state.t, values, losses, None if np.isnan(probabilities).any() else probabilities, rng.choices()
-        )
+        given = None if np.isnan(probabilities).any() else probabilities
+        return BlockInfo(state.t, values, losses, given, rng.finish())
 
     @abstractmethod
     def describe(self, config: C, state: S) -> dict[str, float]:
@@ -110,9 +109,7 @@ class LearnerSpec(BaseModel):
 
     kind: str = Field(description="Wire name of the learner; see the catalogue.")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of its coins.")
-    config: dict[str, Any] = Field(
-        default_factory=dict, description="Parameters; each kind has its own schema."
-    )
+    config: dict[str, Any] = Field(default_factory=dict, description="Parameters; each kind has its own schema.")
 
 
 _REGISTRY: dict[str, Learner[Any, Any, Any]] = {}
@@ -168,7 +165,7 @@ def catalogue() -> list[dict[str, Any]]:
 def parse_spec(
     spec: LearnerSpec | Mapping[str, Any],
 ) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
-    """The spec, its algorithm and its validated config. Raises UnknownLearner or ConfigError with every field at fault."""
+    """The spec, its algorithm and its config. Raises UnknownLearner, or ConfigError with every field at fault."""
     try:
         parsed = spec if isinstance(spec, LearnerSpec) else LearnerSpec.model_validate(dict(spec))
         learner = get_learner(parsed.kind)
@@ -199,9 +196,7 @@ def resolve(spec: LearnerSpec | Mapping[str, Any], X: F64) -> LearnerSpec:
     kernel = getattr(config, "kernel", None)
     if not needs_median(kernel):
         return parsed
-    resolved = config.model_copy(
-        update={"kernel": kernel.model_copy(update={"sigma": kernel.median_distance(X)})}
-    )
+    resolved = config.model_copy(update={"kernel": kernel.model_copy(update={"sigma": kernel.median_distance(X)})})
     return parsed.model_copy(update={"config": resolved.model_dump(mode="json")})
 
 
@@ -240,6 +235,7 @@ class OnlineLearner:
         self._rng.begin(choices)
         self._rng.at(self._state.t + 1)
         played = self._learner.play(self._config, self._state, x, y, self._rng)
+        self._rng.finish()
         self._finite(played.forecast)
         return played
 
@@ -259,9 +255,7 @@ class OnlineLearner:
         """Play and learn a recorded round, with its recorded choices. Raises ReplayDivergence."""
         played = self.play(x, y, choices=choices)
         if not abs(played.forecast.value - value) <= REPLAY_TOLERANCE * max(1.0, abs(value)):
-            raise ReplayDivergence(
-                f"round {played.t}: recorded {value!r}, replayed {played.forecast.value!r}"
-            )
+            raise ReplayDivergence(f"round {played.t}: recorded {value!r}, replayed {played.forecast.value!r}")
         self.learn(played)
         return played
 
@@ -276,13 +270,16 @@ class OnlineLearner:
             raise ShapeError(f"X has shape {X.shape}, this learner takes (n, {self.dim})")
         if y.shape != (len(X),):
             raise ShapeError(f"y has shape {y.shape}, X has {len(X)} rows", "y")
-        if not np.isfinite(X).all():
-            row = int(np.argmin(np.isfinite(X).all(axis=1)))
-            raise NonFiniteError(f"row {row} of X has a value that is not finite", "x", row)
+        squares = np.einsum("ij,ij->i", X, X)
+        if not np.isfinite(squares).all():
+            row = int(np.argmin(np.isfinite(squares)))
+            raise _not_finite(X[row], f"X[{row}]", row)
         for row, truth in enumerate(y.tolist()):
             self._truth(truth, row)
         self._rng.begin(choices)
-        return self._learner.run(self._config, self._state, X, y, self._rng)
+        info = self._learner.run(self._config, self._state, X, y, self._rng)
+        self._rng.finish()
+        return info
 
     def state(self) -> dict[str, F64]:
         """Copies of every array of the state; with the spec they are everything."""
@@ -300,10 +297,9 @@ class OnlineLearner:
         x = np.ascontiguousarray(x, dtype=np.float64)
         if x.shape != (self.dim,):
             raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
-        # One inner product tells finite inputs from others, unless it overflows itself.
-        if not math.isfinite(x @ x) and not np.isfinite(x).all():
-            index = int(np.argmin(np.isfinite(x)))
-            raise NonFiniteError(f"x[{index}] is {x[index]}; every input must be finite", "x", index)
+        # One inner product tells finite inputs from others; vdot overflows to inf without a warning.
+        if not math.isfinite(np.vdot(x, x)):
+            raise _not_finite(x, "x")
         return x
 
     def _truth(self, y: float, row: int | None = None) -> float:
@@ -330,6 +326,13 @@ class OnlineLearner:
         return forecast
 
 
+def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
+    """Why |x|^2 is not finite: a value that is not, or values so large that no distance to x is."""
+    i = int(np.argmax(np.where(np.isfinite(x), np.abs(x), np.inf)))
+    message = f"{name}[{i}] is {x[i]}; every input, and its square, must be finite"
+    return NonFiniteError(message, "x", i if row is None else row)
+
+
 def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
     """A new learner for inputs in R^dim. Raises UnknownLearner, ConfigError, ShapeError.
 
@@ -347,6 +350,9 @@ def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
 
 
 def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
-    """The learner whose `state()` gave these arrays; it continues bit for bit on the same machine. Raises StateFormatError."""
+    """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
+
+    Raises StateFormatError.
+    """
     parsed, learner, _ = parse_spec(spec)
     return OnlineLearner(parsed, unpack(learner.state_type, arrays), dim)

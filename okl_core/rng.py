@@ -21,7 +21,8 @@ from okl_core.types import F64
 class RoundRng:
     """The coins and choices of one learner.
 
-    `begin` starts a recording (or a replay of one); `at` names the round whose coins come next; `choices` ends it.
+    `begin` starts a recording (or a replay of one) and `finish` ends it; in between `at` names the round whose coins
+    come next, and `choices` are those of that round.
 
     Examples
     --------
@@ -33,13 +34,14 @@ class RoundRng:
     True
     """
 
-    __slots__ = ("_drawn", "_key", "_position", "_record", "_replay", "_t")
+    __slots__ = ("_drawn", "_key", "_position", "_record", "_replay", "_start", "_t")
 
     def __init__(self, seed: int, stream: str = "") -> None:
         digest = hashlib.blake2b(f"{seed}:{stream}".encode(), digest_size=16).digest()
         self._key = np.frombuffer(digest, dtype=np.uint64)
         self._t = 0
         self._drawn = 0
+        self._start = 0
         self._record: list[int] = []
         self._replay: list[int] | None = None
         self._position = 0
@@ -47,6 +49,7 @@ class RoundRng:
     def begin(self, replay: bytes | None = None) -> None:
         """Start a record of choices; with `replay`, take its outcomes instead of deciding."""
         self._record = []
+        self._start = 0
         self._replay = None if replay is None else decode_choices(replay)
         self._position = 0
 
@@ -54,9 +57,14 @@ class RoundRng:
         """The draws that follow belong to round t."""
         self._t = t
         self._drawn = 0
+        self._start = len(self._record)
 
     def choices(self) -> bytes:
-        """The choices made since `begin`. Raises ReplayDivergence if a replay was not used up."""
+        """The choices made since `at`: those of one round."""
+        return encode_choices(self._record[self._start :])
+
+    def finish(self) -> bytes:
+        """The choices made since `begin`: those of a block. Raises ReplayDivergence if a replay was not used up."""
         if self._replay is not None and self._position != len(self._replay):
             raise ReplayDivergence(
                 f"round {self._t}: {len(self._replay)} choices were recorded, the replay made {self._position}"
@@ -67,7 +75,7 @@ class RoundRng:
         """n uniforms in [0, 1), shape (n,); each call within a round continues the round's stream."""
         bits = np.random.Philox(counter=[0, 0, self._drawn, self._t], key=self._key)
         self._drawn += 1
-        return (bits.random_raw(n) >> 11) * 2.0**-53
+        return np.asarray(bits.random_raw(n) >> 11, dtype=np.float64) * 2.0**-53
 
     def bernoulli(self, p: float) -> bool:
         """A coin with probability p, recorded. One uniform is consumed whatever p is."""
@@ -90,7 +98,7 @@ class RoundRng:
 
 def encode_choices(choices: list[int]) -> bytes:
     """Little-endian base-128, the high bit says that more follows: one byte a choice below 128."""
-    if all(choice < 128 for choice in choices):
+    if max(choices, default=0) < 128:
         return bytes(choices)
     out = bytearray()
     for choice in choices:

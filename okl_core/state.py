@@ -1,7 +1,8 @@
 """A learner's state as named arrays, and back; and named arrays as bytes that are data, never code.
 
 The bytes are an uncompressed `.npz` (readable by `numpy.load`, no pickle) with one more member, `__meta__`: a JSON
-document with the format's version, a digest of the arrays, and whatever the caller wants to keep beside them.
+document with the format's version and whatever the caller wants to keep beside the arrays. The archive's comment, which
+is its last bytes, is a digest of all that goes before: damage is refused before anything is parsed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from okl_core.types import F64, LearnerState
 
 FORMAT_VERSION = 1
 META = "__meta__"
+DIGEST_BYTES = 16
 
 S = TypeVar("S", bound=LearnerState)
 
@@ -56,51 +58,46 @@ def unpack(state_type: type[S], arrays: Mapping[str, F64]) -> S:
                 values[name] = kind(arrays[name].item())
             else:
                 values[name] = np.array(arrays[name], dtype=np.float64, order="C")
-        except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:
-            raise StateFormatError(
-                f"the array {name!r} is not what {state_type.__name__} needs: {error}"
-            ) from error
+        except (KeyError, ValueError, IndexError, AttributeError, TypeError, OverflowError) as error:
+            raise StateFormatError(f"the array {name!r} is not what {state_type.__name__} needs: {error}") from error
     if unknown := set(arrays) - used:
-        raise StateFormatError(
-            f"arrays that {state_type.__name__} does not know: {', '.join(sorted(unknown))}"
-        )
+        raise StateFormatError(f"arrays that {state_type.__name__} does not know: {', '.join(sorted(unknown))}")
     return state_type(**values)
 
 
 def to_bytes(arrays: Mapping[str, F64], meta: Mapping[str, Any]) -> bytes:
     """Named float64 arrays and JSON-able metadata as bytes."""
-    document = {"format": FORMAT_VERSION, "digest": digest(arrays), **meta}
+    document = {"format": FORMAT_VERSION, **meta}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in [
             *arrays.items(),
             (META, np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)),
         ]:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-    return buffer.getvalue()
+        archive.comment = bytes(DIGEST_BYTES)
+    body = buffer.getvalue()[:-DIGEST_BYTES]
+    return body + _digest(body)
 
 
 def from_bytes(blob: bytes) -> tuple[dict[str, F64], dict[str, Any]]:
     """Arrays and metadata. Raises StateFormatError if the bytes are damaged or of a format this version cannot read."""
+    body, digest = blob[:-DIGEST_BYTES], blob[-DIGEST_BYTES:]
+    if digest != _digest(body):
+        raise StateFormatError("not a state, or the bytes were damaged: the digest does not match")
     try:
         with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(arrays.pop(META).tobytes())
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        version = meta["format"]
+    # A digest is no signature: bytes made up by a stranger reach the parsers, and they may raise anything.
+    except Exception as error:
         raise StateFormatError(f"not a state: {error}") from error
-    if meta.get("format") != FORMAT_VERSION:
-        raise StateFormatError(f"state format {meta.get('format')!r}; this version reads {FORMAT_VERSION}")
-    if meta["digest"] != digest(arrays):
-        raise StateFormatError("the state's digest does not match its arrays: the bytes were damaged")
+    if version != FORMAT_VERSION:
+        raise StateFormatError(f"state format {version!r}; this version reads {FORMAT_VERSION}")
     return arrays, meta
 
 
-def digest(arrays: Mapping[str, F64]) -> str:
-    """A hash of the names, shapes and numbers."""
-    h = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        h.update(f"{name}{array.shape}".encode())
-        h.update(array.data)
-    return h.hexdigest()
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()

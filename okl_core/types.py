@@ -75,6 +75,6 @@ class LearnerConfig(BaseModel):
 
 @dataclass(slots=True)
 class LearnerState:
-    """Base of every learner's state: numbers, float64 arrays and objects with `pack` / `unpack`. `t` counts the rounds learned."""
+    """Base of every learner's state: numbers, float64 arrays, objects with `pack` and `unpack`. `t` counts rounds."""
 
     t: int

@@ -1,24 +1,24 @@
 """What can go wrong in the service, as a tree. Every leaf knows its problem type, status and what to do.
 
-    ServiceError
-    ├── SessionNotFound         404  session-not-found
-    ├── SessionExists           409  session-exists
-    ├── SessionFull             409  session-full
-    ├── SessionFailed           409  session-failed
-    ├── PredictionNotFound      404  prediction-not-found
-    ├── PredictionExpired       410  prediction-expired
-    ├── IdConflict              409  id-conflict
-    ├── InvalidInput            422  invalid-request
-    ├── MalformedBody           400  malformed-body
-    ├── PayloadTooLarge         413  payload-too-large
-    ├── LimitReached            429  limit-reached
-    ├── Overloaded              503  overloaded
-    ├── StateCorrupt            500  state-corrupt
-    ├── StoreError
-    │   ├── StoreUnavailable    503  store-unavailable
-    │   ├── StoreTimeout        504  store-timeout
-    │   └── StoreCorrupt        500  state-corrupt
-    └── ConfigurationError      the process does not start
+ServiceError
+├── SessionNotFound         404  session-not-found
+├── SessionExists           409  session-exists
+├── SessionFull             409  session-full
+├── SessionFailed           409  session-failed
+├── PredictionNotFound      404  prediction-not-found
+├── PredictionExpired       410  prediction-expired
+├── IdConflict              409  id-conflict
+├── InvalidInput            422  invalid-request
+├── MalformedBody           400  malformed-body
+├── PayloadTooLarge         413  payload-too-large
+├── LimitReached            429  limit-reached
+├── Overloaded              503  overloaded
+├── StateCorrupt            500  state-corrupt
+├── StoreError
+│   ├── StoreUnavailable    503  store-unavailable
+│   ├── StoreTimeout        504  store-timeout
+│   └── StoreCorrupt        500  state-corrupt
+└── ConfigurationError      the process does not start
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 
 class ServiceError(Exception):
-    """`extra` are the members that the problem document carries beside the standard ones."""
+    """An error of the service itself; its log has the details."""
 
     slug: ClassVar[str] = "internal-error"
     status: ClassVar[int] = 500
@@ -35,12 +35,15 @@ class ServiceError(Exception):
     retry_after_s: ClassVar[int | None] = None
 
     def __init__(self, detail: str, **extra: Any) -> None:
+        """`extra` are the members that the problem document carries beside the standard ones."""
         super().__init__(detail)
         self.detail = detail
         self.extra = extra
 
 
 class SessionNotFound(ServiceError):
+    """There is no session of this name: it was never created, or it was deleted."""
+
     slug, status, title = "session-not-found", 404, "Session not found"
 
     def __init__(self, session: str) -> None:
@@ -48,6 +51,8 @@ class SessionNotFound(ServiceError):
 
 
 class SessionExists(ServiceError):
+    """A session of this name exists. Choose another name, or delete it first."""
+
     slug, status, title = "session-exists", 409, "Session exists"
 
     def __init__(self, session: str) -> None:
@@ -55,48 +60,131 @@ class SessionExists(ServiceError):
 
 
 class SessionFull(ServiceError):
+    """The learner is at its memory cap. It still predicts; a budgeted learner goes on learning."""
+
     slug, status, title = "session-full", 409, "Session over its memory cap"
 
 
 class SessionFailed(ServiceError):
+    """The learner cannot learn a committed round. The session can be inspected in the log, deleted and made anew."""
+
     slug, status, title = "session-failed", 409, "Session failed"
 
 
 class PredictionNotFound(ServiceError):
+    """No prediction of this id waits in the session. Give the id that POST /predict answered."""
+
     slug, status, title = "prediction-not-found", 404, "Prediction not found"
 
 
 class PredictionExpired(ServiceError):
+    """The prediction waited too long for its truth. Report the round as an input `x` with its `y`."""
+
     slug, status, title = "prediction-expired", 410, "Prediction expired"
 
 
 class IdConflict(ServiceError):
+    """The id was used for another input or another truth. Use a new id for each round."""
+
     slug, status, title = "id-conflict", 409, "Id already used for another input"
 
 
 class InvalidInput(ServiceError):
+    """The request is wrong; `errors` says where and how, one {pointer, detail} for each place. Nothing changed."""
+
     slug, status, title = "invalid-request", 422, "Invalid request"
+
+    def under(self, prefix: str, instead_of: str) -> InvalidInput:
+        """The same error of a part of the body that stands elsewhere: its pointers start with `prefix`."""
+        errors = [
+            error | {"pointer": prefix + error["pointer"].removeprefix(instead_of)} for error in self.extra["errors"]
+        ]
+        return type(self)("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors=errors)
+
+
+class InvalidName(InvalidInput):
+    """A session's name has letters, digits, dot, underscore and dash; 64 at most, the first a letter or digit."""
+
+    slug, title = "invalid-name", "Invalid session name"
+
+
+class NotFinite(InvalidInput):
+    """NaN, Infinity, or a number too large for a double, where a finite number belongs. Nothing changed."""
+
+    slug, title = "not-finite", "Number is not finite"
+
+
+class WrongType(InvalidInput):
+    """A boolean or a string where a number belongs, or the like. Nothing changed."""
+
+    slug, title = "wrong-type", "Wrong type"
+
+
+class WrongDimension(InvalidInput):
+    """The input has another number of values than the session takes. Nothing changed."""
+
+    slug, title = "wrong-dimension", "Wrong dimension"
+
+
+class WrongFeatures(InvalidInput):
+    """A named feature is missing, unknown, or has a category that the session's schema does not declare. Nothing changed."""
+
+    slug, title = "wrong-features", "Wrong features"
+
+
+class WrongTruth(InvalidInput):
+    """The truth is none of the session's labels, or outside its range. Nothing changed."""
+
+    slug, title = "wrong-truth", "Wrong truth"
+
+
+class InvalidConfig(ServiceError):
+    """The learner's config does not validate; `errors` says where. GET /learners has the schema of each kind."""
+
+    slug, status, title = "invalid-config", 422, "Invalid learner config"
+
+
+class UnknownLearner(InvalidConfig):
+    """No learner of this kind; `known` lists those there are."""
+
+    slug, title = "unknown-learner", "Unknown learner"
+
+
+class NumericalFailure(ServiceError):
+    """The arithmetic of the round left the range of floating point. Nothing changed; scale the inputs."""
+
+    slug, status, title = "numerical-failure", 422, "Numerical failure"
 
 
 class MalformedBody(ServiceError):
+    """The body is not JSON. JSON has no NaN and no Infinity."""
+
     slug, status, title = "malformed-body", 400, "Malformed body"
 
 
 class PayloadTooLarge(ServiceError):
+    """The body, or the number of rounds in it, is over the limit. Send less at once."""
+
     slug, status, title = "payload-too-large", 413, "Payload too large"
 
 
 class LimitReached(ServiceError):
+    """A limit of this service is reached: sessions, or predictions that wait for their truth."""
+
     slug, status, title = "limit-reached", 429, "Limit reached"
     retry_after_s = 1
 
 
 class Overloaded(ServiceError):
+    """Other workers were faster at this session for too long. Try again."""
+
     slug, status, title = "overloaded", 503, "Overloaded"
     retry_after_s = 1
 
 
 class StateCorrupt(ServiceError):
+    """What the store holds of this session cannot be read, or does not replay. The log has the details."""
+
     slug, status, title = "state-corrupt", 500, "Stored state is corrupt"
 
 
@@ -105,16 +193,22 @@ class StoreError(ServiceError):
 
 
 class StoreUnavailable(StoreError):
+    """The store cannot be reached. Nothing was acknowledged; try again, with the same id."""
+
     slug, status, title = "store-unavailable", 503, "Store unavailable"
     retry_after_s = 1
 
 
 class StoreTimeout(StoreError):
+    """The store did not answer in time. The update may have been applied: send it again, with the same id."""
+
     slug, status, title = "store-timeout", 504, "Store timeout"
     retry_after_s = 1
 
 
 class StoreCorrupt(StoreError):
+    """What the store holds cannot be read. The log has the details."""
+
     slug, status, title = "state-corrupt", 500, "Stored state is corrupt"
 
 

@@ -68,7 +68,7 @@ class LastLabel(_Trivial):
 @final
 @register
 class Majority(_Trivial):
-    """Predict the label seen more often so far, with the probability (n₊ + 1/2) / (n + 1) of Krichevsky and Trofimov."""
+    """Predict the label seen more often so far, with the probability (n₊ + 1/2) / (n + 1) of Krichevsky-Trofimov."""
 
     kind: ClassVar[str] = "majority"
     references: ClassVar[tuple[str, ...]] = ("krichevsky1981",)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 from urllib.parse import urlsplit
 
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, StoreCorrupt
 
 TAIL_EVENTS = 256
 """Events kept behind a snapshot, so that workers that are a little behind catch up without reading the snapshot."""
@@ -22,13 +22,21 @@ TAIL_EVENTS = 256
 APPLIED_KEPT = 10_000
 """How many of the latest applied ids are remembered: an update sent again within this many events is a duplicate."""
 
+REMEMBERED_S = 86_400.0
+"""An expired prediction is remembered for as long again as it waited, and for a day at most."""
+
+SWEPT_AT_ONCE = 1_000
+"""One `hold` forgets at most so many, so that a session that comes back after a day does not hold up the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """What the store knows of a session without decoding anything.
 
     `uid` is drawn at creation, so that a session deleted and created again under the same name is never mistaken for
-    the old one. `round` counts the rounds committed. Times are seconds since the epoch, given by the callers.
+    the old one. `round` counts the rounds committed. Times are seconds since the epoch, given by the callers:
+    `updated_at` by the last `append`, `snapshot_at` by the last `snapshot`. `journal_bytes` is the length of the event
+    blobs after the snapshot. `waiting` leaves out what a `hold` has found expired.
     """
 
     name: str
@@ -50,7 +58,9 @@ class Event:
     """One journal entry: `count` rounds committed together. `round` is the last of them.
 
     `id` is the prediction id that the event settles (or the client's own id of a direct update), None for an event
-    that nobody will name again. `answer` is what a repeated update of this id is answered with.
+    that nobody will name again (an empty id counts as None). `answer` is what a repeated update of this id is answered
+    with. An event without an id needs something of its own in `blob`: two that are equal byte for byte at one round are
+    one event, sent twice.
     """
 
     round: int
@@ -67,6 +77,10 @@ class Waiting:
     id: str
     blob: bytes
     expires_at: float
+
+    def forget_at(self, now: float) -> float:
+        """Until when a prediction that is held at `now` is remembered."""
+        return self.expires_at + min(max(self.expires_at - now, 0.0), REMEMBERED_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +162,15 @@ class Store(Protocol):
     async def ping(self) -> None: ...
 
     async def create(self, head: Head) -> None:
-        """Add a session at round 0. Raises SessionExists."""
+        """Add a session at round 0. Raises SessionExists, but not for the uid that is there (a reply got lost)."""
         ...
 
     async def read(self, name: str, uid: str | None = None, after: int = -1) -> Reading | Gone:
         """The head, the events after round `after`, and the snapshot where the events alone do not reach `after`.
 
         With `after=-1` (nothing is known yet) the latest snapshot is always given where there is one; without one the
-        events start at round 0. A `uid` that is not the session's answers Gone; None takes any.
+        events start at round 0. The same goes for any `after` that is not the end of an event in the journal, such as
+        a round that the session has not reached. A `uid` that is not the session's answers Gone; None takes any.
         """
         ...
 
@@ -191,6 +206,7 @@ class Store(Protocol):
     async def snapshot(self, name: str, uid: str, round: int, blob: bytes, *, now: float) -> bool:
         """Keep the state at `round` if it is newer than the one kept (else False), then trim the journal behind it.
 
+        False as well where `round` is not the end of an event: ahead of the session, or inside a block of rounds.
         The last TAIL_EVENTS events at or before `round` stay. `journal_rounds` and `journal_bytes` of the head count
         what lies after the snapshot.
         """
@@ -207,7 +223,40 @@ class Store(Protocol):
         ...
 
 
-STORE_MODULES = {"sqlite": "sqlite", "redis": "redis", "rediss": "redis", "redis+sentinel": "redis", "redis+cluster": "redis"}
+def check_events(expected: int, events: Sequence[Event]) -> None:
+    """Raises ValueError unless the events follow `expected` without a gap and no two share an id."""
+    ids = [event.id for event in events if event.id]
+    if not events or end_of(expected, events) is None or len(set(ids)) != len(ids):
+        raise ValueError(
+            f"events must follow round {expected} one after the other, each with an id of its own"
+        )
+
+
+def make_reading(head: Head, start: int, events: Sequence[Event], snapshot: bytes | None) -> Reading:
+    """Raises StoreCorrupt unless the events lead from round `start` to the head without a gap."""
+    if end_of(start, events) != head.round:
+        raise StoreCorrupt(
+            f"The journal of session {head.name!r} does not lead from round {start} to {head.round}."
+        )
+    return Reading(head, events, snapshot, -1 if snapshot is None else head.snapshot_round)
+
+
+def end_of(after: int, events: Sequence[Event]) -> int | None:
+    """The round that the events lead to from round `after`; None at a gap."""
+    for event in events:
+        after += event.count
+        if event.count < 1 or event.round != after:
+            return None
+    return after
+
+
+STORE_MODULES = {
+    "sqlite": "sqlite",
+    "redis": "redis",
+    "rediss": "redis",
+    "redis+sentinel": "redis",
+    "redis+cluster": "redis",
+}
 
 
 def open_store(url: str) -> Store:
@@ -218,5 +267,7 @@ def open_store(url: str) -> Store:
     """
     scheme = urlsplit(url).scheme
     if scheme not in STORE_MODULES:
-        raise ConfigurationError(f"store url {url!r}: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
+        raise ConfigurationError(
+            f"store url {url!r}: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}"
+        )
     return importlib.import_module(f"service.store.{STORE_MODULES[scheme]}").from_url(url)

@@ -1,0 +1,55 @@
+# `make run` and `make test` do all their set-up themselves; they need Python 3.11 or later with venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# One BLAS thread: the products are small, and the numbers the same everywhere.
+export OPENBLAS_NUM_THREADS = 1
+
+.PHONY: run serve test test-fast lint types bench lock clean tools
+
+run: .venv/runtime
+	$(BIN)/okl demo
+
+serve: .venv/runtime
+	$(BIN)/okl serve
+
+test: .venv/dev tools
+	$(BIN)/pytest
+
+test-fast: .venv/dev tools
+	$(BIN)/pytest -m "not slow"
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+bench: .venv/dev tools
+	$(BIN)/python -m bench.learners
+	$(BIN)/python -m bench.store
+	$(BIN)/python -m bench.http
+
+# A Redis server for the tests: the one on PATH, or one of the distribution's packages.
+tools:
+	@sh tests/tools/install_redis.sh
+
+lock: .venv/dev
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+.venv/uv:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	touch $@
+
+.venv/runtime: .venv/uv requirements.lock pyproject.toml
+	$(BIN)/uv pip install -q --require-hashes -r requirements.lock
+	$(BIN)/uv pip install -q --no-deps -e .
+	touch $@
+
+.venv/dev: .venv/runtime requirements-dev.lock
+	$(BIN)/uv pip install -q --require-hashes -r requirements-dev.lock
+	touch $@
+
+clean:
+	rm -rf .venv .tools .pytest_cache .hypothesis .ruff_cache data

@@ -1,0 +1,108 @@
+"""A client of the service: the API's calls as methods, its problems as the exceptions of `service.errors`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from service.errors import ServiceError, StoreUnavailable
+from service.problems import PROBLEMS
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+class OklClient:
+    """One connection to a service; not for use from several threads at once.
+
+    Every call raises the ServiceError that the service answered, or StoreUnavailable if nobody listens at `url`.
+
+        with OklClient() as okl:
+            okl.create("clicks", {"kind": "pomdr"}, labels=["no", "yes"])
+            prediction = okl.predict("clicks", [0.1, 0.7])
+            okl.update("clicks", "yes", id=prediction["id"])
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0) -> None:
+        self.url = url
+        self._http = httpx.Client(base_url=url, timeout=timeout_s)
+
+    def __enter__(self) -> OklClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def create(self, name: str, learner: dict[str, Any], **settings: Any) -> dict[str, Any]:
+        """`settings` are those of POST /sessions: labels, y_range, schema, scale, ..."""
+        return self._call("POST", "/sessions", {"name": name, "learner": learner, **settings})
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """All of them, page by page."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = self._call("GET", "/sessions", params={} if cursor is None else {"cursor": cursor})
+            found.extend(page["sessions"])
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    def inspect(self, session: str) -> dict[str, Any]:
+        return self._call("GET", f"/sessions/{session}")
+
+    def delete(self, session: str) -> None:
+        self._call("DELETE", f"/sessions/{session}")
+
+    def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> dict[str, Any]:
+        body: dict[str, Any] = {"x": x, "wait": wait}
+        return self._call("POST", f"/sessions/{session}/predict", body if id is None else body | {"id": id})
+
+    def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None) -> dict[str, Any]:
+        body = {"y": y, "id": id, "x": x}
+        return self._call("POST", f"/sessions/{session}/update", {k: v for k, v in body.items() if v is not None})
+
+    def rounds(self, session: str, x: list[Any], y: list[Any], *, id: str | None = None) -> dict[str, Any]:
+        body: dict[str, Any] = {"x": x, "y": y}
+        return self._call("POST", f"/sessions/{session}/rounds", body if id is None else body | {"id": id})
+
+    def learners(self) -> list[dict[str, Any]]:
+        return self._call("GET", "/learners")
+
+    def is_ready(self) -> bool:
+        try:
+            self._call("GET", "/readyz")
+        except ServiceError:
+            return False
+        return True
+
+    def _call(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
+        try:
+            response = self._http.request(method, path, json=body, params=params)
+        except httpx.TransportError as error:
+            raise StoreUnavailable(
+                f"No service answers at {self.url} ({error}); start one with `okl serve`."
+            ) from error
+        if response.is_success:
+            return response.json() if response.content else None
+        raise _error(response)
+
+
+def _error(response: httpx.Response) -> ServiceError:
+    """The exception of a problem document."""
+    try:
+        document = response.json()
+        kind = PROBLEMS.get(document["type"].removeprefix("/problems/"), ServiceError)
+        detail = document["detail"]
+    except (ValueError, KeyError):
+        return ServiceError(f"HTTP {response.status_code}: {response.text[:200]}")
+    extra = {name: value for name, value in document.items() if name not in ("type", "title", "status", "detail")}
+    error = kind.__new__(kind)
+    ServiceError.__init__(error, detail, **extra)
+    return error

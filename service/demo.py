@@ -1,0 +1,170 @@
+"""The demonstration: a real data set, one row at a time, through learners hosted by a real service process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from service.client import OklClient
+from service.demo_data import magic
+from service.errors import ServiceError, SessionNotFound
+from service.settings import Settings
+
+AGAIN_ROUNDS = 1000
+"""Rounds that a session gets which has seen the whole stream already."""
+
+_GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSession:
+    """`rounds` is how much of the stream it gets: exact KONS stores every point, and its rounds take longer and longer."""
+
+    name: str
+    learner: dict[str, Any]
+    rounds: int
+
+
+SESSIONS = (
+    DemoSession("magic-majority", {"kind": "majority"}, 2_000),
+    DemoSession(
+        "magic-kons",
+        {
+            "kind": "kons",
+            "config": {
+                "kernel": _GAUSSIAN,
+                "loss": "squared-hinge",
+                "step": "adaptive",
+                "clip": 1.0,
+                "regularization": 0.1,
+            },
+        },
+        2_000,
+    ),
+    DemoSession("magic-pomdr", {"kind": "pomdr", "config": {"kernel": _GAUSSIAN, "step_factor": 0.05}}, 19_020),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the table shows of one session."""
+
+    session: DemoSession
+    rounds_per_s: float
+    latencies_s: list[float]
+
+
+def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool) -> None:
+    """Start the service, stream, print the table; go on serving unless `stop`."""
+    with served(settings) as (server, url):
+        with OklClient(url) as client:
+            outcomes = stream(client, console, rounds)
+            console.print(table(client, outcomes))
+        if stop:
+            return
+        console.print(f"Serving at [bold]{url}[/]; interactive API documentation at [bold]{url}/docs[/]. Ctrl-C stops.")
+        server.wait()
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A service process on the settings' store, stopped at the end. Raises ServiceError if it does not come up."""
+    url = f"http://{settings.host}:{settings.port}"
+    environment = os.environ | {
+        "OKL_STORE": settings.store,
+        "OKL_HOST": settings.host,
+        "OKL_PORT": str(settings.port),
+        "OKL_LOG_LEVEL": "warning",
+    }
+    server = subprocess.Popen([sys.executable, "-m", "service.cli", "serve"], env=environment)
+    try:
+        with OklClient(url, timeout_s=1.0) as client:
+            while not client.is_ready():
+                if server.poll() is not None:
+                    raise ServiceError(f"The service did not start (exit code {server.returncode}); is the port taken?")
+                time.sleep(0.05)
+        yield server, url
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def stream(client: OklClient, console: Console, rounds: int | None) -> list[Outcome]:
+    """Predict, then update, one row at a time, each session from where it stopped."""
+    X, y = magic()
+    progress = Progress(
+        TextColumn("{task.description:<15}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:>6.0f} rounds/s  {task.fields[mistakes]:6.2%} mistakes"),
+        console=console,
+    )
+    with progress:
+        return [_stream_one(client, session, X, y, rounds, progress) for session in SESSIONS]
+
+
+def _stream_one(
+    client: OklClient, session: DemoSession, X: Any, y: Any, rounds: int | None, progress: Progress
+) -> Outcome:
+    t, mistakes = _resume(client, session)
+    goal = min(session.rounds, rounds or session.rounds)
+    goal = goal if t < goal else t + AGAIN_ROUNDS
+    task = progress.add_task(session.name, total=goal, completed=t, rate=0.0, mistakes=mistakes / max(1, t))
+    latencies: list[float] = []
+    started = time.perf_counter()
+    for row in range(t, goal):
+        x, truth = X[row % len(y)].tolist(), int(y[row % len(y)])
+        asked = time.perf_counter()
+        prediction = client.predict(session.name, x)
+        answered = time.perf_counter()
+        mistakes += client.update(session.name, truth, id=prediction["id"])["mistake"]
+        latencies += (answered - asked, time.perf_counter() - answered)
+        if row % 50 == 49 or row == goal - 1:
+            rate = (row + 1 - t) / (time.perf_counter() - started)
+            progress.update(task, completed=row + 1, rate=rate, mistakes=mistakes / (row + 1))
+    return Outcome(session, (goal - t) / (time.perf_counter() - started), latencies)
+
+
+def _resume(client: OklClient, session: DemoSession) -> tuple[int, int]:
+    """Rounds and mistakes so far; the session is created if it is not there."""
+    try:
+        found = client.inspect(session.name)
+    except SessionNotFound:
+        found = client.create(session.name, session.learner)
+    return found["t"], found["metrics"]["mistakes"]
+
+
+def table(client: OklClient, outcomes: list[Outcome]) -> Table:
+    """One line a session; the latencies are those of this run, of predict and update together."""
+    shown = Table(title="MAGIC gamma telescope, one row at a time")
+    shown.add_column("session")
+    shown.add_column("learner")
+    for heading in ("rounds", "mistake rate", "dictionary", "rounds/s", "p50 ms", "p99 ms"):
+        shown.add_column(heading, justify="right")
+    for outcome in outcomes:
+        found = client.inspect(outcome.session.name)
+        p50, p99 = np.percentile(outcome.latencies_s, [50, 99]) * 1e3
+        shown.add_row(
+            outcome.session.name,
+            found["kind"],
+            f"{found['t']:,}",
+            f"{found['metrics']['mistake_rate']:.2%}",
+            f"{found['describe']['dictionary']:.0f}",
+            f"{outcome.rounds_per_s:,.0f}",
+            f"{p50:.2f}",
+            f"{p99:.2f}",
+        )
+    return shown

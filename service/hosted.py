@@ -1,0 +1,312 @@
+"""One session's brain: inputs, learner and metrics as one thing that plays, learns and replays. No I/O, no clock.
+
+Everything that depends on the past is here, and follows from the journal alone: the layout that the first round fixed, the
+warm-up, the learner, the metrics. A round is played (pure), made durable by the caller, and then learned.
+
+During a warm-up (for `scale: warmup` or `sigma: "median"`) a trivial forecaster answers. Its last round scales the inputs,
+resolves sigma, makes the learner and runs it over the warm-up, so that no round is lost to it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from okl_core import LearnerSpec, OnlineLearner, create, parse_spec, resolve, restore, waits_for_median
+from okl_core.errors import ReplayDivergence, StateError
+from okl_core.growing import GrowingArray
+from okl_core.learner import REPLAY_TOLERANCE
+from okl_core.state import from_bytes, to_bytes
+from okl_core.types import F64, Forecast, Round
+from service.errors import StateCorrupt
+from service.inputs import Layout, Scaling, Truths, invalid
+from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
+from service.schemas import Feature, RangesScale, SessionCreate, WarmupScale
+from service.scorecard import Scorecard
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A played round that is not learned yet. `entry` is what the journal keeps of it; `successor` is the learner that the
+    last round of a warm-up makes."""
+
+    entry: RoundEntry
+    played: Round
+    layout: Layout
+    loss: float
+    error: float
+    successor: OnlineLearner | None
+
+
+class HostedLearner:
+    """`settings` is the request that created the session."""
+
+    def __init__(self, settings: SessionCreate) -> None:
+        self.settings = settings
+        self.spec, algorithm, config = parse_spec(settings.learner)
+        self._loss = algorithm.loss(config)
+        self.truths = Truths(
+            algorithm.target(config), settings.labels, settings.y_range, algorithm.largest_truth(config)
+        )
+        self._check_truths()
+        self.layout: Layout | None = None
+        if settings.features is not None:
+            self.layout = Layout.of_features(settings.features)
+        elif settings.dim is not None:
+            self.layout = Layout(settings.dim)
+        self._scaling: Scaling | None = None
+        if isinstance(settings.scale, RangesScale):
+            self._scaling = Scaling(np.array(settings.scale.low), np.array(settings.scale.high))
+            if self.layout is not None and self.layout.dim != len(settings.scale.low):
+                raise invalid(
+                    "/scale/low", f"has {len(settings.scale.low)} numbers; there are {self.layout.dim} inputs"
+                )
+        self.warming_up = isinstance(settings.scale, WarmupScale) or waits_for_median(self.spec)
+        self._warm: GrowingArray | None = None
+        self._learner: OnlineLearner | None = None
+        self.card = Scorecard()
+
+    def _check_truths(self) -> None:
+        truths, settings = self.truths, self.settings
+        if settings.y_range is not None and truths.target == "binary":
+            raise invalid("/y_range", f"{self.spec.kind} takes labels, not numbers")
+        if settings.labels is not None and truths.largest < 1.0:
+            raise invalid("/labels", f"the learner takes |y| <= {truths.largest}, labels need 1: raise its `clip`")
+
+    @property
+    def t(self) -> int:
+        return self.card.rounds
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the learner."""
+        learner = 0 if self._learner is None else self._learner.nbytes
+        return learner + (0 if self._warm is None else self._warm.nbytes)
+
+    # -- inputs ---------------------------------------------------------------------------------------------------
+
+    def read_input(self, x: Any) -> tuple[F64, bytes]:
+        """The vector of an input, and the note that tells a later round its layout (empty once the layout is fixed).
+
+        Raises InvalidInput.
+        """
+        layout = self.layout
+        if layout is not None:
+            return layout.vector(x), b""
+        layout = Layout.infer(x)
+        self._check_dim(layout.dim)
+        return layout.vector(x), _encode_layout(layout)
+
+    def _settle_layout(self, x: F64, note: bytes) -> Layout:
+        """The layout of a round. Raises InvalidInput if the prediction was made under another one."""
+        layout = _decode_layout(note) if note else Layout(len(x)) if self.layout is None else self.layout
+        if self.layout is not None and (layout != self.layout or len(x) != layout.dim):
+            raise invalid("/x", "this session's first round fixed other inputs after this prediction was made")
+        return layout
+
+    def _check_dim(self, dim: int) -> None:
+        if self._scaling is not None and len(self._scaling.low) != dim:
+            raise invalid("/x", f"has {dim} inputs; this session's `scale` has {len(self._scaling.low)}")
+
+    def _scaled(self, X: F64) -> F64:
+        return X if self._scaling is None else self._scaling(X)
+
+    # -- rounds ---------------------------------------------------------------------------------------------------
+
+    def forecast(self, x: F64) -> Forecast:
+        """The forecast for a vector of `read_input`, at the present state."""
+        return self._active(len(x)).predict(self._scaled(x))
+
+    def play(
+        self,
+        x: F64,
+        y: float,
+        *,
+        at: float,
+        issued: float | None = None,
+        note: bytes = b"",
+        choices: bytes | None = None,
+    ) -> Pending:
+        """One round, nothing changed. `y` is in the learner's terms; `issued` the value that the client was given, if any."""
+        layout = self._settle_layout(x, note)
+        played = self._active(len(x)).play(self._scaled(x), y, choices=None if self.warming_up else choices)
+        value = played.forecast.value
+        issued = value if issued is None else issued
+        successor, made = self._successor(x, y, choices)
+        entry = RoundEntry(at, x, y, issued, value, made or played.choices, b"" if self.layout else note)
+        return Pending(entry, played, layout, self._loss.value(issued, y), self._error(issued, y), successor)
+
+    def learn(self, pending: Pending) -> None:
+        """Carry a played round into the state."""
+        entry = pending.entry
+        if self.layout is None:
+            self.layout = pending.layout
+        self._ensure_learner()
+        self._active(self.layout.dim).learn(pending.played)
+        self.card.add(pending.loss, pending.error)
+        if not self.warming_up:
+            return
+        if self._warm is None:
+            self._warm = GrowingArray(self.layout.dim + 1)
+        self._warm.append(np.append(entry.x, entry.y))
+        if pending.successor is not None:
+            self._end_warmup(pending.successor)
+
+    def run(self, X: F64, y: F64, *, at: float, note: bytes = b"") -> tuple[list[tuple[int, bytes]], F64, F64 | None]:
+        """n rounds in order, learned at once: (rounds, journal bytes) of each entry, the values and the probabilities.
+
+        The state has changed when this returns: a caller that cannot make the entries durable must drop this object.
+        """
+        entries: list[tuple[int, bytes]] = []
+        values: list[float] = []
+        start = 0
+        while start < len(y) and (self.warming_up or self.layout is None):
+            pending = self.play(X[start], float(y[start]), at=at, note=note)
+            self.learn(pending)
+            entries.append((1, encode_round(pending.entry)))
+            values.append(pending.entry.value)
+            start += 1
+        if start == len(y):
+            return entries, np.array(values), None
+        learner = self._active(X.shape[1])
+        info = learner.run(self._scaled(X[start:]), y[start:])
+        self._score(info.values, y[start:])
+        entries.append((len(y) - start, encode_block(BlockEntry(at, X[start:], y[start:], info.values, info.choices))))
+        return entries, np.append(values, info.values), None if start else info.probabilities
+
+    def replay(self, blob: bytes) -> None:
+        """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
+        entry = decode_entry(blob)
+        try:
+            if isinstance(entry, RoundEntry):
+                self._replay_round(entry)
+            else:
+                self._replay_block(entry)
+        except StateError as error:
+            raise StateCorrupt(f"Round {self.t + 1} of {self.settings.name!r} does not replay: {error}") from error
+
+    def _replay_round(self, entry: RoundEntry) -> None:
+        pending = self.play(entry.x, entry.y, at=entry.at, issued=entry.issued, note=entry.note, choices=entry.choices)
+        _check_replay(np.array([pending.entry.value]), np.array([entry.value]))
+        self.learn(pending)
+
+    def _replay_block(self, entry: BlockEntry) -> None:
+        info = self._active(entry.X.shape[1]).run(self._scaled(entry.X), entry.y, choices=entry.choices)
+        _check_replay(info.values, entry.values)
+        self._score(info.values, entry.y)
+
+    def _score(self, values: F64, y: F64) -> None:
+        if self.truths.is_classifier:
+            errors = (np.where(values >= 0.0, 1.0, -1.0) != y).astype(np.float64)
+        else:
+            errors = ((values - y) * self.truths.unit) ** 2
+        self.card.add_many(self._loss.values(values, y), errors)
+
+    def _error(self, value: float, y: float) -> float:
+        if self.truths.is_classifier:
+            return float((value >= 0.0) != (y > 0.0))
+        return ((value - y) * self.truths.unit) ** 2
+
+    # -- the learner and its warm-up --------------------------------------------------------------------------------
+
+    def _active(self, dim: int) -> OnlineLearner:
+        """The learner; a fresh one of this dimension before the first round."""
+        return self._learner or self._fresh(dim)
+
+    def _ensure_learner(self) -> None:
+        if self._learner is None and self.layout is not None:
+            self._learner = self._fresh(self.layout.dim)
+
+    def _fresh(self, dim: int) -> OnlineLearner:
+        return create(self._stand_in if self.warming_up else self.spec, dim)
+
+    @property
+    def _stand_in(self) -> LearnerSpec:
+        return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean")
+
+    def _successor(self, x: F64, y: float, choices: bytes | None) -> tuple[OnlineLearner | None, bytes]:
+        """The learner after the warm-up and the choices of its run, if this is the last round of one."""
+        if not self.warming_up or self.t + 1 < self.settings.warmup_rounds or self._warm is None:
+            return None, b""
+        rows = np.vstack([self._warm.view, np.append(x, y)])
+        X, truths = rows[:, :-1], rows[:, -1]
+        X = Scaling.of(X)(X) if isinstance(self.settings.scale, WarmupScale) else self._scaled(X)
+        learner = create(resolve(self.spec, X), X.shape[1])
+        return learner, learner.run(X, truths, choices=choices).choices
+
+    def _end_warmup(self, successor: OnlineLearner) -> None:
+        assert self._warm is not None
+        if isinstance(self.settings.scale, WarmupScale):
+            self._scaling = Scaling.of(self._warm.view[:, :-1])
+        self.spec = successor.spec
+        self._learner = successor
+        self._warm = None
+        self.warming_up = False
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, float]:
+        return self._learner.describe() if self._learner is not None else {"t": 0, "dictionary": 0, "bytes": 0}
+
+    def metrics(self) -> dict[str, Any]:
+        return self.card.report(classifier=self.truths.is_classifier)
+
+    def to_bytes(self) -> bytes:
+        """A snapshot: with the settings it is everything."""
+        arrays = {f"card.{name}": array for name, array in self.card.pack().items()}
+        if self._learner is not None:
+            arrays |= {f"learner.{name}": array for name, array in self._learner.state().items()}
+        if self._warm is not None:
+            arrays["warm"] = self._warm.pack()
+        if self._scaling is not None:
+            arrays |= {"scaling.low": self._scaling.low, "scaling.high": self._scaling.high}
+        layout = None if self.layout is None else json.loads(_encode_layout(self.layout))
+        spec = self.spec.model_dump(mode="json")
+        return to_bytes(arrays, {"t": self.t, "warming_up": self.warming_up, "spec": spec, "layout": layout})
+
+    @classmethod
+    def from_bytes(cls, settings: SessionCreate, blob: bytes) -> HostedLearner:
+        """Raises StateCorrupt."""
+        hosted = cls(settings)
+        try:
+            arrays, meta = from_bytes(blob)
+            hosted.card = Scorecard.unpack(_part(arrays, "card"))
+            hosted.warming_up = meta["warming_up"]
+            hosted.spec = LearnerSpec.model_validate(meta["spec"])
+            if meta["layout"] is not None:
+                hosted.layout = _decode_layout(json.dumps(meta["layout"]).encode())
+                spec = hosted._stand_in if hosted.warming_up else hosted.spec
+                hosted._learner = restore(spec, _part(arrays, "learner"), hosted.layout.dim)
+            if "warm" in arrays:
+                hosted._warm = GrowingArray.unpack(arrays["warm"])
+            if "scaling.low" in arrays:
+                hosted._scaling = Scaling(arrays["scaling.low"], arrays["scaling.high"])
+        except (StateError, KeyError, ValueError) as error:
+            raise StateCorrupt(f"The snapshot of {settings.name!r} cannot be read: {error}") from error
+        return hosted
+
+
+def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:
+    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def _check_replay(values: F64, recorded: F64) -> None:
+    apart = np.abs(values - recorded) > REPLAY_TOLERANCE * np.maximum(1.0, np.abs(recorded))
+    if apart.any():
+        i = int(np.argmax(apart))
+        raise ReplayDivergence(f"recorded {recorded[i]!r}, replayed {values[i]!r}")
+
+
+def _encode_layout(layout: Layout) -> bytes:
+    features = None if layout.features is None else [feature.model_dump() for feature in layout.features]
+    return json.dumps({"dim": layout.dim, "features": features}, separators=(",", ":")).encode()
+
+
+def _decode_layout(note: bytes) -> Layout:
+    document = json.loads(note)
+    if document["features"] is None:
+        return Layout(document["dim"])
+    return Layout.of_features([Feature.model_validate(feature) for feature in document["features"]])

@@ -1,0 +1,143 @@
+r"""The bytes of journal entries and waiting predictions: little-endian, self-delimiting, versioned.
+
+A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rounds` commits (n rounds that one `run` of the
+learner played). Both hold what a replay needs and what it is checked against: inputs, truths, the forecasts at play,
+the recorded choices. `note` is JSON that a later round relies on: the schema that the first round fixed.
+
+    round   u8 version, u8 kind = 0, f64 at, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x
+    block   u8 version, u8 kind = 1, f64 at, u32 n, bytes choices, bytes note, f64[n] y, f64[n] values, f64[n d] X
+    waiting u8 version, u64 t, f64 value, f64 probability (NaN: none), bytes note, f64[d] x
+
+`bytes` is u32 length and the bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from okl_core.types import F64, Forecast
+from service.errors import StateCorrupt
+
+VERSION = 1
+_ROUND, _BLOCK = 0, 1
+_HEAD = struct.Struct("<BBd")
+_ROUND_NUMBERS = struct.Struct("<ddd")
+_WAITING = struct.Struct("<BQdd")
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEntry:
+    """`issued` is the value that the client was given, `value` the forecast at play: they differ when the truth is late."""
+
+    at: float
+    x: F64
+    y: float
+    issued: float
+    value: float
+    choices: bytes = b""
+    note: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEntry:
+    """X of shape (n, d), y and values of shape (n,)."""
+
+    at: float
+    X: F64
+    y: F64
+    values: F64
+    choices: bytes = b""
+    note: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEntry:
+    """`t` is the round at which the prediction was made."""
+
+    t: int
+    forecast: Forecast
+    x: F64
+    note: bytes = b""
+
+
+def encode_round(entry: RoundEntry) -> bytes:
+    return b"".join(
+        (
+            _HEAD.pack(VERSION, _ROUND, entry.at),
+            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value),
+            _sized(entry.choices),
+            _sized(entry.note),
+            entry.x.tobytes(),
+        )
+    )
+
+
+def encode_block(entry: BlockEntry) -> bytes:
+    return b"".join(
+        (
+            _HEAD.pack(VERSION, _BLOCK, entry.at),
+            _LENGTH.pack(len(entry.y)),
+            _sized(entry.choices),
+            _sized(entry.note),
+            entry.y.tobytes(),
+            entry.values.tobytes(),
+            entry.X.tobytes(),
+        )
+    )
+
+
+def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
+    """Raises StateCorrupt for bytes of another format."""
+    try:
+        version, kind, at = _HEAD.unpack_from(blob)
+        if version != VERSION or kind not in (_ROUND, _BLOCK):
+            raise StateCorrupt(
+                f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
+            )
+        if kind == _ROUND:
+            y, issued, value = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
+            choices, end = _unsized(blob, _HEAD.size + _ROUND_NUMBERS.size)
+            note, end = _unsized(blob, end)
+            return RoundEntry(at, np.frombuffer(blob, np.float64, offset=end), y, issued, value, choices, note)
+        (n,) = _LENGTH.unpack_from(blob, _HEAD.size)
+        choices, end = _unsized(blob, _HEAD.size + _LENGTH.size)
+        note, end = _unsized(blob, end)
+        y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
+        X = np.frombuffer(blob, np.float64, offset=end + 16 * n).reshape(n, -1)
+        return BlockEntry(at, X, y, values, choices, note)
+    except (struct.error, ValueError) as error:
+        raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
+
+
+def encode_waiting(entry: WaitingEntry) -> bytes:
+    probability = math.nan if entry.forecast.probability is None else entry.forecast.probability
+    head = _WAITING.pack(VERSION, entry.t, entry.forecast.value, probability)
+    return b"".join((head, _sized(entry.note), entry.x.tobytes()))
+
+
+def decode_waiting(blob: bytes) -> WaitingEntry:
+    """Raises StateCorrupt for bytes of another format."""
+    try:
+        version, t, value, probability = _WAITING.unpack_from(blob)
+        if version != VERSION:
+            raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
+        note, end = _unsized(blob, _WAITING.size)
+        x = np.frombuffer(blob, np.float64, offset=end)
+    except (struct.error, ValueError) as error:
+        raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error
+    return WaitingEntry(t, Forecast(value, None if math.isnan(probability) else probability), x, note)
+
+
+def _sized(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _unsized(blob: bytes, start: int) -> tuple[bytes, int]:
+    (length,) = _LENGTH.unpack_from(blob, start)
+    end = start + _LENGTH.size + length
+    return blob[start + _LENGTH.size : end], end

@@ -1,0 +1,113 @@
+"""Feed a CSV file to a session, in order and from where it stopped."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from service.client import OklClient
+from service.errors import ConfigurationError, SessionNotFound
+
+MAX_CATEGORIES = 100
+"""A text column with more different values is no category."""
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A CSV file read whole: `rows` hold one object of features each, `truths` the label column."""
+
+    schema: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    truths: list[Any]
+    digest: str
+
+
+def read_csv(path: Path, label: str) -> Table:
+    """Columns of numbers stay numbers, true/false become booleans, other text a category.
+
+    Raises ConfigurationError for a file that cannot be a stream.
+    """
+    content = path.read_bytes()
+    lines = list(csv.DictReader(content.decode("utf-8-sig").splitlines()))
+    if not lines:
+        raise ConfigurationError(f"{path} has no rows below its header.")
+    names = list(lines[0])
+    if label not in names:
+        raise ConfigurationError(f"{path} has no column {label!r}; it has {', '.join(names)}.")
+    for number, line in enumerate(lines, start=2):
+        if None in line or None in line.values():
+            raise ConfigurationError(f"{path}, line {number}: another number of values than the header has.")
+    columns = {name: _column([line[name] for line in lines], f"{path}, column {name!r}") for name in names}
+    _, truths, _ = columns.pop(label)
+    schema = [{"name": name, "type": kind} | extra for name, (kind, _, extra) in columns.items()]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*(c[1] for c in columns.values()), strict=True)]
+    return Table(schema, rows, truths, hashlib.blake2b(content, digest_size=6).hexdigest())
+
+
+def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """Type, values and further parts of the schema of one column."""
+    if all(text.strip().lower() in _BOOLEANS for text in texts):
+        return "boolean", [_BOOLEANS[text.strip().lower()] for text in texts], {}
+    try:
+        return "number", [float(text) for text in texts], {}
+    except ValueError:
+        categories = sorted(set(texts))
+    if len(categories) > MAX_CATEGORIES:
+        raise ConfigurationError(f"{where}: neither numbers nor a category ({len(categories)} different texts).")
+    return "category", list(texts), {"categories": categories}
+
+
+def create_session(client: OklClient, session: str, learner: dict[str, Any], table: Table) -> None:
+    """A session that fits the file: its columns, its two labels or the range of its truths, scaled by a warm-up."""
+    target = next(entry["target"] for entry in client.learners() if entry["kind"] == learner["kind"])
+    values = sorted(set(table.truths))
+    settings: dict[str, Any] = {"schema": table.schema, "scale": {"kind": "warmup"}}
+    if len(values) == 2:
+        settings["labels"] = values
+    elif target == "binary":
+        raise ConfigurationError(f"{learner['kind']} takes two labels; the label column has {len(values)} values.")
+    else:
+        settings["y_range"] = [values[0], values[-1]]
+    client.create(session, learner, **settings)
+
+
+def replay(
+    client: OklClient,
+    console: Console,
+    path: Path,
+    *,
+    session: str,
+    label: str,
+    learner: dict[str, Any],
+    batch: int,
+    start: int | None,
+) -> dict[str, Any]:
+    """Send the rows that the session has not seen; returns what the service says of the session at the end.
+
+    A row is a round, so the session's t is the row to go on from; `start` says otherwise for a session that other
+    streams feed too. Every request has an id made of the file and its first row: sent again, it is not learned twice.
+    """
+    table = read_csv(path, label)
+    try:
+        found = client.inspect(session)
+    except SessionNotFound:
+        create_session(client, session, learner, table)
+        found = client.inspect(session)
+    rows = table.rows if found["features"] else [[float(v) for v in row.values()] for row in table.rows]
+    done = found["t"] if start is None else start
+    progress = Progress(TextColumn(session), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console)
+    with progress:
+        task = progress.add_task(session, total=len(rows), completed=min(done, len(rows)))
+        for first in range(done, len(rows), batch):
+            last = min(first + batch, len(rows))
+            client.rounds(session, rows[first:last], table.truths[first:last], id=f"{table.digest}-{first}-{last}")
+            progress.update(task, completed=last)
+    return client.inspect(session)

@@ -1,0 +1,350 @@
+"""What goes over the wire: strict, finite, bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AllowInfNan, BaseModel, ConfigDict, Discriminator, Field, Strict, StringConstraints, Tag
+from pydantic.functional_validators import field_validator, model_validator
+
+from okl_core import LearnerSpec
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
+Number = Annotated[float, Strict(), AllowInfNan(False)]
+Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
+Boolean = Annotated[bool, Strict()]
+
+
+def _tag(value: Any) -> str:
+    """Which form of a union a JSON value takes; the tags never show in an error's pointer."""
+    if isinstance(value, bool):
+        return "<boolean>"
+    if isinstance(value, str):
+        return "<text>"
+    if isinstance(value, dict):
+        return "<object>"
+    if isinstance(value, list):
+        return "<list>"
+    return "<number>"
+
+
+Scalar = Annotated[
+    Annotated[Boolean, Tag("<boolean>")] | Annotated[Text, Tag("<text>")] | Annotated[Number, Tag("<number>")],
+    Discriminator(
+        _tag,
+        custom_error_type="scalar",
+        custom_error_message="Input should be a number, a string or a boolean",
+    ),
+]
+Vector = Annotated[list[Number], Field(min_length=1)]
+Features = Annotated[dict[Text, Scalar], Field(min_length=1)]
+Input = Annotated[
+    Annotated[Vector, Tag("<list>")] | Annotated[Features, Tag("<object>")],
+    Discriminator(
+        _tag,
+        custom_error_type="input",
+        custom_error_message="Input should be a list of numbers or an object of named features",
+    ),
+]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Feature(_Wire):
+    """One named input. A boolean counts 0 or 1; a category is one input per declared value, 1 where it is the value."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    type: Literal["number", "boolean", "category"] = "number"
+    categories: list[Text] = Field(default=[], description="The values of a category, all of them.")
+
+    @model_validator(mode="after")
+    def _categories_belong_to_a_category(self) -> Feature:
+        if (self.type == "category") != bool(self.categories):
+            raise ValueError("`categories` go with type category, and a category needs them")
+        if len(set(self.categories)) != len(self.categories):
+            raise ValueError("`categories` must differ from each other")
+        return self
+
+    @property
+    def width(self) -> int:
+        """How many inputs it becomes."""
+        return len(self.categories) or 1
+
+
+class NoScale(_Wire):
+    """Inputs as they come."""
+
+    kind: Literal["none"] = "none"
+
+
+class RangesScale(_Wire):
+    """Each input from [low, high] to [0, 1]; values outside go outside."""
+
+    kind: Literal["ranges"]
+    low: Vector
+    high: Vector
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RangesScale:
+        if len(self.low) != len(self.high) or any(h <= lo for lo, h in zip(self.low, self.high, strict=False)):
+            raise ValueError("`low` and `high` have one number per input each, every low below its high")
+        return self
+
+
+class WarmupScale(_Wire):
+    """As `ranges`, with the ranges of the warm-up, frozen when it ends."""
+
+    kind: Literal["warmup"]
+
+
+Scale = Annotated[NoScale | RangesScale | WarmupScale, Field(discriminator="kind")]
+
+
+class SessionCreate(_Wire):
+    """A new session."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "clicks",
+                    "learner": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}}},
+                    "labels": ["no", "yes"],
+                }
+            ]
+        },
+    )
+
+    name: Name = Field(
+        description="Letters, digits, dot, underscore and dash; 64 at most, the first a letter or digit."
+    )
+    learner: LearnerSpec
+    dim: int | None = Field(default=None, ge=1, description="Number of inputs; without it the first round decides.")
+    features: list[Feature] | None = Field(
+        default=None, alias="schema", min_length=1, description="Named inputs; without it the first round decides."
+    )
+    labels: tuple[Scalar, Scalar] | None = Field(
+        default=None, description="The session's own two labels: first the negative one, then the positive one."
+    )
+    y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real truth.")
+    scale: Scale = NoScale()
+    warmup_rounds: int = Field(
+        default=100, ge=2, le=10_000, description='Rounds that `scale: warmup` and `sigma: "median"` look at.'
+    )
+    snapshot_every: int | None = Field(
+        default=None, ge=1, description="Rounds between full snapshots; without it the journal's size decides."
+    )
+    expires_s: float | None = Field(
+        default=None, gt=0.0, le=10 * 366 * 86_400.0, description="Seconds that a prediction waits for its truth."
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _whole_labels_are_integers(cls, labels: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+        """A label given as 1 is answered as 1, not as 1.0."""
+        if labels is None:
+            return None
+        low, high = (int(v) if isinstance(v, float) and v.is_integer() else v for v in labels)
+        return low, high
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SessionCreate:
+        if self.labels is not None and self.y_range is not None:
+            raise ValueError("`labels` and `y_range` exclude each other")
+        if self.labels is not None and self.labels[0] == self.labels[1]:
+            raise ValueError("`labels` are two different values")
+        if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
+            raise ValueError("`y_range` is [low, high] with low below high")
+        if self.features is not None:
+            names = [feature.name for feature in self.features]
+            if len(set(names)) != len(names):
+                raise ValueError("`schema` has two features of the same name")
+            if self.dim is not None:
+                raise ValueError("`schema` says how many inputs there are; leave `dim` out")
+        return self
+
+
+class PredictBody(_Wire):
+    """Ask for a prediction. The session is in the path."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"x": [0.1, 0.7, 0.3]}]})
+
+    x: Input = Field(description="A list of numbers, or an object of named features.")
+    id: Id | None = Field(default=None, description="The client's own id of this prediction; made up if left out.")
+    wait: Boolean = Field(
+        default=True, description="false: pure inference, nothing is stored and no truth is expected."
+    )
+
+
+class PredictRequest(PredictBody):
+    """Ask for a prediction."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"session": "clicks", "x": [0.1, 0.7, 0.3]}]})
+
+    session: Name
+
+
+class UpdateBody(_Wire):
+    """Report a truth: of a waiting prediction (`id`), or of an input that was not predicted (`x`, optionally with an `id`
+    that makes the update idempotent). The session is in the path."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "q83Jx0vE1kXcTfZb", "y": "yes"}]})
+
+    y: Scalar = Field(description="The truth: a label of the session, or a number.")
+    id: Id | None = None
+    x: Input | None = None
+
+    @model_validator(mode="after")
+    def _names_a_round(self) -> UpdateBody:
+        if self.id is None and self.x is None:
+            raise ValueError("give the `id` of a waiting prediction, or the input `x`")
+        return self
+
+
+class UpdateRequest(UpdateBody):
+    """Report a truth."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"session": "clicks", "id": "q83Jx0vE1kXcTfZb", "y": "yes"}]}
+    )
+
+    session: Name
+
+
+class RoundsBody(_Wire):
+    """Many rounds in order: each is predicted, then learned."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"x": [[0.1, 0.7, 0.3], [0.2, 0.6, 0.1]], "y": ["yes", "no"]}]}
+    )
+
+    x: list[Input] = Field(min_length=1)
+    y: list[Scalar] = Field(min_length=1)
+    id: Id | None = Field(default=None, description="Makes the whole request idempotent.")
+
+    @model_validator(mode="after")
+    def _same_length(self) -> RoundsBody:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"`x` has {len(self.x)} rows, `y` has {len(self.y)}")
+        return self
+
+
+class Prediction(BaseModel):
+    """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
+    regressor answers `value`. `id` is null with `"wait": false`."""
+
+    session: str
+    id: str | None
+    t: int = Field(description="Rounds that the learner had observed.")
+    score: float | None = None
+    label: bool | str | float | None = None
+    probability: float | None = None
+    value: float | None = None
+
+
+class Update(BaseModel):
+    """`loss` is the learner's loss of the prediction that was issued; `mistake` is for classifiers, `error` (prediction
+    minus truth, in the units of the truth) for regressors."""
+
+    session: str
+    id: str | None
+    t: int = Field(description="Rounds observed, this one included.")
+    loss: float
+    mistake: bool | None = None
+    error: float | None = None
+    duplicate: bool = Field(description="true: this update was applied before, and this is the first answer.")
+
+
+class Rounds(BaseModel):
+    """One entry a round, in the order of the request."""
+
+    session: str
+    id: str | None
+    t: int = Field(description="Rounds observed, these included.")
+    rounds: int
+    loss: float = Field(description="Sum of the losses of these rounds.")
+    scores: list[float] | None = None
+    labels: list[bool | str | float] | None = None
+    probabilities: list[float] | None = None
+    values: list[float] | None = None
+    mistakes: int | None = None
+    duplicate: bool
+
+
+class Metrics(BaseModel):
+    """Over the predictions that were issued. `window_*` look at the last `window` rounds only."""
+
+    rounds: int
+    loss: float = Field(description="Cumulative loss.")
+    mean_loss: float | None
+    window: int
+    window_loss: float | None = Field(description="Mean loss.")
+    mistakes: int | None = None
+    mistake_rate: float | None = None
+    window_mistake_rate: float | None = None
+    rmse: float | None = None
+    window_rmse: float | None = None
+
+
+class SessionSummary(BaseModel):
+    name: str
+    kind: str
+    t: int
+    waiting: int
+    created_at: float
+    updated_at: float | None = Field(description="Time of the last round, seconds since the epoch.")
+
+
+class SessionPage(BaseModel):
+    sessions: list[SessionSummary]
+    next: str | None = Field(description="Give it as `cursor` to get the next page; null at the end.")
+
+
+class Storage(BaseModel):
+    """`snapshot_*` are null before the first snapshot. `journal_*` count what lies after it."""
+
+    journal_rounds: int
+    journal_bytes: int
+    snapshot_round: int | None
+    snapshot_bytes: int
+    snapshot_at: float | None
+
+
+class SessionDetail(SessionSummary):
+    learner: LearnerSpec
+    settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
+    features: list[Feature] | None = Field(description="Named inputs, once they are known.")
+    dim: int | None
+    warming_up: bool
+    metrics: Metrics
+    describe: dict[str, float]
+    bytes: int = Field(description="Memory of the learner.")
+    storage: Storage
+
+
+class CatalogueEntry(BaseModel):
+    kind: str
+    summary: str
+    target: Literal["binary", "real", "any"]
+    references: list[str]
+    defaults: dict[str, Any]
+    config_schema: dict[str, Any]
+
+
+class ProblemDetail(BaseModel):
+    pointer: str = Field(description="Where in the body (RFC 6901).")
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457. `errors` says where a request is wrong; some types carry further members."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="The request's id; give it when you ask for help.")
+    errors: list[ProblemDetail] | None = None

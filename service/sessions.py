@@ -1,0 +1,439 @@
+"""What a client can do with sessions. The only caller of learners.
+
+A round is played, committed to the store, and only then learned, so there is never anything to undo: a worker that finds
+that others were first replays what it missed, and plays the round again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from okl_core import errors as core
+from okl_core.types import F64
+from service.errors import (
+    IdConflict,
+    InvalidConfig,
+    InvalidInput,
+    LimitReached,
+    NotFinite,
+    NumericalFailure,
+    Overloaded,
+    PayloadTooLarge,
+    PredictionExpired,
+    PredictionNotFound,
+    SessionFull,
+    SessionNotFound,
+    UnknownLearner,
+    WrongDimension,
+    WrongTruth,
+)
+from service.hosted import HostedLearner, Pending
+from service.inputs import invalid
+from service.journal import WaitingEntry, decode_waiting, encode_round, encode_waiting
+from service.residents import Resident, Residents, log, parse_settings
+from service.schemas import PredictBody, RoundsBody, SessionCreate, UpdateBody
+from service.settings import Settings
+from service.store.base import (
+    AlreadyApplied,
+    AlreadyWaiting,
+    Appended,
+    Behind,
+    Event,
+    Gone,
+    Head,
+    Held,
+    Store,
+    TooManyWaiting,
+    Waiting,
+)
+
+T = TypeVar("T")
+
+_INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
+    core.ShapeError: WrongDimension,
+    core.NonFiniteError: NotFinite,
+    core.LabelError: WrongTruth,
+}
+
+
+class SessionService:
+    """All that routes need. Raises ServiceError only."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+        self._residents = Residents(store, settings)
+
+    async def close(self) -> None:
+        await self._residents.close()
+
+    # -- sessions -----------------------------------------------------------------------------------------------------
+
+    async def create(self, request: SessionCreate) -> dict[str, Any]:
+        """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
+        hosted = _host(request)
+        if hosted.layout is not None and hosted.layout.dim > self.settings.max_dim:
+            raise invalid("/dim", f"{hosted.layout.dim} inputs; this service takes at most {self.settings.max_dim}")
+        if await self.store.count() >= self.settings.max_sessions:
+            raise LimitReached(f"There are {self.settings.max_sessions} sessions; delete one first.")
+        meta = request.model_dump_json(by_alias=True).encode()
+        await self.store.create(Head(request.name, secrets.token_hex(8), meta, time.time()))
+        log.info("session created", extra={"session": request.name, "kind": request.learner.kind})
+        return await self.inspect(request.name)
+
+    async def inspect(self, name: str) -> dict[str, Any]:
+        """Everything about one session. Raises SessionNotFound."""
+        resident = self._residents.get(name)
+        async with resident.lock:
+            hosted = await self._residents.current(resident)
+            head = await self.store.head(name)
+            if isinstance(head, Gone):
+                raise self._residents.gone(resident)
+            return detail(head, hosted)
+
+    async def list(self, cursor: str | None, limit: int) -> dict[str, Any]:
+        page = await self.store.list(cursor, limit)
+        return {"sessions": [summary(head, parse_settings(head)) for head in page.heads], "next": page.cursor}
+
+    async def delete(self, name: str) -> None:
+        """Raises SessionNotFound."""
+        self._residents.drop(name)
+        if not await self.store.delete(name):
+            raise SessionNotFound(name)
+        log.info("session deleted", extra={"session": name})
+
+    # -- predict ------------------------------------------------------------------------------------------------------
+
+    async def predict(self, name: str, request: PredictBody) -> dict[str, Any]:
+        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false."""
+        resident = self._residents.get(name)
+        async with resident.lock:
+            if not request.wait:
+                hosted = await self._residents.current(resident)
+                x, _ = self._read_input(hosted, request.x)
+                forecast = await self._arithmetic(resident, lambda: hosted.forecast(x))
+                return {"session": name, "id": None, "t": hosted.t} | hosted.truths.answer(forecast)
+            hosted = await self._residents.loaded(resident)
+            waiting, entry = await self._hold(resident, request.id or secrets.token_urlsafe(12), request.x)
+            resident.remember(waiting)
+            return {"session": name, "id": waiting.id, "t": entry.t} | hosted.truths.answer(entry.forecast)
+
+    async def _hold(self, resident: Resident, prediction_id: str, sent: Any) -> tuple[Waiting, WaitingEntry]:
+        for now in self._tries(resident):
+            hosted = await self._residents.loaded(resident)
+            x, note = self._read_input(hosted, sent)
+            forecast = await self._arithmetic(resident, lambda h=hosted, x=x: h.forecast(x))
+            entry = WaitingEntry(hosted.t, forecast, x, note)
+            expires_at = now + (hosted.settings.expires_s or self.settings.waiting_expires_s)
+            waiting = Waiting(prediction_id, encode_waiting(entry), expires_at)
+            match await self.store.hold(
+                resident.name, resident.uid, hosted.t, waiting, now=now, limit=self.settings.max_waiting
+            ):
+                case Held():
+                    return waiting, entry
+                case AlreadyWaiting(first):
+                    return first, _same_prediction(resident.name, first, entry, now)
+                case AlreadyApplied():
+                    raise _id_conflict(resident.name, prediction_id, "was used for an earlier round")
+                case Behind(reading):
+                    await self._residents.catch_up(resident, reading)
+                case TooManyWaiting():
+                    raise LimitReached(
+                        f"{self.settings.max_waiting} predictions of this session wait for their truth; "
+                        "report some, or predict with `wait: false`."
+                    )
+                case Gone():
+                    raise self._residents.gone(resident)
+        raise AssertionError("unreachable")
+
+    # -- update -------------------------------------------------------------------------------------------------------
+
+    async def update(self, name: str, request: UpdateBody) -> dict[str, Any]:
+        """Play, commit and learn one round; a repeated update gets the first answer."""
+        resident = self._residents.get(name)
+        async with resident.lock:
+            for now in self._tries(resident):
+                hosted = await self._residents.loaded(resident)
+                y = hosted.truths.to_learner(request.y)
+                found = await self._find_round(resident, hosted, request, now)
+                if isinstance(found, AlreadyApplied):
+                    sent = None if request.x is None else self._read_input(hosted, request.x)[0]
+                    return _duplicate(name, found, sent, y)
+                x, note, issued = found
+                self._check_room(resident)
+                pending = await self._arithmetic(
+                    resident,
+                    lambda h=hosted, x=x, y=y, n=note, i=issued, at=now: h.play(x, y, at=at, issued=i, note=n),
+                )
+                answer = _update_answer(hosted, pending)
+                first = json.dumps(answer | {"x": _digest(x), "y": y}).encode()
+                event = Event(hosted.t + 1, encode_round(pending.entry), request.id, first)
+                match await self.store.append(name, resident.uid, hosted.t, [event], now=now):
+                    case Appended():
+                        await self._residents.learn(resident, hosted, lambda h=hosted, p=pending: h.learn(p))
+                        if request.id is not None:
+                            resident.waiting.pop(request.id, None)
+                        await self._residents.committed(resident, hosted, 1, len(event.blob))
+                        return {"session": name, "id": request.id} | answer | {"duplicate": False}
+                    case AlreadyApplied() as applied:
+                        return _duplicate(name, applied, x, y)
+                    case Behind(reading):
+                        await self._residents.catch_up(resident, reading)
+                    case Gone():
+                        raise self._residents.gone(resident)
+        raise AssertionError("unreachable")
+
+    async def _find_round(
+        self, resident: Resident, hosted: HostedLearner, request: UpdateBody, now: float
+    ) -> tuple[F64, bytes, float | None] | AlreadyApplied:
+        """The input of an update, its note, and the value that was issued for it.
+
+        Raises PredictionNotFound, PredictionExpired, IdConflict.
+        """
+        if request.id is None:
+            return *self._read_input(hosted, request.x), None
+        waiting = resident.waiting.get(request.id)
+        if waiting is None:
+            found = await self.store.look_up(resident.name, resident.uid, request.id)
+            if isinstance(found, AlreadyApplied):
+                return found
+            if isinstance(found, Gone):
+                raise self._residents.gone(resident)
+            waiting = found
+        if waiting is None:
+            if request.x is not None:
+                return *self._read_input(hosted, request.x), None
+            raise PredictionNotFound(
+                f"No prediction {request.id!r} waits in session {resident.name!r}; give the id that POST /predict gave.",
+                session=resident.name,
+                id=request.id,
+            )
+        if waiting.expires_at <= now:
+            raise _expired(resident.name, waiting)
+        entry = decode_waiting(waiting.blob)
+        if request.x is not None and self._read_input(hosted, request.x)[0].tobytes() != entry.x.tobytes():
+            raise _id_conflict(resident.name, request.id, "waits for the truth of another input")
+        return entry.x, entry.note, entry.forecast.value
+
+    # -- rounds -------------------------------------------------------------------------------------------------------
+
+    async def rounds(self, name: str, request: RoundsBody) -> dict[str, Any]:
+        """Many rounds in order, one commit."""
+        if len(request.x) > self.settings.max_batch:
+            raise PayloadTooLarge(
+                f"{len(request.x)} rounds; send at most {self.settings.max_batch} in one request.",
+                limit=self.settings.max_batch,
+            )
+        resident = self._residents.get(name)
+        async with resident.lock:
+            for now in self._tries(resident):
+                answer = await self._rounds(resident, request, now)
+                if answer is not None:
+                    return answer
+        raise AssertionError("unreachable")
+
+    async def _rounds(self, resident: Resident, request: RoundsBody, now: float) -> dict[str, Any] | None:
+        """None: other workers were first; try again."""
+        hosted = await self._residents.current(resident)
+        self._check_room(resident)
+        X, y, note = self._read_rounds(hosted, request)
+        if request.id is not None:
+            found = await self.store.look_up(resident.name, resident.uid, request.id)
+            if isinstance(found, AlreadyApplied):
+                return _duplicate(resident.name, found, X, y)
+        expected, before = hosted.t, hosted.card.loss
+        # `run` changes the learner before the rounds are durable: until they are, this copy is nobody's.
+        resident.hosted = None
+        entries, values, probabilities = await self._arithmetic(
+            resident, lambda: hosted.run(X, y, at=now, note=note), len(y)
+        )
+        answer = _rounds_answer(hosted, values, probabilities, y, hosted.card.loss - before)
+        events, end = [], expected
+        for count, blob in entries:
+            end += count
+            events.append(Event(end, blob, count=count))
+        if request.id is not None:
+            first = json.dumps(answer | {"x": _digest(X), "y": _digest(y)}).encode()
+            events[-1] = Event(end, events[-1].blob, request.id, first, events[-1].count)
+        match await self.store.append(resident.name, resident.uid, expected, events, now=now):
+            case Appended():
+                resident.hosted = hosted
+                await self._residents.committed(resident, hosted, len(y), sum(len(event.blob) for event in events))
+                return {"session": resident.name, "id": request.id} | answer | {"duplicate": False}
+            case AlreadyApplied() as applied:
+                return _duplicate(resident.name, applied, X, y)
+            case Gone():
+                raise self._residents.gone(resident)
+        return None
+
+    def _read_rounds(self, hosted: HostedLearner, request: RoundsBody) -> tuple[F64, F64, bytes]:
+        """Inputs of shape (n, d), truths of shape (n,), and the note of the inputs. Raises InvalidInput."""
+        rows: list[F64] = []
+        y = np.empty(len(request.y))
+        note = b""
+        for i, (sent, truth) in enumerate(zip(request.x, request.y, strict=True)):
+            try:
+                x, own_note = self._read_input(hosted, sent)
+                if rows and (len(x) != len(rows[0]) or own_note != note):
+                    raise invalid("/x", "has other inputs than the first row")
+                y[i] = hosted.truths.to_learner(truth)
+            except InvalidInput as error:
+                part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
+                raise error.under(f"{part}/{i}", part) from None
+            rows.append(x)
+            note = own_note
+        return np.array(rows), y, note
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def _tries(self, resident: Resident) -> Iterator[float]:
+        """The time of each try. Raises Overloaded when other workers have been faster for too long."""
+        deadline = time.monotonic() + self.settings.commit_patience_s
+        while time.monotonic() < deadline:
+            yield time.time()
+        raise Overloaded(f"Other workers were faster at session {resident.name!r} for too long; try again.")
+
+    def _read_input(self, hosted: HostedLearner, sent: Any) -> tuple[F64, bytes]:
+        x, note = hosted.read_input(sent)
+        if len(x) > self.settings.max_dim:
+            raise invalid("/x", f"{len(x)} inputs; this service takes at most {self.settings.max_dim}")
+        return x, note
+
+    def _check_room(self, resident: Resident) -> None:
+        if resident.bytes > self.settings.session_bytes:
+            raise SessionFull(
+                f"The learner of {resident.name!r} takes {resident.bytes} bytes, the cap is {self.settings.session_bytes}; "
+                "it still predicts. Create a session with a budgeted learner to go on learning.",
+                session=resident.name,
+                limit=self.settings.session_bytes,
+            )
+
+    async def _arithmetic(self, resident: Resident, work: Callable[[], T], rounds: int = 1) -> T:
+        """`compute`, with the library's errors of bad input as the service's."""
+        try:
+            return await self._residents.compute(resident, work, rounds)
+        except core.InputError as error:
+            where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
+            raise invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput)) from error
+        except core.NumericalError as error:
+            raise NumericalFailure(f"The round was refused, nothing changed: {error}", session=resident.name) from error
+
+
+def _host(request: SessionCreate) -> HostedLearner:
+    """Raises UnknownLearner, InvalidConfig, InvalidInput."""
+    try:
+        return HostedLearner(request)
+    except core.UnknownLearner as error:
+        raise UnknownLearner(f"{error}.", known=list(error.known)) from error
+    except core.ConfigError as error:
+        raise InvalidConfig(
+            str(error),
+            errors=[
+                {"pointer": "/learner/" + "/".join(map(str, path)), "detail": message} for path, message in error.errors
+            ],
+        ) from error
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def _update_answer(hosted: HostedLearner, pending: Pending) -> dict[str, Any]:
+    answer: dict[str, Any] = {"t": hosted.t + 1, "loss": pending.loss}
+    if hosted.truths.is_classifier:
+        return answer | {"mistake": bool(pending.error)}
+    return answer | {"error": (pending.entry.issued - pending.entry.y) * hosted.truths.unit}
+
+
+def _rounds_answer(
+    hosted: HostedLearner, values: F64, probabilities: F64 | None, y: F64, loss: float
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {"t": hosted.t, "rounds": len(y), "loss": loss}
+    if not hosted.truths.is_classifier:
+        return answer | {"values": [hosted.truths.from_learner(value) for value in values.tolist()]}
+    answer |= {
+        "scores": values.tolist(),
+        "labels": [hosted.truths.label(value) for value in values.tolist()],
+        "mistakes": int(np.count_nonzero((values >= 0.0) != (y > 0.0))),
+    }
+    return answer if probabilities is None else answer | {"probabilities": probabilities.tolist()}
+
+
+def _duplicate(name: str, applied: AlreadyApplied, x: F64 | None, y: float | F64) -> dict[str, Any]:
+    """The first answer of an update that was sent again. Raises IdConflict if it is not the same update."""
+    first = json.loads(applied.answer)
+    first_x, first_y = first.pop("x"), first.pop("y")
+    if x is not None and _digest(x) != first_x:
+        raise _id_conflict(name, applied.id, "was used for another input")
+    if first_y != (y if isinstance(y, float) else _digest(y)):
+        raise _id_conflict(name, applied.id, "was settled with another truth")
+    return {"session": name, "id": applied.id} | first | {"duplicate": True}
+
+
+def _digest(x: F64) -> str:
+    return hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()
+
+
+def _same_prediction(name: str, first: Waiting, entry: WaitingEntry, now: float) -> WaitingEntry:
+    """The prediction that waits under this id already, if it is of the same input."""
+    if first.expires_at <= now:
+        raise _expired(name, first)
+    held = decode_waiting(first.blob)
+    if held.x.tobytes() != entry.x.tobytes():
+        raise _id_conflict(name, first.id, "waits for the truth of another input")
+    return held
+
+
+def _expired(name: str, waiting: Waiting) -> PredictionExpired:
+    return PredictionExpired(
+        f"Prediction {waiting.id!r} waited too long for its truth; send the round as an input `x` with its `y`, "
+        "and create sessions whose truths are late with a larger `expires_s`.",
+        session=name,
+        id=waiting.id,
+    )
+
+
+def _id_conflict(name: str, used: str, how: str) -> IdConflict:
+    return IdConflict(f"Id {used!r} {how}; use a new id for each round.", session=name, id=used)
+
+
+def summary(head: Head, settings: SessionCreate) -> dict[str, Any]:
+    """One line of the list of sessions."""
+    return {
+        "name": head.name,
+        "kind": settings.learner.kind,
+        "t": head.round,
+        "waiting": head.waiting,
+        "created_at": head.created_at,
+        "updated_at": head.updated_at,
+    }
+
+
+def detail(head: Head, hosted: HostedLearner) -> dict[str, Any]:
+    """Everything about one session."""
+    layout = hosted.layout
+    features = None if layout is None or layout.features is None else [item.model_dump() for item in layout.features]
+    return summary(head, hosted.settings) | {
+        "t": hosted.t,
+        "learner": hosted.spec.model_dump(mode="json"),
+        "settings": hosted.settings.model_dump(mode="json", by_alias=True, exclude={"name", "learner"}),
+        "features": features,
+        "dim": None if layout is None else layout.dim,
+        "warming_up": hosted.warming_up,
+        "metrics": hosted.metrics(),
+        "describe": hosted.describe(),
+        "bytes": hosted.nbytes,
+        "storage": {
+            "journal_rounds": head.journal_rounds,
+            "journal_bytes": head.journal_bytes,
+            "snapshot_round": head.snapshot_round if head.snapshot_round >= 0 else None,
+            "snapshot_bytes": head.snapshot_bytes,
+            "snapshot_at": head.snapshot_at,
+        },
+    }

@@ -1,0 +1,96 @@
+"""Every registered learner keeps the contract, and the checks catch those who do not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import okl_core.learner
+from okl_core import catalogue, learner_kinds, register
+from okl_core.checks import CHECKS, Check, ContractViolation, check_learner, make_subject
+from tests.contract.broken import BROKEN, Sleepy
+
+REFERENCES = Path(__file__).parents[2] / "docs" / "references.md"
+
+GAUSSIAN = {"kind": "gaussian", "sigma": "median"}
+
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "kons": {
+        "squared": {"loss": "squared", "clip": 2.0, "kernel": GAUSSIAN},
+        "logistic": {"loss": "logistic", "kernel": GAUSSIAN},
+        "squared-hinge": {"loss": "squared-hinge", "kernel": GAUSSIAN},
+        "adaptive": {"loss": "squared", "step": "adaptive", "kernel": {"kind": "matern", "nu": 2.5}},
+        "inverse-sqrt": {"loss": "logistic", "step": "inverse-sqrt", "kernel": {"kind": "laplacian"}},
+    },
+    "pomdr": {
+        "removal": {"budget": 20, "pomd_budget": 6, "window": 4, "kernel": {"kind": "gaussian", "sigma": 0.3}},
+        "wide": {"budget": 40, "pomd_budget": 10, "kernel": {"kind": "gaussian", "sigma": 3.0}},
+    },
+}
+"""Configs beside the default that reach other branches of a learner within a short stream."""
+
+SUBJECTS = [
+    pytest.param(kind, config, id=f"{kind}-{name}")
+    for kind in learner_kinds()
+    for name, config in {"default": {}, **VARIANTS.get(kind, {})}.items()
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize(("kind", "config"), SUBJECTS)
+def test_contract(kind: str, config: dict[str, Any], check: Check) -> None:
+    check(make_subject(kind, config))
+
+
+@pytest.mark.parametrize("kind", learner_kinds())
+def test_contract_in_one_dimension_with_another_seed(kind: str) -> None:
+    check_learner(kind, dim=1, seed=7, rounds=60)
+
+
+@pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry["kind"])
+def test_audit(entry: dict[str, Any]) -> None:
+    known = set(re.findall(r"^### (\w+)$", REFERENCES.read_text(), flags=re.MULTILINE))
+    assert set(entry["references"]) <= known
+    assert entry["references"] or entry["kind"] in ("last-label", "mean"), "a learner says where it comes from"
+    assert entry["summary"].endswith("."), "the first line of the docstring is a sentence"
+
+
+def test_variants_name_registered_kinds() -> None:
+    assert set(VARIANTS) <= set(learner_kinds())
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the registry, so that what a test registers is gone after it."""
+    learner_kinds()
+    monkeypatch.setattr(okl_core.learner, "_REGISTRY", dict(okl_core.learner._REGISTRY))
+
+
+@pytest.mark.usefixtures("registry")
+def test_third_party_learner() -> None:
+    register(Sleepy)
+    [entry] = [entry for entry in catalogue() if entry["kind"] == "sleepy"]
+    assert entry["defaults"] == {"step_size": 0.1, "attention": 0.7}
+    assert entry["target"] == "binary"
+    assert json.loads(json.dumps(entry)) == entry
+    check_learner("sleepy", {"attention": 0.3}, dim=5)
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(("cls", "check"), BROKEN, ids=lambda value: value.__name__)
+def test_broken_learner_is_caught(cls: type[Sleepy], check: Check) -> None:
+    register(cls)
+    with pytest.raises(ContractViolation):
+        check(make_subject(cls.kind))
+    with pytest.raises(ContractViolation, match=check.__name__):
+        check_learner(cls.kind)
+
+
+def test_broken_learners_cover_the_checks() -> None:
+    # What this check looks at is done by the library for every learner, so no learner can break it.
+    of_the_library = {"check_bad_input_changes_nothing"}
+    assert {check.__name__ for _, check in BROKEN} == {check.__name__ for check in CHECKS} - of_the_library

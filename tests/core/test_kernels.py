@@ -1,0 +1,181 @@
+"""Kernels against their formulas, and the points that make them fast against plain differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pydantic import TypeAdapter, ValidationError
+
+from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
+from okl_core.dictionary import Points
+from okl_core.errors import ConfigError, StateFormatError
+from okl_core.kernels import MEDIAN_SAMPLE, needs_median
+from tests.oracles import kernels as oracle
+
+CASES: list[tuple[Any, Callable[[Any, Any], float]]] = [
+    (Gaussian(sigma=0.7), lambda x, z: oracle.gaussian(x, z, 0.7)),
+    (Laplacian(sigma=1.3), lambda x, z: oracle.laplacian(x, z, 1.3)),
+    (Matern(sigma=0.9, nu=1.5), lambda x, z: oracle.matern(x, z, 0.9, 1.5)),
+    (Matern(sigma=2.1, nu=2.5), lambda x, z: oracle.matern(x, z, 2.1, 2.5)),
+    (Linear(), oracle.linear),
+    (Polynomial(degree=3, offset=0.5), lambda x, z: oracle.polynomial(x, z, 3, 0.5)),
+    (Polynomial(degree=1, offset=0.0), lambda x, z: oracle.polynomial(x, z, 1, 0.0)),
+]
+STATIONARY = [Gaussian(sigma=0.7), Laplacian(sigma=1.3), Matern(sigma=0.9, nu=1.5), Matern(sigma=2.1, nu=2.5)]
+
+every_kernel = pytest.mark.parametrize("kernel", [kernel for kernel, _ in CASES], ids=str)
+every_stationary_kernel = pytest.mark.parametrize("kernel", STATIONARY, ids=str)
+
+coordinates = st.floats(-5.0, 5.0, allow_subnormal=False)
+
+
+def inputs(rows: st.SearchStrategy[int], dim: int = 3) -> st.SearchStrategy[Any]:
+    return rows.flatmap(lambda n: hnp.arrays(np.float64, (n, dim), elements=coordinates))
+
+
+@pytest.mark.parametrize(("kernel", "formula"), CASES)
+@given(S=inputs(st.integers(1, 6)), X=inputs(st.integers(1, 4)))
+def test_block_is_the_formula(kernel: Any, formula: Callable[[Any, Any], float], S: Any, X: Any) -> None:
+    expected = [[formula(s.tolist(), x.tolist()) for x in X] for s in S]
+    # Near points lose half of the digits in the square root of a squared distance: hence Matern's tolerance.
+    tolerance = 1e-6 if isinstance(kernel, Matern) else 1e-12
+    np.testing.assert_allclose(kernel.block(S, X), expected, rtol=tolerance, atol=tolerance)
+
+
+@every_kernel
+@given(X=inputs(st.integers(1, 8)))
+def test_row_block_gram_and_diagonal_agree(kernel: Any, X: Any) -> None:
+    points = kernel.points(3)
+    points.extend(X)
+    block = kernel.block(points, X)
+    scale = max(1.0, np.abs(block).max())
+    tolerance = {"rtol": 1e-12, "atol": (1e-7 if isinstance(kernel, Matern) else 1e-12) * scale}
+    np.testing.assert_array_equal(block, kernel.block(X, X))
+    for j, x in enumerate(X):
+        np.testing.assert_allclose(kernel.row(points, x), block[:, j], **tolerance)
+        assert kernel.at(x) == pytest.approx(kernel.diag(X)[j], rel=1e-14)
+    gram = kernel.gram(X)
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_array_equal(np.diag(gram), kernel.diag(X))
+    np.testing.assert_allclose(gram, block, **tolerance)
+    assert np.linalg.eigvalsh(gram).min() >= -1e-7 * scale
+
+
+@every_stationary_kernel
+def test_stationary_kernels_are_at_most_one_wherever_the_points_are(kernel: Any) -> None:
+    rng = np.random.default_rng(0)
+    points = kernel.points(3)
+    points.append(np.zeros(3))
+    far = 1e8 * rng.normal(size=(50, 3))
+    points.extend(far)
+    assert kernel.block(points, far).max() <= 1.0
+    assert max(kernel.row(points, x).max() for x in far) <= 1.0
+    assert np.isfinite(kernel.row(points, np.full(3, 1e150))).all()
+
+
+@every_stationary_kernel
+def test_a_common_offset_costs_no_accuracy(kernel: Any) -> None:
+    rng = np.random.default_rng(1)
+    # Multiples of 2^-20 that differ by less than 1 are exact at 1e9, and so are their differences.
+    X = np.round(rng.uniform(size=(40, 4)) * 2**20) / 2**20
+    expected = kernel.gram(X)
+    np.testing.assert_allclose(kernel.gram(X + 1e9), expected, atol=1e-7 if isinstance(kernel, Matern) else 1e-12)
+
+
+def test_without_centring_an_offset_costs_every_digit() -> None:
+    X = np.array([[0.0], [1.0]]) + 1e9
+    centred, plain = Points.of(X, centred=True), Points.of(X, centred=False)
+    assert centred.scaled_distances(X[1], 1.0)[0] == pytest.approx(1.0)
+    assert abs(plain.scaled_distances(X[1], 1.0)[0] - 1.0) > 0.5
+
+
+@every_kernel
+def test_points_grow_shrink_and_come_back(kernel: Any) -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(100, 5))
+    grown = kernel.points(5, capacity=1)
+    for x in X:
+        grown.append(x)
+    assert len(grown) == 100
+    np.testing.assert_allclose(grown.coordinates(), X, atol=1e-14)
+    grown.truncate(30)
+    np.testing.assert_array_equal(kernel.row(grown, X[50]), kernel.row(X[:30], X[50]))
+    again = Points.unpack(grown.pack())
+    np.testing.assert_array_equal(kernel.row(again, X[50]), kernel.row(grown, X[50]))
+    for points in (grown, again):
+        points.extend(X[30:60])
+    np.testing.assert_array_equal(kernel.block(again, X), kernel.block(grown, X))
+    assert again.nbytes >= 60 * 6 * 8
+
+
+def test_empty_points() -> None:
+    for kernel, _ in CASES:
+        points = Points.unpack(kernel.points(3).pack())
+        assert len(points) == 0
+        assert kernel.row(points, np.ones(3)).shape == (0,)
+        assert kernel.block(points, np.ones((2, 3))).shape == (0, 2)
+        points.append(np.ones(3))
+        assert len(points) == 1
+
+
+def test_points_of_another_shape_are_refused() -> None:
+    arrays = Points.of(np.ones((2, 3)), centred=True).pack()
+    with pytest.raises(StateFormatError):
+        Points.unpack({**arrays, "origin": np.zeros(5)})
+
+
+class TestMedianHeuristic:
+    def test_it_is_the_median_of_the_distances(self) -> None:
+        X = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0], [6.0, 8.0]])
+        assert Gaussian().median_distance(X) == 5.0
+        assert Laplacian().median_distance(X) == 7.0
+
+    def test_equal_rows_give_one(self) -> None:
+        assert Matern().median_distance(np.ones((5, 2))) == 1.0
+        assert Matern().median_distance(np.ones((1, 2))) == 1.0
+
+    def test_long_streams_are_sampled(self) -> None:
+        X = np.random.default_rng(0).normal(size=(20 * MEDIAN_SAMPLE, 1))
+        # |x - z| of two standard normals has the median sqrt(2) * 0.6745.
+        assert Gaussian().median_distance(X) == pytest.approx(np.sqrt(2.0) * 0.6745, rel=0.03)
+
+    def test_an_unresolved_sigma_is_refused_where_it_would_be_used(self) -> None:
+        kernel = Gaussian(sigma="median")
+        assert needs_median(kernel)
+        assert not needs_median(Gaussian(sigma=2.0))
+        assert not needs_median(Linear())
+        with pytest.raises(ConfigError) as caught:
+            kernel.row(np.ones((2, 2)), np.ones(2))
+        assert caught.value.errors[0][0] == ("kernel", "sigma")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"kind": "gaussian", "sigma": 0.0},
+        {"kind": "gaussian", "sigma": "mean"},
+        {"kind": "gaussian", "sigma": float("inf")},
+        {"kind": "gaussian", "width": 1.0},
+        {"kind": "matern", "nu": 3.5},
+        {"kind": "polynomial", "degree": 0},
+        {"kind": "polynomial", "offset": -1.0},
+        {"kind": "sigmoid"},
+        {},
+    ],
+    ids=str,
+)
+def test_kernels_that_do_not_validate(config: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Kernel).validate_python(config)
+
+
+@every_kernel
+def test_kernels_go_through_json(kernel: Any) -> None:
+    adapter = TypeAdapter[Any](Kernel)
+    assert adapter.validate_json(kernel.model_dump_json()) == kernel

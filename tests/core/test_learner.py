@@ -1,0 +1,259 @@
+"""Specs, the registry and the facade: what is refused, with which words, and that nothing changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import okl_core.learner
+from okl_core import (
+    LearnerSpec,
+    catalogue,
+    create,
+    get_learner,
+    learner_kinds,
+    parse_spec,
+    register,
+    resolve,
+    restore,
+    waits_for_median,
+)
+from okl_core.errors import (
+    ConfigError,
+    DivergedError,
+    InputError,
+    LabelError,
+    NonFiniteError,
+    OklError,
+    ReplayDivergence,
+    ShapeError,
+    StateError,
+    StateFormatError,
+    UnknownLearner,
+)
+from okl_core.types import F64, Forecast
+from tests.contract.broken import Sleepy
+
+X0 = np.zeros(2)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner_kinds()
+    monkeypatch.setattr(okl_core.learner, "_REGISTRY", {**okl_core.learner._REGISTRY, "sleepy": Sleepy()})
+
+
+class TestSpec:
+    def test_a_model_and_a_dict_mean_the_same(self) -> None:
+        as_dict = {"kind": "mean", "seed": 3, "config": {}}
+        assert parse_spec(as_dict)[0] == parse_spec(LearnerSpec(kind="mean", seed=3))[0]
+        assert parse_spec({"kind": "mean"})[0] == LearnerSpec(kind="mean", seed=0, config={})
+
+    def test_unknown_kind_says_what_is_known(self) -> None:
+        with pytest.raises(UnknownLearner, match="known: .*majority") as caught:
+            create({"kind": "magic"}, dim=2)
+        assert caught.value.kind == "magic"
+        assert set(caught.value.known) == set(learner_kinds())
+        assert caught.value.errors[0][0] == ("kind",)
+        with pytest.raises(UnknownLearner):
+            get_learner("magic")
+
+    @pytest.mark.parametrize(
+        ("spec", "paths"),
+        [
+            ({}, [("kind",)]),
+            ({"kind": "mean", "seed": -1}, [("seed",)]),
+            ({"kind": "mean", "seed": 2**63}, [("seed",)]),
+            ({"kind": 3, "sed": 1}, [("kind",), ("sed",)]),
+            ({"kind": "mean", "config": 5}, [("config",)]),
+            ({"kind": "mean", "config": {"sigma": 1}}, [("config", "sigma")]),
+        ],
+        ids=str,
+    )
+    def test_every_field_at_fault_is_named(self, spec: dict[str, Any], paths: list[tuple[str, ...]]) -> None:
+        with pytest.raises(ConfigError) as caught:
+            parse_spec(spec)
+        assert [path for path, _ in caught.value.errors] == paths
+        for path, message in caught.value.errors:
+            assert message
+            assert ".".join(path) in str(caught.value)
+
+    @pytest.mark.usefixtures("registry")
+    def test_all_faults_of_a_config_are_listed_at_once(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            create({"kind": "sleepy", "config": {"step_size": -1.0, "attention": 2.0, "depth": 3}}, dim=2)
+        assert {path[-1] for path, _ in caught.value.errors} == {"step_size", "attention", "depth"}
+
+    @pytest.mark.usefixtures("registry")
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_configs_are_finite(self, value: float) -> None:
+        with pytest.raises(ConfigError):
+            create({"kind": "sleepy", "config": {"step_size": value}}, dim=2)
+
+    @pytest.mark.parametrize("dim", [0, -1])
+    def test_a_learner_needs_an_input(self, dim: int) -> None:
+        with pytest.raises(ShapeError):
+            create({"kind": "mean"}, dim)
+
+
+KERNEL_KINDS = [kind for kind in learner_kinds() if "kernel" in get_learner(kind).config_type.model_fields]
+
+
+class TestResolve:
+    def test_a_spec_without_open_choices_is_left_alone(self) -> None:
+        spec = LearnerSpec(kind="mean", seed=4)
+        assert resolve(spec, np.ones((3, 2))) == spec
+        assert not waits_for_median(spec)
+
+    @pytest.mark.parametrize("kind", KERNEL_KINDS)
+    @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "matern"])
+    def test_the_median_is_written_into_the_spec(self, kind: str, kernel: str) -> None:
+        spec = {"kind": kind, "seed": 5, "config": {"kernel": {"kind": kernel, "sigma": "median"}}}
+        assert waits_for_median(spec)
+        resolved = resolve(spec, np.array([[0.0], [1.0], [3.0]]))
+        assert resolved.config["kernel"]["sigma"] == 2.0
+        assert resolved.seed == 5
+        assert not waits_for_median(resolved)
+        assert resolve(resolved, np.zeros((2, 1))) == resolved
+        json.dumps(resolved.model_dump(mode="json"))
+        create(resolved, dim=1)
+
+
+class TestRegistry:
+    def test_kinds_are_sorted_and_permanent(self) -> None:
+        kinds = learner_kinds()
+        assert kinds == sorted(kinds)
+        assert {"last-label", "majority", "mean"} <= set(kinds)
+        assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind) for kind in kinds)
+
+    @pytest.mark.usefixtures("registry")
+    def test_two_learners_of_one_kind_are_refused(self) -> None:
+        class Other(Sleepy):
+            kind: ClassVar[str] = "mean"
+
+        with pytest.raises(ConfigError, match="mean"):
+            register(Other)
+        register(Sleepy)  # the same class again, as a reload does
+
+    def test_the_catalogue_is_json_and_complete(self) -> None:
+        entries = json.loads(json.dumps(catalogue()))
+        assert [entry["kind"] for entry in entries] == learner_kinds()
+        for entry in entries:
+            assert entry["target"] in ("binary", "real", "any")
+            assert set(entry["defaults"]) == set(entry["config_schema"].get("properties", {}))
+            create({"kind": entry["kind"], "config": entry["defaults"]}, dim=2)
+
+
+class TestBorder:
+    @pytest.mark.parametrize(
+        ("x", "error", "index"),
+        [
+            (np.zeros(3), ShapeError, None),
+            (np.zeros((1, 2)), ShapeError, None),
+            (np.array([0.0, np.nan]), NonFiniteError, 1),
+            (np.array([-np.inf, 1e300]), NonFiniteError, 0),
+            (np.array([0.0, -1e200]), NonFiniteError, 1),
+        ],
+        ids=str,
+    )
+    def test_bad_inputs(self, x: F64, error: type[InputError], index: int | None) -> None:
+        learner = create({"kind": "mean"}, dim=2)
+        for call in (learner.predict, lambda x: learner.play(x, 1.0), lambda x: learner.update(x, 1.0)):
+            with pytest.raises(error) as caught:
+                call(x)
+            assert (caught.value.field, caught.value.index) == ("x", index)
+        assert learner.t == 0
+
+    def test_inputs_of_other_types_are_converted(self) -> None:
+        learner = create({"kind": "mean"}, dim=2)
+        learner.update([1, 2], 3)  # pyright: ignore[reportArgumentType]
+        learner.update(np.ones(4, dtype=np.float32)[::2], np.float32(1.0))
+        assert learner.predict(X0).value == 2.0
+
+    @pytest.mark.parametrize("y", [0.0, 0.5, np.nan, np.inf])
+    def test_bad_labels(self, y: float) -> None:
+        learner = create({"kind": "majority"}, dim=2)
+        with pytest.raises(LabelError) as caught:
+            learner.update(X0, y)
+        assert (caught.value.field, caught.value.index) == ("y", None)
+        with pytest.raises(LabelError, match=r"y\[1\]") as caught:
+            learner.run(np.zeros((2, 2)), np.array([1.0, y]))
+        assert caught.value.index == 1
+        assert learner.t == 0
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+    def test_a_block_with_a_bad_row_changes_nothing(self, value: float) -> None:
+        learner = create({"kind": "mean"}, dim=2)
+        X = np.zeros((4, 2))
+        X[2, 1] = value
+        with pytest.raises(NonFiniteError, match=r"X\[2\]\[1\]") as caught:
+            learner.run(X, np.ones(4))
+        assert caught.value.index == 2
+        with pytest.raises(ShapeError):
+            learner.run(np.zeros((4, 3)), np.ones(4))
+        with pytest.raises(ShapeError) as caught:
+            learner.run(np.zeros((4, 2)), np.ones(3))
+        assert caught.value.field == "y"
+        assert learner.t == 0
+
+    def test_an_empty_block(self) -> None:
+        learner = create({"kind": "mean"}, dim=2)
+        info = learner.run(np.empty((0, 2)), np.empty(0))
+        assert (info.t, len(info.values), info.choices) == (0, 0, b"")
+
+    @pytest.mark.usefixtures("registry")
+    def test_a_forecast_that_is_not_finite_is_never_given_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Sleepy, "predict", lambda *arguments: Forecast(float("nan")))
+        learner = create({"kind": "sleepy"}, dim=2)
+        with pytest.raises(DivergedError, match="round 1"):
+            learner.predict(X0)
+        with pytest.raises(DivergedError):
+            learner.update(X0, 1.0)
+        assert learner.t == 0
+
+
+class TestRounds:
+    def test_a_round_is_learned_at_its_own_time_only(self) -> None:
+        learner = create({"kind": "mean"}, dim=2)
+        played = learner.play(X0, 2.0)
+        learner.learn(played)
+        with pytest.raises(StateError, match="round 1 cannot be learned at t = 1"):
+            learner.learn(played)
+        assert learner.t == 1
+
+    @pytest.mark.usefixtures("registry")
+    def test_replay(self) -> None:
+        live, other_seed = create({"kind": "sleepy", "seed": 1}, dim=2), create({"kind": "sleepy", "seed": 2}, dim=2)
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            x, y = rng.normal(size=2), float(rng.choice([-1.0, 1.0]))
+            played = live.play(x, y)
+            live.learn(played)
+            # The recorded coins decide, whatever the seed of the replay.
+            other_seed.replay(x, y, choices=played.choices, value=played.forecast.value)
+        np.testing.assert_array_equal(live.state()["w"], other_seed.state()["w"])
+        for value in (played.forecast.value + 1e-6, float("nan")):
+            with pytest.raises(ReplayDivergence):
+                live.replay(x, y, choices=played.choices, value=value)
+        assert live.t == 50
+
+    def test_restore(self) -> None:
+        learner = create({"kind": "mean"}, dim=2)
+        learner.update(X0, 4.0)
+        restored = restore({"kind": "mean"}, learner.state(), dim=2)
+        assert (restored.t, restored.predict(X0).value) == (1, 4.0)
+        assert restored.nbytes == learner.nbytes > 0
+        with pytest.raises(StateFormatError, match="total"):
+            restore({"kind": "mean"}, {"t": np.array(1.0)}, dim=2)
+
+    def test_sign_of_zero_is_plus_one(self) -> None:
+        assert [Forecast(value).label for value in (-0.1, -0.0, 0.0, 0.1)] == [-1, 1, 1, 1]
+
+
+def test_every_error_is_one_of_ours() -> None:
+    for error in (ConfigError, UnknownLearner, InputError, LabelError, StateError, ReplayDivergence, DivergedError):
+        assert issubclass(error, OklError)

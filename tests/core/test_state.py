@@ -1,0 +1,186 @@
+"""A state as named arrays and as bytes: lossless, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from okl_core.dictionary import Points
+from okl_core.errors import StateFormatError
+from okl_core.growing import Factor, GrowingArray
+from okl_core.state import DIGEST_BYTES, META, _digest, from_bytes, pack, to_bytes, unpack
+from okl_core.types import F64, LearnerState
+
+any_float = st.floats(width=64)
+named_arrays = st.dictionaries(
+    st.text("abcdefgh_.", min_size=1, max_size=8),
+    hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4), elements=any_float),
+    max_size=4,
+)
+
+
+@dataclass(slots=True)
+class Everything(LearnerState):
+    scale: float
+    is_late: bool
+    w: F64
+    points: Points
+    factor: Factor
+    r: GrowingArray
+
+
+def everything() -> Everything:
+    state = Everything(
+        t=3,
+        scale=0.1,
+        is_late=True,
+        w=np.arange(6.0).reshape(2, 3).T,
+        points=Points.of(np.random.default_rng(0).normal(size=(5, 2)), centred=True),
+        factor=Factor(),
+        r=GrowingArray(2),
+    )
+    for i in range(70):
+        state.factor.append(np.full(i, 0.01), 1.0 + i)
+        state.r.append(np.array([i, -i], dtype=np.float64))
+    return state
+
+
+def test_every_kind_of_field_is_packed_and_comes_back() -> None:
+    arrays = pack(everything())
+    assert sorted(arrays) == [
+        "factor",
+        "is_late",
+        "points.centred",
+        "points.origin",
+        "points.rows",
+        "r",
+        "scale",
+        "t",
+        "w",
+    ]
+    assert all(array.dtype == np.float64 and array.flags.c_contiguous for array in arrays.values())
+    state = unpack(Everything, arrays)
+    assert (state.t, state.scale, state.is_late) == (3, 0.1, True)
+    assert isinstance(state.t, int)
+    again = pack(state)
+    assert {name: array.tobytes() for name, array in again.items()} == {
+        name: array.tobytes() for name, array in arrays.items()
+    }
+
+
+def test_packed_arrays_are_copies() -> None:
+    state = everything()
+    arrays = pack(state)
+    for array in arrays.values():
+        array[...] = np.nan
+    assert np.isfinite(state.w).all()
+    assert np.isfinite(state.r.view).all()
+    assert np.isfinite(state.points.coordinates()).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"t": None},
+        {"points.origin": None},
+        {"surplus": np.zeros(1)},
+        {"t": np.zeros(2)},
+        {"t": np.array(np.nan)},
+        {"t": np.array(np.inf)},
+        {"points.rows": np.zeros((2, 7))},
+        {"factor": np.ones(4)},
+    ],
+    ids=str,
+)
+def test_arrays_of_another_state_are_refused(change: dict[str, Any]) -> None:
+    arrays: dict[str, Any] = {**pack(everything()), **change}
+    with pytest.raises(StateFormatError):
+        unpack(Everything, {name: array for name, array in arrays.items() if array is not None})
+
+
+@given(arrays=named_arrays, meta=st.dictionaries(st.text(), st.integers() | st.text(), max_size=3))
+def test_bytes_are_lossless(arrays: dict[str, F64], meta: dict[str, Any]) -> None:
+    meta.pop("format", None)
+    again, read = from_bytes(to_bytes(arrays, meta))
+    assert list(again) == list(arrays)
+    for name, array in arrays.items():
+        assert again[name].shape == array.shape
+        assert again[name].tobytes() == array.tobytes()
+    assert read == {"format": 1, **meta}
+
+
+def test_equal_states_have_equal_bytes() -> None:
+    assert to_bytes(pack(everything()), {"a": 1}) == to_bytes(pack(everything()), {"a": 1})
+
+
+def test_bytes_are_a_plain_npz() -> None:
+    blob = to_bytes(pack(everything()), {"kind": "mean"})
+    with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
+        assert archive["t"] == 3.0
+        assert json.loads(archive[META].tobytes())["kind"] == "mean"
+
+
+def test_every_flipped_byte_is_refused() -> None:
+    blob = to_bytes({"t": np.array(1.0), "w": np.ones(3)}, {})
+    for position in range(len(blob)):
+        damaged = bytearray(blob)
+        damaged[position] ^= 0x41
+        with pytest.raises(StateFormatError):
+            from_bytes(bytes(damaged))
+
+
+@given(st.binary(max_size=200))
+def test_other_bytes_are_refused(blob: bytes) -> None:
+    for signed in (blob, blob + _digest(blob)):
+        with pytest.raises(StateFormatError):
+            from_bytes(signed)
+
+
+def sealed(members: dict[str, bytes]) -> bytes:
+    """An archive with a right digest, as a stranger could make it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.comment = bytes(DIGEST_BYTES)
+    body = buffer.getvalue()[:-DIGEST_BYTES]
+    return body + _digest(body)
+
+
+def npy(array: Any, *, allow_pickle: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=allow_pickle)
+    return buffer.getvalue()
+
+
+def document(text: str) -> bytes:
+    return npy(np.frombuffer(text.encode(), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"__meta__.npy": document("[1]")},
+        {"__meta__.npy": document("{}")},
+        {"__meta__.npy": document("{")},
+        {"__meta__.npy": document('{"format": 2}')},
+        {"__meta__.npy": b""},
+        {"__meta__.npy": document('{"format": 1}'), "w.npy": npy(np.ones(3))[:-4]},
+        {"__meta__.npy": document('{"format": 1}'), "w.npy": npy(np.ones(3)).replace(b"(3,)", b"(3,(")},
+        {"__meta__.npy": document('{"format": 1}'), "w.npy": npy(np.array([{}]), allow_pickle=True)},
+    ],
+    ids=range(9),
+)
+def test_archives_that_are_no_state_are_refused(members: dict[str, bytes]) -> None:
+    with pytest.raises(StateFormatError):
+        from_bytes(sealed(members))
