@@ -54,7 +54,7 @@ class Points:
         if len(self._rows) == 0:
             self.extend(x[None, :])
         else:
-            self._rows.append(0.0)
+            self._rows.append(1.0)
             self.replace(-1, x)
 
     def extend(self, X: F64) -> None:  # X: (n, d)
@@ -68,9 +68,12 @@ class Points:
     def replace(self, i: int, x: F64) -> None:
         """Put x, shape (d,), in the place of point i."""
         row = self._rows.view[i]
-        head = np.subtract(x, self.origin, out=row[:-2])
+        row[:-2] = head = x - self.origin
         row[-2] = head.dot(head)
-        row[-1] = 1.0
+
+    def repeat(self, i: int) -> None:
+        """Append point i once more."""
+        self._rows.append(self._rows.view[i])
 
     def truncate(self, size: int) -> None:
         """Keep the oldest `size` points."""

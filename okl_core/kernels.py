@@ -22,6 +22,9 @@ from okl_core.types import F64
 MEDIAN_SAMPLE = 1000
 """Points that the median heuristic looks at: 500,000 pairs fix a median to well below one per cent."""
 
+ZERO = np.zeros(())
+"""numpy takes an array as an operand a third of a microsecond faster than a Python number."""
+
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 
 
@@ -36,7 +39,7 @@ class _Kernel(BaseModel, ABC):
 
     def row(self, S: Points | F64, x: F64) -> F64:
         """k(s_i, x), shape (n,), for S of n points and x of shape (d,)."""
-        return self._row(self._as_points(S), x)
+        return self._row(S if isinstance(S, Points) else self._as_points(S), x)
 
     def block(self, S: Points | F64, X: F64) -> F64:
         """k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
@@ -141,7 +144,7 @@ class Gaussian(_Radial):
 
     def _profile(self, u: F64) -> F64:
         # Rounding may leave u above 0 for near points far from the origin: k would exceed 1 by any factor.
-        return np.exp(np.minimum(u, 0.0, out=u), out=u)
+        return np.exp(np.minimum(u, ZERO, out=u), out=u)
 
 
 @final

@@ -142,21 +142,22 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
         slot = state.t % M
         if len(state.points) == 0:
             state.points.extend(np.tile(x, (M, 1)))
+        state.points.replace(slot, x)
+        state.labels[slot] = played.y
         state.kappa = max(state.kappa, played.kappa)
-        k = played.row[M:]
         if step is not None:
             carry(config, state, step)
             if step.merged is not None:
                 state.points.truncate(M + len(step.merged))
             elif step.beta is None:
-                state.points.append(x)
+                state.points.repeat(slot)
                 if state.phase == 1:
                     state.ring.append(played.row[:M])
-                    k = np.append(k, played.kappa)
-        state.points.replace(slot, x)
-        state.labels[slot] = played.y
         if state.phase == 1:
-            state.ring.view[:, slot] = k
+            column = state.ring.view[:, slot]
+            # A point stored just now has no entry in the row, and kappa against itself.
+            column[len(played.row) - M :] = played.kappa
+            column[: len(played.row) - M] = played.row[M:]
         state.t += 1
 
     def run(self, config: PomdrConfig, state: PomdrState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:

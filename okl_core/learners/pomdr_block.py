@@ -55,13 +55,13 @@ class Block:
 
     def run(self, rng: RoundRng) -> list[float]:
         """Learn rounds until the arena no longer fits; the values played."""
-        config, state, y, g, tops = self.config, self.state, self.y, self.g, self.tops
+        state, y, g, tops = self.state, self.y, self.g, self.tops
         values: list[float] = []
         try:
             for i in range(len(y)):
                 rng.at(state.t + 1)
                 prime = state.scale * self.margins.item(i)
-                lambda_t = rate(config, state, tops[i])
+                lambda_t = rate(self.config, state, tops[i])
                 value = prime + lambda_t * g[i]
                 fits = True
                 if rng.decide(y[i] * value < 1.0):

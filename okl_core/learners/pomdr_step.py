@@ -33,6 +33,8 @@ VANISHED = 1e-24
 """Share of the largest possible |f'|^2 below which a merged function is 0 and is not scaled up to norm U."""
 TIE = 1e-12
 """Kernel values this close, relative to the largest, are equal: the oldest point wins."""
+CHUNK = 50
+"""Columns of a Gram matrix computed at once, where half of it is enough."""
 SMALLEST_SCALE = 1e-9
 """The common factor of the coefficients is multiplied out below this, long before it could underflow."""
 
@@ -220,13 +222,24 @@ def _merge(config: PomdrConfig, state: PomdrState, step: Step, rng: RoundRng) ->
     a = step.shrink * np.append(state.scale * state.coefficients.view, step.weight)
     merged = a[:half].copy()
     np.add.at(merged, np.append(state.nearest.view, step.nearest).astype(np.intp), a[half:])
-    K = config.kernel.gram(state.points.coordinates()[M : M + half])
-    norm2 = max(float(merged @ K @ merged), 0.0)
-    largest = float(np.abs(merged) @ np.sqrt(np.diagonal(K)))
+    kept = state.points.coordinates()[M : M + half]
+    norm2 = max(_squared_norm(config.kernel, kept, merged), 0.0)
+    largest = float(np.abs(merged) @ np.sqrt(config.kernel.diag(kept)))
     if rng.decide(norm2 > VANISHED * largest * largest):
         merged *= U / math.sqrt(norm2)
         norm2 = U * U
     return merged, norm2
+
+
+def _squared_norm(kernel: Kernel, X: F64, a: F64) -> float:  # X: (n, d), a: (n,)
+    """a^T K a, from little more than a triangle of K."""
+    total = 0.0
+    for start in range(0, len(a), CHUNK):
+        own = slice(start, start + CHUNK)
+        weights = 2.0 * a[: start + CHUNK]
+        weights[own] *= 0.5
+        total += float(weights @ kernel.block(X[: start + CHUNK], X[own]) @ a[own])
+    return total
 
 
 def carry(config: PomdrConfig, state: PomdrState, step: Step) -> None:
