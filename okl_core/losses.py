@@ -159,11 +159,14 @@ class SquaredHinge:
         return self.weight(-C, 1.0, C) / self.derivative(-C, 1.0) ** 2
 
     def weight(self, a: float, y: float, C: float) -> float:
-        # With s = 1 - y b > 0 and u = y (a - b) the condition is max(0, s - u)^2 >= s^2 - 2su + w u^2 / 2, tightest at
+        # On |a| <= C <= 1 the loss is the parabola (1 - y a)^2, to the end where s = 0. Beyond:
+        # with s = 1 - y b > 0 and u = y (a - b) the condition is max(0, s - u)^2 >= s^2 - 2su + w u^2 / 2, tightest at
         # the largest u = C - 1 + s when that exceeds s.
         s = max(0.0, 1.0 - y * a)
-        if s == 0.0 or C <= 1.0:
-            return 2.0 if s > 0.0 else 0.0
+        if C <= 1.0:
+            return 2.0
+        if s == 0.0:
+            return 0.0
         u = C - 1.0 + s
         return 2.0 * s * (u + C - 1.0) / (u * u)
 

@@ -1,0 +1,326 @@
+"""KONS against the same algorithm in an explicit feature space, its regret bound, and the corners of its inputs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from okl_core import OnlineLearner, create, restore
+from okl_core.errors import ConfigError, DivergedError, LabelError
+from okl_core.kernels import Gaussian
+from okl_core.learners.kons import KonsRound
+from okl_core.losses import LOSSES
+from okl_core.types import F64
+from tests.oracles.kons import Derivative, LongF, Weight, batch_moments, features, online_newton
+
+ROUNDS = 500
+
+Spec = dict[str, Any]
+
+KERNELS: dict[str, Spec] = {
+    "linear": {"kind": "linear"},
+    "quadratic": {"kind": "polynomial", "degree": 2, "offset": 1.0},
+    "homogeneous": {"kind": "polynomial", "degree": 2, "offset": 0.0},
+    "cubic": {"kind": "polynomial", "degree": 3, "offset": 0.5},
+}
+
+STEPS: dict[str, list[str | float]] = {
+    "squared": ["curvature", "adaptive", "inverse-sqrt", 0.4],
+    "logistic": ["curvature", "adaptive", "inverse-sqrt", 0.4],
+    "squared-hinge": ["curvature", "adaptive", "inverse-sqrt", 0.4],
+    "hinge": ["inverse-sqrt", 0.4],
+}
+
+METHODS = [(loss, step) for loss, steps in STEPS.items() for step in steps]
+
+
+def random(rng: np.random.Generator, n: int, C: float) -> tuple[F64, F64]:
+    return rng.uniform(-1, 1, (n, 2)), rng.uniform(-C, C, n)
+
+
+def alternating(rng: np.random.Generator, n: int, C: float) -> tuple[F64, F64]:
+    X = np.array([0.8, -0.6]) + 0.05 * rng.standard_normal((n, 2))
+    return X, C * (-1.0) ** np.arange(n)
+
+
+def saturated(rng: np.random.Generator, n: int, C: float) -> tuple[F64, F64]:
+    """The truth is always C: about half the rounds are clipped onto it, and have no derivative."""
+    X = rng.uniform(0.2, 1.0, (n, 2))
+    X[::2] *= 0.5
+    return X, np.full(n, C)
+
+
+def repeated(rng: np.random.Generator, n: int, C: float) -> tuple[F64, F64]:
+    return rng.uniform(-1, 1, (5, 2))[rng.integers(0, 5, n)], rng.uniform(-C, C, n)
+
+
+def zeros(rng: np.random.Generator, n: int, C: float) -> tuple[F64, F64]:
+    X = rng.uniform(-1, 1, (n, 2))
+    X[rng.random(n) < 0.3] = 0.0
+    return X, C * np.sin(3.0 * X[:, 0])
+
+
+def flips(rng: np.random.Generator, n: int, C: float) -> tuple[F64, F64]:
+    """Separable with a margin, and the sign of everything turns around every 60 rounds."""
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, C * np.sign(X @ [1.0, 0.3]) * (-1.0) ** (np.arange(n) // 60)
+
+
+STREAMS: dict[str, Callable[[np.random.Generator, int, float], tuple[F64, F64]]] = {
+    stream.__name__: stream for stream in (random, alternating, saturated, repeated, zeros, flips)
+}
+
+
+def stream_for(loss: str, stream: str, n: int = ROUNDS, C: float = 1.0) -> tuple[F64, F64]:
+    X, y = STREAMS[stream](np.random.default_rng(7), n, C)
+    return X, y if loss == "squared" else np.where(y >= 0.0, 1.0, -1.0)
+
+
+def kons(loss: str, step: str | float, kernel: Spec, C: float = 1.0, alpha: float = 1.0, dim: int = 2) -> OnlineLearner:
+    config = {"loss": loss, "step": step, "kernel": kernel, "clip": C, "regularization": alpha}
+    return create({"kind": "kons", "config": config}, dim)
+
+
+def definition(loss: str, step: str | float, C: float, choices: bytes) -> tuple[Derivative, Weight]:
+    """g and w of KONS. At a kink of the hinge, and only there, the side is the one that `choices` records."""
+    of_loss = LOSSES[loss]
+
+    def derivative(t: int, value: float, y: float) -> float:
+        g = of_loss.derivative(value, y)
+        if loss != "hinge" or choices[t - 1] == (g != 0.0):
+            return g
+        assert abs(1.0 - y * value) < 1e-6
+        return -y if choices[t - 1] else 0.0
+
+    def weight(t: int, value: float, g: float, y: float) -> float:
+        if step == "adaptive":
+            return of_loss.weight(value, y, C)
+        if step == "curvature":
+            return of_loss.curvature(C) * g**2
+        if step == "inverse-sqrt":
+            return g**2 / (of_loss.lipschitz(C) * C * math.sqrt(t))
+        return float(step) * g**2
+
+    return derivative, weight
+
+
+def explicit(kernel: Spec, X: F64) -> LongF:
+    return features(X, kernel.get("degree", 1), kernel.get("offset", 0.0))
+
+
+def play_all(learner: OnlineLearner, X: F64, y: F64) -> tuple[F64, bytes]:
+    """The values, and the choices on the way."""
+    values, choices = np.empty(len(y)), b""
+    for i, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
+        played = learner.play(x, truth)
+        learner.learn(played)
+        values[i] = played.forecast.value
+        choices += played.choices
+    return values, choices
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1e-5])
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(("loss", "step"), METHODS)
+def test_it_is_the_online_newton_step_of_the_feature_space(
+    loss: str, step: str | float, stream: str, alpha: float
+) -> None:
+    # Every method meets every stream; going round the kernels, both meet every kernel.
+    kernel = list(KERNELS.values())[(METHODS.index((loss, step)) + list(STREAMS).index(stream)) % len(KERNELS)]
+    C = 1.0 if alpha == 1.0 else 1.5
+    X, y = stream_for(loss, stream, C=C)
+    values, choices = play_all(kons(loss, step, kernel, C, alpha), X, y)
+    expected = online_newton(explicit(kernel, X), y, C, alpha, *definition(loss, step, C, choices))
+    # A factorisation of order t has the backward error of t units of roundoff.
+    unattainable = np.arange(1, ROUNDS + 1) * np.finfo(np.float64).eps * expected.limit
+    assert unattainable[-1] < (1e-9 if alpha == 1.0 else 1e-5)
+    tolerance = 1e-8 + unattainable
+    assert (np.abs(values - expected.values) <= tolerance).all()
+    at_once = kons(loss, step, kernel, C, alpha).run(X, y, choices=choices)
+    assert (np.abs(at_once.values - expected.values) <= tolerance).all()
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(("loss", "step"), METHODS)
+def test_its_moments_are_those_of_the_batch(loss: str, step: str | float, stream: str) -> None:
+    # A Gaussian has no finite feature space: compare with the closed form, on the weights and coefficients played.
+    alpha, kernel = 0.1, Gaussian(sigma=0.5)
+    X, y = stream_for(loss, stream, n=80)
+    K = kernel.gram(X)
+    learner = kons(loss, step, {"kind": "gaussian", "sigma": 0.5}, alpha=alpha)
+    w, c = np.zeros(len(y)), np.zeros(len(y))
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
+        m, q = batch_moments(K[:t, :t], K[:t, t], 1.0, w[:t], c[:t], alpha)
+        played = learner.play(x, truth)
+        assert isinstance(played, KonsRound)
+        assert played.moments.m == pytest.approx(m, rel=1e-9, abs=1e-9)
+        assert played.moments.q == pytest.approx(q, rel=1e-9, abs=1e-9)
+        learner.learn(played)
+        value, w[t] = played.forecast.value, played.decision.w
+        c[t] = w[t] * value - played.decision.g - (m - value) / q
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(("loss", "step"), METHODS)
+def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str) -> None:
+    C, alpha, kernel = 1.0, 0.3, KERNELS["quadratic"]
+    X, y = stream_for(loss, stream, n=200)
+    learner = kons(loss, step, kernel, C, alpha)
+    values, choices = play_all(learner, X, y)
+    seen = learner.describe()
+    Phi = explicit(kernel, X).astype(np.float64)
+    expected = online_newton(explicit(kernel, X), y, C, alpha, *definition(loss, step, C, choices))
+    g, w, q = (np.array(kept) for kept in (expected.gradients, expected.weights, expected.variances))
+    sigma = LOSSES[loss].curvature(C)
+    assert seen["loss"] == pytest.approx(LOSSES[loss].values(values, y).sum())
+    assert seen["bound_gradient"] == pytest.approx(0.5 * (g**2 * q / (1.0 + w * q)).sum())
+    assert seen["log_det"] == pytest.approx(np.log1p(w * q).sum())
+    Gram = np.eye(Phi.shape[1]) + Phi.T @ (w[:, None] * Phi) / alpha
+    assert seen["log_det"] == pytest.approx(np.linalg.slogdet(Gram)[1])
+    if step == "curvature":
+        assert seen["bound_b2"] == pytest.approx((w * q / (1.0 + w * q)).sum() / (2.0 * sigma))
+        assert seen["bound_b2"] <= seen["log_det"] / (2.0 * sigma)
+    if step in ("curvature", "adaptive"):
+        assert seen["bound_step"] == 0.0
+    else:
+        assert seen["bound_step"] == pytest.approx(2.0 * C**2 * np.maximum(w - sigma * g**2, 0.0).sum())
+
+    for f in comparators(Phi, y, C):
+        regret = seen["loss"] - LOSSES[loss].values(Phi @ f, y).sum()
+        b1 = 0.5 * alpha * f @ f + seen["bound_gradient"]
+        assert regret <= b1 + seen["bound_step"] + 1e-9
+        if step != "adaptive":
+            # The third term itself, before its bound by |f(x)| <= C.
+            assert regret <= b1 + 0.5 * ((w - sigma * g**2) * (values - Phi @ f) ** 2).sum() + 1e-9
+
+
+def comparators(Phi: F64, y: F64, C: float) -> list[F64]:
+    """Functions bounded by C on the stream: 0, random ones, and least squares on the whole of it and on its end."""
+    rng = np.random.default_rng(3)
+    found = [np.zeros(Phi.shape[1]), *rng.standard_normal((10, Phi.shape[1]))]
+    for last in (len(y), len(y) // 3):
+        found.append(np.linalg.lstsq(Phi[-last:], y[-last:], rcond=1e-6)[0])
+    return [f * min(1.0, C / max(np.abs(Phi @ f).max(), 1e-300)) for f in found]
+
+
+@given(
+    cuts=st.lists(st.integers(0, 300), max_size=6),
+    stream=st.sampled_from(list(STREAMS)),
+    method=st.sampled_from(METHODS),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], stream: str, method: tuple[str, str | float]) -> None:
+    X, y = stream_for(method[0], stream, n=300)
+    single, learner = (kons(*method, {"kind": "gaussian", "sigma": 0.7}) for _ in range(2))
+    values, choices = play_all(single, X, y)
+    seen = [learner.run(X[a:b], y[a:b]) for a, b in itertools.pairwise([0, *sorted(cuts), 300])]
+    np.testing.assert_allclose(np.concatenate([block.values for block in seen]), values, rtol=0.0, atol=1e-9)
+    assert b"".join(block.choices for block in seen) == choices
+    expected = single.describe()
+    assert learner.describe() == pytest.approx({**expected, "bytes": learner.nbytes}, rel=1e-9)
+    for name, array in single.state().items():
+        np.testing.assert_allclose(learner.state()[name], array, rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("stream", ["saturated", "flips"])
+def test_a_restored_learner_continues_bit_for_bit_within_a_run(stream: str) -> None:
+    X, y = stream_for("squared", stream, n=400)
+    learner = kons("squared", "curvature", {"kind": "gaussian", "sigma": 0.7})
+    learner.run(X[:170], y[:170])
+    again = restore(learner.spec, learner.state(), 2)
+    for one in (learner, again):
+        one.update(X[170], y[170])
+        one.run(X[171:], y[171:])
+    expected, found = learner.state(), again.state()
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert learner.describe()["passive"] > 0
+
+
+def test_rounds_that_teach_nothing_leave_no_trace() -> None:
+    learner = kons("squared-hinge", "curvature", {"kind": "linear"}, C=3.0)
+    learner.update(np.array([1.0, 0.0]), 1.0)
+    before = learner.describe()
+    assert 1.0 < learner.predict(np.array([1.0, 0.0])).value < learner.predict(np.array([1.2, 0.0])).value < 3.0
+    learner.update(np.array([1.2, 0.0]), 1.0)  # no derivative, no projection
+    learner.update(np.zeros(2), -1.0)  # no feature
+    learner.run(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([1.0, 1.0]))
+    after = learner.describe()
+    assert after["t"] == before["t"] + 4
+    assert {**after, "t": 0, "loss": 0} == {**before, "t": 0, "loss": 0}
+
+
+def test_an_input_on_the_border_is_not_stored_again() -> None:
+    # A projection puts it there; the last bit of m must not make every return another projection.
+    learner = kons("squared", "curvature", {"kind": "gaussian", "sigma": 1.0}, alpha=0.01)
+    inputs = np.random.default_rng(1).uniform(-1, 1, (20, 2))
+    learner.run(np.repeat(inputs, 8, axis=0), np.ones(160))
+    before = learner.describe()
+    for x in inputs:
+        if learner.predict(x).value == 1.0:
+            learner.update(x, 1.0)
+            learner.update(x, 1.0)
+    after = learner.describe()
+    assert after["t"] > before["t"]
+    assert after["dictionary"] <= before["dictionary"] + (after["t"] - before["t"]) / 2
+
+
+def test_forecasts_are_clipped_exactly_and_carry_the_probability_of_the_loss() -> None:
+    X, y = stream_for("logistic", "saturated", n=50)
+    learner = kons("logistic", "adaptive", {"kind": "linear"}, C=0.5, alpha=1e-3)
+    info = learner.run(X, y)
+    assert (info.values == 0.5).any()
+    assert np.abs(info.values).max() == 0.5
+    assert info.probabilities is not None
+    np.testing.assert_allclose(info.probabilities, 1.0 / (1.0 + np.exp(-info.values)), rtol=1e-12)
+    assert kons("hinge", 0.1, {"kind": "linear"}).predict(np.ones(2)).probability is None
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"loss": "hinge"}, "no curvature"),
+        ({"loss": "hinge", "step": "adaptive"}, "no curvature"),
+        ({"clip": 0.0}, "clip"),
+        ({"regularization": -1.0}, "regularization"),
+        ({"step": 0.0}, "step"),
+        ({"step": "fast"}, "step"),
+        ({"loss": "absolute"}, "loss"),
+        ({"kernel": {"kind": "gaussian", "sigma": "median"}}, "resolved"),
+    ],
+)
+def test_configs_that_cannot_work_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create({"kind": "kons", "config": config}, 2)
+
+
+def test_truths_beyond_the_clip_are_refused() -> None:
+    learner = kons("squared", "curvature", {"kind": "linear"}, C=2.0)
+    learner.update(np.ones(2), -2.0)
+    with pytest.raises(LabelError, match=re.escape("|y| <= 2.0")):
+        learner.update(np.ones(2), 2.1)
+    with pytest.raises(LabelError):
+        kons("logistic", "curvature", {"kind": "linear"}).update(np.ones(2), 0.5)
+
+
+def test_an_overflow_changes_nothing() -> None:
+    learner = kons("squared", "curvature", {"kind": "polynomial", "degree": 3})
+    learner.run(*stream_for("squared", "random", n=10))
+    before = learner.state()
+    huge = np.full(2, 1e140)
+    with np.errstate(all="ignore"):
+        with pytest.raises(DivergedError):
+            learner.predict(huge)
+        with pytest.raises(DivergedError):
+            learner.update(huge, 1.0)
+        with pytest.raises(DivergedError):
+            learner.run(np.stack((np.ones(2), huge)), np.ones(2))
+    after = learner.state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
