@@ -65,7 +65,7 @@ async def bench(store: Store, count: int) -> dict[str, Cost]:
         answer = await store.append("bench", "uid", i, [event], now=time.time())
         assert isinstance(answer, Appended), answer
 
-    for i in range(WARM_UP):
+    for _ in range(WARM_UP):
         await store.head("bench")
     costs = {"hold": await measure(hold, count), "append": await measure(append, count)}
     await store.delete("bench")

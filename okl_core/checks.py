@@ -21,6 +21,16 @@ from typing import Any
 
 import numpy as np
 
+from okl_core.comparing import (
+    ContractViolation,
+    Raises,
+    close,
+    close_arrays,
+    close_states,
+    require,
+    same_arrays,
+    same_rounds,
+)
 from okl_core.errors import (
     ConfigError,
     InputError,
@@ -33,17 +43,10 @@ from okl_core.errors import (
 )
 from okl_core.learner import LearnerSpec, OnlineLearner, create, get_learner, parse_spec, resolve, restore
 from okl_core.state import from_bytes, to_bytes
-from okl_core.types import F64, Round, Target
-
-TOLERANCE = 1e-9
-"""How far, relative to max(1, |value|), two ways to compute the same number may differ."""
+from okl_core.types import F64, Target
 
 ROUNDS = 150
 """Long enough to cross the panels of a factor and a few doublings of capacity, short enough to run in tests."""
-
-
-class ContractViolation(AssertionError):
-    """A learner does not keep a clause of the contract."""
 
 
 @dataclass(frozen=True)
@@ -143,12 +146,12 @@ def check_identity(subject: Subject) -> None:
     """The kind is kebab-case, the learner has a summary and references, and no fields of its own."""
     learner = get_learner(subject.spec.kind)
     is_kebab = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", learner.kind) is not None
-    _require(is_kebab, f"the kind {learner.kind!r} is not kebab-case")
-    _require(learner.kind == subject.spec.kind, f"registered as {subject.spec.kind!r}, called {learner.kind!r}")
-    _require(bool((type(learner).__doc__ or "").strip()), "the class has no docstring; its first line is the summary")
-    _require(isinstance(learner.references, tuple), "references must be a tuple of citation keys")
+    require(is_kebab, f"the kind {learner.kind!r} is not kebab-case")
+    require(learner.kind == subject.spec.kind, f"registered as {subject.spec.kind!r}, called {learner.kind!r}")
+    require(bool((type(learner).__doc__ or "").strip()), "the class has no docstring; its first line is the summary")
+    require(isinstance(learner.references, tuple), "references must be a tuple of citation keys")
     subject.after(subject.half)
-    _require(not getattr(learner, "__dict__", {}), f"the learner keeps fields: {sorted(vars(learner))}; use the state")
+    require(not getattr(learner, "__dict__", {}), f"the learner keeps fields: {sorted(vars(learner))}; use the state")
 
 
 @_clause
@@ -158,12 +161,12 @@ def check_config_schema(subject: Subject) -> None:
     schema = json.loads(json.dumps(config_type.model_json_schema()))
     for owner, properties in [("the config", schema), *schema.get("$defs", {}).items()]:
         for name, field in properties.get("properties", {}).items():
-            _require("description" in field or "const" in field, f"{owner}: the field {name!r} has no description")
+            require("description" in field or "const" in field, f"{owner}: the field {name!r} has no description")
     defaults = config_type()
     again = config_type.model_validate(defaults.model_dump(mode="json"))
-    _require(again == defaults, f"the defaults change on the way through JSON: {defaults!r}, {again!r}")
+    require(again == defaults, f"the defaults change on the way through JSON: {defaults!r}, {again!r}")
     unknown = {"kind": subject.spec.kind, "config": {"no_such_field": 1}}
-    with _Raises(ConfigError, "a config with an unknown field"):
+    with Raises(ConfigError, "a config with an unknown field"):
         create(unknown, subject.dim)
 
 
@@ -175,12 +178,12 @@ def check_predict_is_pure(subject: Subject) -> None:
         before = learner.state()
         kept = x.copy()
         first, second = learner.predict(x), learner.predict(x)
-        _require(first == second, f"round {t + 1}: two predictions in a row differ: {first}, {second}")
-        _require(np.array_equal(x, kept), f"round {t + 1}: predict changed its input")
-        _same_arrays(before, learner.state(), f"round {t + 1}: predict changed the state")
+        require(first == second, f"round {t + 1}: two predictions in a row differ: {first}, {second}")
+        require(np.array_equal(x, kept), f"round {t + 1}: predict changed its input")
+        same_arrays(before, learner.state(), f"round {t + 1}: predict changed the state")
         learner.update(x, y)
         undisturbed.update(x, y)
-    _same_arrays(undisturbed.state(), learner.state(), "predictions between the rounds changed the run")
+    same_arrays(undisturbed.state(), learner.state(), "predictions between the rounds changed the run")
 
 
 @_clause
@@ -191,14 +194,14 @@ def check_play_is_pure(subject: Subject) -> None:
         before = learner.state()
         kept = x.copy()
         dropped = learner.play(subject.X[-1 - t], float(subject.y[-1 - t]))
-        _require(dropped.t == t + 1, f"the round after {t} was played as round {dropped.t}")
+        require(dropped.t == t + 1, f"the round after {t} was played as round {dropped.t}")
         first, second = learner.play(x, y), learner.play(x, y)
-        _same_rounds(first, second, f"round {t + 1}: played twice")
-        _require(np.array_equal(x, kept), f"round {t + 1}: play changed its input")
-        _same_arrays(before, learner.state(), f"round {t + 1}: play changed the state")
+        same_rounds(first, second, f"round {t + 1}: played twice")
+        require(np.array_equal(x, kept), f"round {t + 1}: play changed its input")
+        same_arrays(before, learner.state(), f"round {t + 1}: play changed the state")
         learner.learn(second)
         undisturbed.update(x, y)
-    _same_arrays(undisturbed.state(), learner.state(), "rounds that were played and dropped changed the run")
+    same_arrays(undisturbed.state(), learner.state(), "rounds that were played and dropped changed the run")
 
 
 @_clause
@@ -209,8 +212,8 @@ def check_forecast_is_blind(subject: Subject) -> None:
         forecast = learner.predict(x)
         for truth in (y, -y):
             played = learner.play(x, truth).forecast
-            _close(forecast.value, played.value, f"round {t + 1}: predict and play with the truth {truth}")
-            _close(forecast.probability, played.probability, f"round {t + 1}: probabilities of predict and play")
+            close(forecast.value, played.value, f"round {t + 1}: predict and play with the truth {truth}")
+            close(forecast.probability, played.probability, f"round {t + 1}: probabilities of predict and play")
         learner.update(x, y)
 
 
@@ -221,9 +224,9 @@ def check_update_is_play_and_learn(subject: Subject) -> None:
     for t, (x, y) in enumerate(subject.rounds()):
         info, played = whole.update(x, y), halves.play(x, y)
         halves.learn(played)
-        _require(info == (played.t, played.forecast, played.loss), f"round {t + 1}: update gives {info}, play {played}")
-        _require(whole.t == t + 1, f"after {t + 1} rounds the learner counts {whole.t}")
-    _same_arrays(whole.state(), halves.state(), "update and play with learn lead to different states")
+        require(info == (played.t, played.forecast, played.loss), f"round {t + 1}: update gives {info}, play {played}")
+        require(whole.t == t + 1, f"after {t + 1} rounds the learner counts {whole.t}")
+    same_arrays(whole.state(), halves.state(), "update and play with learn lead to different states")
 
 
 @_clause
@@ -240,19 +243,19 @@ def check_run_equals_updates(subject: Subject) -> None:
         for start, stop in itertools.pairwise(cuts):
             block = learner.run(subject.X[start:stop], subject.y[start:stop])
             where = f"rounds {start + 1} to {stop} of a run in blocks of {_shorten(sizes)}"
-            _require(block.t == stop, f"{where}: the block counts {block.t}")
+            require(block.t == stop, f"{where}: the block counts {block.t}")
             expected = played[start:stop]
-            _close_arrays([r.forecast.value for r in expected], block.values, f"{where}: values")
-            _close_arrays([r.loss for r in expected], block.losses, f"{where}: losses")
-            _require(block.choices == b"".join(r.choices for r in expected), f"{where}: other choices than one by one")
-            if block.probabilities is not None:
-                probabilities = [r.forecast.probability for r in expected]
-                _close_arrays(probabilities, block.probabilities, f"{where}: probabilities")
-        _close_states(single.state(), learner.state(), f"a run in blocks of {_shorten(sizes)}")
+            close_arrays([r.forecast.value for r in expected], block.values, f"{where}: values")
+            close_arrays([r.loss for r in expected], block.losses, f"{where}: losses")
+            require(block.choices == b"".join(r.choices for r in expected), f"{where}: other choices than one by one")
+            probabilities = [r.forecast.probability for r in expected if r.forecast.probability is not None]
+            given = np.empty(0) if block.probabilities is None else block.probabilities
+            close_arrays(probabilities, given, f"{where}: probabilities")
+        close_states(single.state(), learner.state(), f"a run in blocks of {_shorten(sizes)}")
     choices = b"".join(r.choices for r in played)
     replayed = subject.create()
     replayed.run(subject.X, subject.y, choices=choices)
-    _close_states(single.state(), replayed.state(), "a run that replays recorded choices")
+    close_states(single.state(), replayed.state(), "a run that replays recorded choices")
 
 
 @_clause
@@ -262,15 +265,15 @@ def check_state_is_everything(subject: Subject) -> None:
         learner = subject.after(stop)
         arrays = learner.state()
         restored = restore(subject.spec, arrays, subject.dim)
-        _same_arrays(arrays, restored.state(), f"restored at round {stop}")
+        same_arrays(arrays, restored.state(), f"restored at round {stop}")
         kept = {name: array.copy() for name, array in arrays.items()}
         for x, y in subject.rounds(stop):
             expected, actual = learner.play(x, y), restored.play(x, y)
-            _same_rounds(expected, actual, f"round {expected.t}: original and restored at round {stop}")
+            same_rounds(expected, actual, f"round {expected.t}: original and restored at round {stop}")
             learner.learn(expected)
             restored.learn(actual)
-        _same_arrays(learner.state(), restored.state(), f"after the stream, restored at round {stop}")
-        _same_arrays(kept, arrays, "a learner writes into arrays that it gave away or was restored from")
+        same_arrays(learner.state(), restored.state(), f"after the stream, restored at round {stop}")
+        same_arrays(kept, arrays, "a learner writes into arrays that it gave away or was restored from")
 
 
 @_clause
@@ -283,27 +286,23 @@ def check_replay(subject: Subject) -> None:
         value, choices, where = played.forecast.value, played.choices, f"round {t + 1}"
         if t % 25 == 0 or (choices and t % 5 == 0):
             before = replayed.state()
-            with _Raises(ReplayDivergence, f"{where}: a replay with a tampered value"):
+            with Raises(ReplayDivergence, f"{where}: a replay with a tampered value"):
                 replayed.replay(x, y, choices=choices, value=value + 1e-6 * max(1.0, abs(value)))
-            with _Raises(ReplayDivergence, f"{where}: a replay with a choice too many (play ends with rng.choices())"):
+            with Raises(ReplayDivergence, f"{where}: a replay with a choice too many (play ends with rng.choices())"):
                 replayed.replay(x, y, choices=choices + b"\0", value=value)
             if choices:
-                with _Raises(ReplayDivergence, f"{where}: a replay without the recorded choices"):
+                with Raises(ReplayDivergence, f"{where}: a replay without the recorded choices"):
                     replayed.replay(x, y, choices=b"", value=value)
-            _same_arrays(before, replayed.state(), f"{where}: a refused replay changed the state")
-        _same_rounds(played, replayed.replay(x, y, choices=choices, value=value), f"{where}: live and replayed")
-    _same_arrays(live.state(), replayed.state(), "the replayed stream leads to another state")
+            same_arrays(before, replayed.state(), f"{where}: a refused replay changed the state")
+        same_rounds(played, replayed.replay(x, y, choices=choices, value=value), f"{where}: live and replayed")
+    same_arrays(live.state(), replayed.state(), "the replayed stream leads to another state")
 
 
 @_clause
 def check_same_seed_same_run(subject: Subject) -> None:
     """Two learners of one spec do the same: no randomness but the seed's, nothing shared between learners."""
-    first, second = subject.create(), subject.create()
-    for x, y in subject.rounds(0, subject.half):
-        first.update(x, y)
-    for x, y in subject.rounds(0, subject.half):
-        second.update(x, y)
-    _same_arrays(first.state(), second.state(), "two runs of one spec differ")
+    first, second = subject.after(subject.half), subject.after(subject.half)
+    same_arrays(first.state(), second.state(), "two runs of one spec differ")
 
 
 @_clause
@@ -314,13 +313,13 @@ def check_inputs_are_copied(subject: Subject) -> None:
         buffer[:] = x
         learner.update(buffer, y)
         buffer[:] = np.pi
-    _same_arrays(subject.after(len(subject.y)).state(), learner.state(), "the state refers to an input of the caller")
+    same_arrays(subject.after(len(subject.y)).state(), learner.state(), "the state refers to an input of the caller")
     X = subject.X.copy()
     learner = subject.create()
     learner.run(X, subject.y)
     before = learner.state()
     X[:] = np.pi
-    _same_arrays(before, learner.state(), "the state refers to a block of the caller")
+    same_arrays(before, learner.state(), "the state refers to a block of the caller")
 
 
 @_clause
@@ -330,13 +329,13 @@ def check_describe(subject: Subject) -> None:
         learner = subject.after(stop)
         before = learner.state()
         numbers = learner.describe()
-        _same_arrays(before, learner.state(), "describe changed the state")
+        same_arrays(before, learner.state(), "describe changed the state")
         for name in ("t", "dictionary", "bytes"):
-            _require(name in numbers, f"describe has no {name!r}")
+            require(name in numbers, f"describe has no {name!r}")
         for name, value in numbers.items():
             is_finite = isinstance(value, int | float) and math.isfinite(value)
-            _require(is_finite, f"after {stop} rounds describe gives {name} = {value!r}")
-        _require(numbers["t"] == stop, f"after {stop} rounds describe gives t = {numbers['t']}")
+            require(is_finite, f"after {stop} rounds describe gives {name} = {value!r}")
+        require(numbers["t"] == stop, f"after {stop} rounds describe gives t = {numbers['t']}")
 
 
 @_clause
@@ -347,7 +346,7 @@ def check_bad_input_changes_nothing(subject: Subject) -> None:
     before = learner.state()
     for error, bad, what in _bad_inputs(x):
         for name, call in {"predict": lambda x: learner.predict(x), "update": lambda x: learner.update(x, y)}.items():
-            with _Raises(error, f"{name} of {what}"):
+            with Raises(error, f"{name} of {what}"):
                 call(bad)
     bad_rows = subject.X[:5].copy()
     bad_rows[3, 0] = np.nan
@@ -356,14 +355,14 @@ def check_bad_input_changes_nothing(subject: Subject) -> None:
         (ShapeError, subject.X[:5], subject.y[:4], "5 rows with 4 truths"),
         (ShapeError, subject.X[:5, :-1], subject.y[:5], "rows that are too short"),
     ]:
-        with _Raises(error, f"run of {what}"):
+        with Raises(error, f"run of {what}"):
             learner.run(X, truths)
     for error, bad in _bad_truths(learner):
-        with _Raises(error, f"update with the truth {bad}"):
+        with Raises(error, f"update with the truth {bad}"):
             learner.update(x, bad)
-        with _Raises(error, f"run with the truth {bad}"):
+        with Raises(error, f"run with the truth {bad}"):
             learner.run(subject.X[:2], np.array([y, bad]))
-    _same_arrays(before, learner.state(), "a refused input changed the state")
+    same_arrays(before, learner.state(), "a refused input changed the state")
 
 
 def _bad_inputs(x: F64) -> Iterator[tuple[type[InputError], F64, str]]:
@@ -392,10 +391,10 @@ def check_state_arrays(subject: Subject) -> None:
     """The state at rest is C-contiguous float64, and counts its rounds."""
     for stop in (0, 1, subject.half):
         for name, array in (arrays := subject.after(stop).state()).items():
-            _require(isinstance(array, np.ndarray), f"{name!r} is a {type(array).__name__}, not an array")
-            _require(array.dtype == np.float64, f"{name!r} is {array.dtype}, not float64")
-            _require(array.flags.c_contiguous, f"{name!r} is not C-contiguous")
-        _require(arrays["t"] == stop, f"after {stop} rounds the state counts {arrays['t']}")
+            require(isinstance(array, np.ndarray), f"{name!r} is a {type(array).__name__}, not an array")
+            require(array.dtype == np.float64, f"{name!r} is {array.dtype}, not float64")
+            require(array.flags.c_contiguous, f"{name!r} is not C-contiguous")
+        require(arrays["t"] == stop, f"after {stop} rounds the state counts {arrays['t']}")
 
 
 @_clause
@@ -405,18 +404,18 @@ def check_state_bytes(subject: Subject) -> None:
     meta = {"spec": subject.spec.model_dump(mode="json"), "dim": subject.dim}
     blob = to_bytes(arrays, meta)
     again, read = from_bytes(blob)
-    _same_arrays(arrays, again, "the state read back from its bytes")
-    _require(meta.items() <= read.items(), f"the metadata {meta} was read back as {read}")
+    same_arrays(arrays, again, "the state read back from its bytes")
+    require(meta.items() <= read.items(), f"the metadata {meta} was read back as {read}")
     restore(subject.spec, again, subject.dim)
     for position in np.linspace(0, len(blob) - 1, 50).astype(int):
         damaged = bytearray(blob)
         damaged[position] ^= 0x10
-        with _Raises(StateFormatError, f"a state with a flipped bit in byte {position}"):
+        with Raises(StateFormatError, f"a state with a flipped bit in byte {position}"):
             from_bytes(bytes(damaged))
-    with _Raises(StateFormatError, "a state that was cut off"):
+    with Raises(StateFormatError, "a state that was cut off"):
         from_bytes(blob[: len(blob) // 2])
     for name in arrays:
-        with _Raises(StateFormatError, f"a state without {name!r}"):
+        with Raises(StateFormatError, f"a state without {name!r}"):
             restore(subject.spec, {key: array for key, array in arrays.items() if key != name}, subject.dim)
 
 
@@ -434,71 +433,12 @@ def check_extreme_inputs(subject: Subject) -> None:
         for t, (x, y) in enumerate(zip(X, subject.y.tolist(), strict=True)):
             info = learner.update(x, y)
             is_finite = math.isfinite(info.forecast.value) and math.isfinite(info.loss)
-            _require(is_finite, f"{what} inputs, round {t + 1}: {info}")
+            require(is_finite, f"{what} inputs, round {t + 1}: {info}")
             probability = info.forecast.probability
-            _require(probability is None or 0.0 <= probability <= 1.0, f"{what} inputs, round {t + 1}: {info}")
+            require(probability is None or 0.0 <= probability <= 1.0, f"{what} inputs, round {t + 1}: {info}")
         for name, array in learner.state().items():
-            _require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is not finite any more")
-
-
-class _Raises:
-    """What happens inside must raise this error."""
-
-    def __init__(self, error: type[Exception], what: str) -> None:
-        self.error = error
-        self.what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, traceback: object) -> bool:
-        if isinstance(raised, self.error):
-            return True
-        if raised is not None and not isinstance(raised, Exception):
-            return False
-        got = "nothing was raised" if raised is None else f"{type(raised).__name__} was raised: {raised}"
-        raise ContractViolation(f"{self.what} must raise {self.error.__name__}; {got}") from raised
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise ContractViolation(message)
-
-
-def _close(a: float | None, b: float | None, what: str) -> None:
-    if a is None or b is None:
-        _require(a is b, f"{what}: {a} and {b}")
-    else:
-        _require(abs(a - b) <= TOLERANCE * max(1.0, abs(a)), f"{what}: {a!r} and {b!r}")
-
-
-def _close_arrays(expected: Any, actual: F64, what: str) -> None:
-    expected = np.asarray(expected, dtype=np.float64)
-    _require(expected.shape == actual.shape, f"{what}: shapes {expected.shape} and {actual.shape}")
-    # Entries of one array share its scale: a cancellation to 1e-12 in a factor of size 1 is no difference.
-    distance = float(np.max(np.abs(expected - actual), initial=0.0))
-    scale = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
-    _require(distance <= TOLERANCE * scale, f"{what}: differ by {distance:.3g} (tolerance {TOLERANCE * scale:.3g})")
-
-
-def _close_states(expected: Mapping[str, F64], actual: Mapping[str, F64], what: str) -> None:
-    _require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
-    for name, array in expected.items():
-        _close_arrays(array, actual[name], f"{what}: {name!r} of the state")
-
-
-def _same_arrays(expected: Mapping[str, F64], actual: Mapping[str, F64], what: str) -> None:
-    _require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
-    for name, array in expected.items():
-        is_same = array.shape == actual[name].shape and array.tobytes() == actual[name].tobytes()
-        _require(is_same, f"{what}: {name!r} is not the same, byte for byte")
-
-
-def _same_rounds(first: Round, second: Round, what: str) -> None:
-    for name in ("t", "forecast", "loss", "choices"):
-        a, b = getattr(first, name), getattr(second, name)
-        _require(a == b, f"{what}: {name} {a!r} and {b!r}")
+            require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is not finite any more")
 
 
 def _shorten(sizes: list[int]) -> str:
-    return str(sizes if len(sizes) < 10 else f"[1] * {len(sizes)}").strip("[]")
+    return "1" if set(sizes) == {1} else ", ".join(map(str, sizes))

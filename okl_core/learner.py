@@ -234,8 +234,11 @@ class OnlineLearner:
         x, y = self._input(x), self._truth(y)
         self._rng.begin(choices)
         self._rng.at(self._state.t + 1)
-        played = self._learner.play(self._config, self._state, x, y, self._rng)
-        self._rng.finish()
+        try:
+            played = self._learner.play(self._config, self._state, x, y, self._rng)
+        except OverflowError as error:
+            raise self._overflow() from error
+        self._rng.verify()
         self._finite(played.forecast)
         return played
 
@@ -248,7 +251,7 @@ class OnlineLearner:
     def update(self, x: F64, y: float) -> RoundInfo:
         """One full round at the current state: predict, observe, learn."""
         played = self.play(x, y)
-        self.learn(played)
+        self._learner.learn(self._config, self._state, played)
         return RoundInfo(played.t, played.forecast, played.loss)
 
     def replay(self, x: F64, y: float, *, choices: bytes, value: float) -> Round:
@@ -274,11 +277,16 @@ class OnlineLearner:
         if not np.isfinite(squares).all():
             row = int(np.argmin(np.isfinite(squares)))
             raise _not_finite(X[row], f"X[{row}]", row)
-        for row, truth in enumerate(y.tolist()):
-            self._truth(truth, row)
+        size = np.abs(y)
+        if not (size == 1.0 if self.target == "binary" else np.isfinite(y) & (size <= self._largest)).all():
+            for row, truth in enumerate(y.tolist()):
+                self._truth(truth, row)
         self._rng.begin(choices)
-        info = self._learner.run(self._config, self._state, X, y, self._rng)
-        self._rng.finish()
+        try:
+            info = self._learner.run(self._config, self._state, X, y, self._rng)
+        except OverflowError as error:
+            raise self._overflow() from error
+        self._rng.verify()
         return info
 
     def state(self) -> dict[str, F64]:
@@ -317,6 +325,9 @@ class OnlineLearner:
                 row,
             )
         return y
+
+    def _overflow(self) -> DivergedError:
+        return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
 
     def _finite(self, forecast: Forecast) -> Forecast:
         if not math.isfinite(forecast.value):

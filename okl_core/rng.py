@@ -63,12 +63,16 @@ class RoundRng:
         """The choices made since `at`: those of one round."""
         return encode_choices(self._record[self._start :])
 
-    def finish(self) -> bytes:
-        """The choices made since `begin`: those of a block. Raises ReplayDivergence if a replay was not used up."""
+    def verify(self) -> None:
+        """Raises ReplayDivergence if a replay was not used up."""
         if self._replay is not None and self._position != len(self._replay):
             raise ReplayDivergence(
                 f"round {self._t}: {len(self._replay)} choices were recorded, the replay made {self._position}"
             )
+
+    def finish(self) -> bytes:
+        """The choices made since `begin`: those of a block. Raises ReplayDivergence if a replay was not used up."""
+        self.verify()
         return encode_choices(self._record)
 
     def uniform(self, n: int) -> F64:
@@ -98,7 +102,7 @@ class RoundRng:
 
 def encode_choices(choices: list[int]) -> bytes:
     """Little-endian base-128, the high bit says that more follows: one byte a choice below 128."""
-    if max(choices, default=0) < 128:
+    if not choices or max(choices) < 128:
         return bytes(choices)
     out = bytearray()
     for choice in choices:

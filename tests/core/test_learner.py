@@ -54,7 +54,7 @@ class TestSpec:
         assert parse_spec({"kind": "mean"})[0] == LearnerSpec(kind="mean", seed=0, config={})
 
     def test_unknown_kind_says_what_is_known(self) -> None:
-        with pytest.raises(UnknownLearner, match="known: .*majority") as caught:
+        with pytest.raises(UnknownLearner, match=r"known: .*majority") as caught:
             create({"kind": "magic"}, dim=2)
         assert caught.value.kind == "magic"
         assert set(caught.value.known) == set(learner_kinds())

@@ -120,7 +120,7 @@ def test_a_replay_that_makes_another_number_of_choices_diverges() -> None:
     rng.begin(b"\x01")
     rng.at(9)
     rng.decide(True)
-    with pytest.raises(ReplayDivergence, match="round 9.*more choices"):
+    with pytest.raises(ReplayDivergence, match=r"round 9.*more choices"):
         rng.decide(True)
     rng.begin(b"\x01\x00")
     rng.at(9)

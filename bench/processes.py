@@ -1,0 +1,64 @@
+"""The service as it runs in production: worker processes on one store, which can be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bench.http_client import HEALTHY_WITHIN_S, HOST, RawClient, Timed, free_port
+from service.client import OklClient
+
+
+class Worker:
+    """One worker process. `settings` are those of the service, by name."""
+
+    def __init__(self, store: str, **settings: Any) -> None:
+        self.port = free_port()
+        self.url = f"http://{HOST}:{self.port}"
+        named = {f"OKL_{name.upper()}": str(value) for name, value in settings.items()}
+        self._environment = os.environ | {"OKL_LOG_LEVEL": "warning", "OPENBLAS_NUM_THREADS": "1"} | named
+        self._command = [sys.executable, "-m", "service.cli", "serve", "--port", str(self.port), "--store", store]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the worker was not started"
+        return self._process
+
+    def start(self) -> None:
+        """Returns when it can serve. Raises RuntimeError if it cannot."""
+        self._process = subprocess.Popen(self._command, env=self._environment)
+        deadline = time.monotonic() + HEALTHY_WITHIN_S
+        with OklClient(self.url, timeout_s=1.0) as client:
+            while not client.is_ready():
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.kill()
+                    raise RuntimeError(f"the worker on port {self.port} did not start")
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """At once, without a chance to finish anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def connect(self) -> Timed:
+        return Timed(RawClient(self.port), {})
+
+
+@contextmanager
+def workers(store: str, count: int, **settings: Any) -> Iterator[list[Worker]]:
+    """Running workers on one store; killed at the end."""
+    found = [Worker(store, **settings) for _ in range(count)]
+    try:
+        for worker in found:
+            worker.start()
+        yield found
+    finally:
+        for worker in found:
+            worker.kill()

@@ -1,0 +1,82 @@
+"""How the checks of the learner contract compare two runs, and how they complain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from okl_core.types import F64, Round
+
+TOLERANCE = 1e-9
+"""How far, relative to max(1, |value|), two ways to compute the same number may differ."""
+
+
+class ContractViolation(AssertionError):
+    """A learner does not keep a clause of the contract."""
+
+
+class Raises:
+    """What happens inside must raise this error."""
+
+    def __init__(self, error: type[Exception], what: str) -> None:
+        self.error = error
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, traceback: object) -> bool:
+        if isinstance(raised, self.error):
+            return True
+        if raised is not None and not isinstance(raised, Exception):
+            return False
+        got = "nothing was raised" if raised is None else f"{type(raised).__name__} was raised: {raised}"
+        raise ContractViolation(f"{self.what} must raise {self.error.__name__}; {got}") from raised
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises ContractViolation with the message."""
+    if not holds:
+        raise ContractViolation(message)
+
+
+def close(a: float | None, b: float | None, what: str) -> None:
+    """Two numbers agree to the tolerance, or both are missing."""
+    if a is None or b is None:
+        require(a is b, f"{what}: {a} and {b}")
+    else:
+        require(abs(a - b) <= TOLERANCE * max(1.0, abs(a)), f"{what}: {a!r} and {b!r}")
+
+
+def close_arrays(expected: Any, actual: F64, what: str) -> None:
+    """Two arrays agree to the tolerance, relative to the largest entry."""
+    expected = np.asarray(expected, dtype=np.float64)
+    require(expected.shape == actual.shape, f"{what}: shapes {expected.shape} and {actual.shape}")
+    # Entries of one array share its scale: a cancellation to 1e-12 in a factor of size 1 is no difference.
+    distance = float(np.max(np.abs(expected - actual), initial=0.0))
+    scale = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
+    require(distance <= TOLERANCE * scale, f"{what}: differ by {distance:.3g} (tolerance {TOLERANCE * scale:.3g})")
+
+
+def close_states(expected: Mapping[str, F64], actual: Mapping[str, F64], what: str) -> None:
+    """Two states agree to the tolerance."""
+    require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
+    for name, array in expected.items():
+        close_arrays(array, actual[name], f"{what}: {name!r} of the state")
+
+
+def same_arrays(expected: Mapping[str, F64], actual: Mapping[str, F64], what: str) -> None:
+    """Two states agree byte for byte."""
+    require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
+    for name, array in expected.items():
+        is_same = array.shape == actual[name].shape and array.tobytes() == actual[name].tobytes()
+        require(is_same, f"{what}: {name!r} is not the same, byte for byte")
+
+
+def same_rounds(first: Round, second: Round, what: str) -> None:
+    """Two played rounds agree bit for bit in all that a caller sees."""
+    for name in ("t", "forecast", "loss", "choices"):
+        a, b = getattr(first, name), getattr(second, name)
+        require(a == b, f"{what}: {name} {a!r} and {b!r}")
