@@ -20,7 +20,7 @@ TAIL_EVENTS = 256
 """Events kept behind a snapshot, so that workers that are a little behind catch up without reading the snapshot."""
 
 APPLIED_KEPT = 10_000
-"""How many of the latest applied ids are remembered: an update sent again within this many events is a duplicate."""
+"""How many of the latest applied ids are remembered at least: an update sent again within this many events is a duplicate."""
 
 REMEMBERED_S = 86_400.0
 """An expired prediction is remembered for as long again as it waited, and for a day at most."""
@@ -227,17 +227,13 @@ def check_events(expected: int, events: Sequence[Event]) -> None:
     """Raises ValueError unless the events follow `expected` without a gap and no two share an id."""
     ids = [event.id for event in events if event.id]
     if not events or end_of(expected, events) is None or len(set(ids)) != len(ids):
-        raise ValueError(
-            f"events must follow round {expected} one after the other, each with an id of its own"
-        )
+        raise ValueError(f"events must follow round {expected} one after the other, each with an id of its own")
 
 
 def make_reading(head: Head, start: int, events: Sequence[Event], snapshot: bytes | None) -> Reading:
     """Raises StoreCorrupt unless the events lead from round `start` to the head without a gap."""
     if end_of(start, events) != head.round:
-        raise StoreCorrupt(
-            f"The journal of session {head.name!r} does not lead from round {start} to {head.round}."
-        )
+        raise StoreCorrupt(f"The journal of session {head.name!r} does not lead from round {start} to {head.round}.")
     return Reading(head, events, snapshot, -1 if snapshot is None else head.snapshot_round)
 
 
@@ -267,7 +263,5 @@ def open_store(url: str) -> Store:
     """
     scheme = urlsplit(url).scheme
     if scheme not in STORE_MODULES:
-        raise ConfigurationError(
-            f"store url {url!r}: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}"
-        )
+        raise ConfigurationError(f"store url {url!r}: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
     return importlib.import_module(f"service.store.{STORE_MODULES[scheme]}").from_url(url)

@@ -1,13 +1,16 @@
 """Sessions in one SQLite file that several processes open at once; nothing to install.
 
-All of a store's work is done by one thread with one connection. What has queued up while it was busy is one
-transaction, so that under load many operations share a commit.
+The hot path writes on the event loop's own connection: an uncontended commit takes less time than a thread to wake up.
+Everything that may take longer is done by one thread with one connection: operations that find the file locked, large
+reads and snapshots, the checkpoints of the write-ahead log, and every operation where a commit flushes the disk. What has
+queued up while the thread was busy is one transaction, so that under load many operations share a commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 import time
@@ -38,12 +41,24 @@ from service.store.base import (
     make_reading,
 )
 
+log = logging.getLogger("okl.store")
+
 T = TypeVar("T")
 
 MEMORY = ":memory:"
 SYNCHRONOUS = ("off", "normal", "full", "extra")
+CHECKPOINT_PAGES = 4_000
+"""The write-ahead log goes back into the file after 16 MB: each time flushes the disk, and one commit pays for it."""
 WAL_KEPT_BYTES = 64 << 20
 """What a burst of large snapshots leaves of the write-ahead log on disk."""
+CHECKPOINT_EVERY = 500
+"""Commits of the event loop between two checkpoints by the thread: about 4 MB of log."""
+TRIM_APPLIED_EVERY = 100
+"""Applied ids between two trims of them: so many more than APPLIED_KEPT may be remembered."""
+EVENTS_AT_ONCE = 32
+"""More of them in one `append` would hold up the event loop: the thread takes them."""
+WITHOUT_FLUSH = ("off", "normal")
+"""Where a commit does not wait for the disk, so that it may be made on the event loop."""
 
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -89,23 +104,20 @@ LEFT JOIN applied a ON a.session = s.key AND a.id = ?1
 LEFT JOIN waiting w ON w.session = s.key AND w.id = ?1
 WHERE s.name = ?2 AND s.uid = ?3
 """
-ADD_WAITING = (
-    "INSERT INTO waiting (session, id, blob, expires_at, forget_at, due) VALUES (?1, ?2, ?3, ?4, ?5, ?4)"
-)
+ADD_WAITING = "INSERT INTO waiting (session, id, blob, expires_at, forget_at, due) VALUES (?1, ?2, ?3, ?4, ?5, ?4)"
 COUNT_WAITING = "UPDATE sessions SET waiting = waiting + ? WHERE key = ?"
-FIND_DUE = (
-    "SELECT expired, forget_at <= ?1, id FROM waiting WHERE session = ?2 AND due <= ?1 ORDER BY due LIMIT ?3"
-)
-EXPIRE = "UPDATE waiting SET expired = 1, due = forget_at WHERE session = ? AND id = ?"
+EXPIRE = "UPDATE waiting SET expired = 1, due = forget_at WHERE session = ? AND due <= ? AND NOT expired"
+FORGET = """
+DELETE FROM waiting WHERE session = ?1 AND id IN (
+    SELECT id FROM waiting WHERE session = ?1 AND due <= ?2 AND expired LIMIT ?3)
+"""
 SETTLE = "DELETE FROM waiting WHERE session = ? AND id = ? RETURNING expired"
 FIND_SESSION = "SELECT key, round, applied, snapshot_round FROM sessions WHERE name = ? AND uid = ?"
 FIND_APPLIED = "SELECT answer FROM applied WHERE session = ? AND id = ?"
 ADD_APPLIED = "INSERT INTO applied (session, id, serial, answer) VALUES (?, ?, ?, ?)"
 TRIM_APPLIED = "DELETE FROM applied WHERE session = ? AND serial <= ?"
 FIND_EVENT = "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round = ?"
-FIND_EVENTS = (
-    "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round > ? ORDER BY round"
-)
+FIND_EVENTS = "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round > ? ORDER BY round"
 ADD_EVENT = "INSERT INTO journal (session, round, blob, id, answer, count) VALUES (?, ?, ?, ?, ?, ?)"
 COUNT_EVENTS = """
 UPDATE sessions SET round = ?, updated_at = ?, journal_bytes = journal_bytes + ?, applied = ?, waiting = waiting - ?
@@ -185,10 +197,9 @@ def _hold(
 
 
 def _sweep(db: sqlite3.Cursor, key: int, now: float) -> None:
-    due = db.execute(FIND_DUE, (now, key, SWEPT_AT_ONCE)).fetchall()
-    db.executemany(SETTLE.removesuffix(" RETURNING expired"), [(key, id) for _, forget, id in due if forget])
-    db.executemany(EXPIRE, [(key, id) for _, forget, id in due if not forget])
-    db.execute(COUNT_WAITING, (-sum(not expired for expired, _, _ in due), key))
+    expired = db.execute(EXPIRE, (key, now)).rowcount
+    db.execute(FORGET, (key, now, SWEPT_AT_ONCE))
+    db.execute(COUNT_WAITING, (-expired, key))
 
 
 def _append(
@@ -213,7 +224,8 @@ def _append(
             row = db.execute(SETTLE, (key, event.id)).fetchone()
             settled += row is not None and not row[0]
             db.execute(ADD_APPLIED, (key, event.id, serial, event.answer))
-    db.execute(TRIM_APPLIED, (key, serial - APPLIED_KEPT))
+    if serial % TRIM_APPLIED_EVERY < len(events):
+        db.execute(TRIM_APPLIED, (key, serial - APPLIED_KEPT))
     size = sum(len(event.blob) for event in events)
     db.execute(COUNT_EVENTS, (events[-1].round, now, size, serial, settled, key))
     return Appended()
@@ -295,6 +307,30 @@ def _commit(db: sqlite3.Cursor, calls: Sequence[_Call]) -> list[_Outcome]:
     return [_Outcome(call.future, result) for call, result in zip(calls, results, strict=True)]
 
 
+def _commit_here(db: sqlite3.Cursor, operation: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    """One operation in a transaction of its own. Raises StoreTimeout at once if the file is locked."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        result = operation(db, *arguments)
+        db.execute("COMMIT")
+    except Exception as error:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        refusal = _store_error(error)
+        raise refusal from refusal.__cause__
+    return result
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    """Copy the log into the file; if writers never leave a gap for that to finish, make them wait for once."""
+    try:
+        _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if frames * 4096 > WAL_KEPT_BYTES:
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    except sqlite3.Error as error:
+        log.warning("checkpoint failed", extra={"detail": str(error)})
+
+
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
     for future, result, error in outcomes:
         if future.done():
@@ -320,13 +356,21 @@ def _store_error(error: Exception) -> Exception:
     return refusal
 
 
-def _connect(path: str, synchronous: str, timeout_s: float) -> sqlite3.Connection:
+def _connect(path: str, synchronous: str, timeout_s: float, checkpoint_pages: int = 0) -> sqlite3.Connection:
+    # None of these takes a lock, so that a connection opens at once even while others write.
+    connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
+    return connection
+
+
+def _prepare(path: str, synchronous: str, timeout_s: float) -> sqlite3.Connection:
+    """The worker's connection: the file is there, writes ahead and has the tables."""
     if path != MEMORY:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
+    connection = _connect(path, synchronous, timeout_s, CHECKPOINT_PAGES)
     try:
         _use_wal(connection, time.monotonic() + timeout_s)
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
         _migrate(connection)
     except BaseException:
@@ -369,11 +413,10 @@ class _Worker:
     def __init__(self, path: str, synchronous: str, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._commits_elsewhere = 0
         self._opened = self._loop.create_future()
         self._closed = self._loop.create_future()
-        thread = threading.Thread(
-            target=self._work, args=(path, synchronous, timeout_s), name="sqlite", daemon=True
-        )
+        thread = threading.Thread(target=self._work, args=(path, synchronous, timeout_s), name="sqlite", daemon=True)
         thread.start()
 
     async def opened(self) -> None:
@@ -383,16 +426,20 @@ class _Worker:
         self._calls.put(None)
         await self._closed
 
-    def call(
-        self, operation: Callable[..., Any], arguments: tuple[Any, ...], writes: bool
-    ) -> asyncio.Future[Any]:
+    def call(self, operation: Callable[..., Any], arguments: tuple[Any, ...], writes: bool) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         self._calls.put(_Call(future, operation, arguments, writes))
         return future
 
+    def count_commit(self) -> None:
+        """The event loop has committed; now and then its log wants a checkpoint."""
+        self._commits_elsewhere += 1
+        if self._commits_elsewhere % CHECKPOINT_EVERY == 0:
+            self._calls.put(_Call(self._loop.create_future(), _checkpoint, (), False))
+
     def _work(self, path: str, synchronous: str, timeout_s: float) -> None:
         try:
-            connection = _connect(path, synchronous, timeout_s)
+            connection = _prepare(path, synchronous, timeout_s)
         except Exception as error:
             self._report([_Outcome(self._opened, error=_store_error(error))])
             return
@@ -402,10 +449,12 @@ class _Worker:
         while running:
             taken = [self._calls.get()]
             taken += [self._calls.get() for _ in range(self._calls.qsize())]
-            calls = [call for call in taken if call is not None]
-            running = len(calls) == len(taken)
+            running = None not in taken
+            calls = [call for call in taken if call is not None and call.operation is not _checkpoint]
             if calls:
                 self._report(_commit(db, calls))
+            if any(call is not None and call.operation is _checkpoint for call in taken):
+                _checkpoint(connection)
         connection.close()
         self._report([_Outcome(self._closed)])
 
@@ -422,13 +471,24 @@ class SqliteStore:
     def __init__(self, path: str, *, synchronous: str = "normal", timeout_s: float = 5.0) -> None:
         self._options = (path, synchronous, timeout_s)
         self._worker: _Worker | None = None
+        self._here: sqlite3.Cursor | None = None
 
     async def open(self) -> None:
         worker = _Worker(*self._options)
         await worker.opened()
         self._worker = worker
+        path, synchronous, _ = self._options
+        if path != MEMORY and synchronous in WITHOUT_FLUSH:
+            try:
+                self._here = _connect(path, synchronous, timeout_s=0.0).cursor()
+            except sqlite3.Error as error:
+                await self.close()
+                raise _store_error(error) from error
 
     async def close(self) -> None:
+        here, self._here = self._here, None
+        if here is not None:
+            here.connection.close()
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.close()
@@ -449,13 +509,14 @@ class SqliteStore:
     async def hold(
         self, name: str, uid: str, expected: int, waiting: Waiting, *, now: float, limit: int
     ) -> Held | Behind | AlreadyWaiting | AlreadyApplied | TooManyWaiting | Gone:
-        return await self._write(_hold, name, uid, expected, waiting, now, limit)
+        return await self._write_here(_hold, name, uid, expected, waiting, now, limit)
 
     async def append(
         self, name: str, uid: str, expected: int, events: Sequence[Event], *, now: float
     ) -> Appended | Behind | AlreadyApplied | Gone:
         check_events(expected, events)
-        return await self._write(_append, name, uid, expected, events, now)
+        write = self._write_here if len(events) <= EVENTS_AT_ONCE else self._write
+        return await write(_append, name, uid, expected, events, now)
 
     async def look_up(self, name: str, uid: str, id: str) -> Waiting | AlreadyApplied | Gone | None:
         return await self._read(_look_up, name, uid, id)
@@ -478,6 +539,18 @@ class SqliteStore:
     def _write(self, operation: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         return self._opened().call(operation, arguments, True)
 
+    async def _write_here(self, operation: Callable[..., T], *arguments: Any) -> T:
+        worker = self._opened()
+        if self._here is not None:
+            try:
+                result = _commit_here(self._here, operation, arguments)
+            except StoreTimeout:
+                pass  # somebody else writes: the thread can wait
+            else:
+                worker.count_commit()
+                return result
+        return await worker.call(operation, arguments, True)
+
     def _opened(self) -> _Worker:
         if self._worker is None:
             raise StoreUnavailable("The SQLite store is not open.")
@@ -489,12 +562,7 @@ def from_url(url: str) -> SqliteStore:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     synchronous, timeout = options.pop("synchronous", "normal"), options.pop("timeout", "5")
-    is_valid = (
-        not parts.netloc
-        and not options
-        and synchronous in SYNCHRONOUS
-        and timeout.replace(".", "", 1).isdigit()
-    )
+    is_valid = not parts.netloc and not options and synchronous in SYNCHRONOUS and timeout.replace(".", "", 1).isdigit()
     if not is_valid:
         raise ConfigurationError(
             f"store url {url!r}: expected sqlite:///path[?synchronous={'|'.join(SYNCHRONOUS)}][&timeout=seconds]"
