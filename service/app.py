@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from service import __version__, problems
 from service.logs import configure
 from service.routes import health, rounds, sessions
+from service.routes.body import HotPath
 from service.schemas import Problem
 from service.sessions import SessionService
 from service.settings import Settings
@@ -55,6 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (rounds.router, sessions.bodies, sessions.router, health.router):
         app.include_router(router)
     app.openapi = lambda: _openapi(app)
+    app.middleware_stack = HotPath(app.build_middleware_stack(), rounds.router.routes)
     return app
 
 

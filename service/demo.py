@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -149,11 +150,11 @@ def _resume(client: OklClient, session: DemoSession) -> tuple[int, int]:
 
 def table(client: OklClient, outcomes: list[Outcome]) -> Table:
     """One line a session; the latencies are those of this run, of predict and update together."""
-    shown = Table(title="MAGIC gamma telescope, one row at a time")
-    shown.add_column("session")
-    shown.add_column("learner")
-    for heading in ("rounds", "mistake rate", "dictionary", "rounds/s", "p50 ms", "p99 ms"):
-        shown.add_column(heading, justify="right")
+    shown = Table(title="MAGIC gamma telescope, one row at a time", box=box.SIMPLE_HEAD)
+    shown.add_column("session", no_wrap=True)
+    shown.add_column("learner", no_wrap=True)
+    for heading in ("rounds", "mistakes", "dictionary", "rounds/s", "p50 ms", "p99 ms"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     for outcome in outcomes:
         found = client.inspect(outcome.session.name)
         p50, p99 = np.percentile(outcome.latencies_s, [50, 99]) * 1e3

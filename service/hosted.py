@@ -10,22 +10,25 @@ resolves sigma, makes the learner and runs it over the warm-up, so that no round
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from okl_core import LearnerSpec, OnlineLearner, create, parse_spec, resolve, restore, waits_for_median
-from okl_core.errors import ReplayDivergence, StateError
+from okl_core.errors import DivergedError, InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.growing import GrowingArray
 from okl_core.learner import REPLAY_TOLERANCE
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, Forecast, Round
-from service.errors import StateCorrupt
+from service.errors import InvalidInput, StateCorrupt
 from service.inputs import Layout, Scaling, Truths, invalid
 from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
 from service.schemas import Feature, RangesScale, SessionCreate, WarmupScale
 from service.scorecard import Scorecard
+
+_LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,8 @@ class HostedLearner:
         issued = value if issued is None else issued
         successor, made = self._successor(x, y, choices)
         entry = RoundEntry(at, x, y, issued, value, made or played.choices, b"" if self.layout else note)
-        return Pending(entry, played, layout, self._loss.value(issued, y), self._error(issued, y), successor)
+        loss, error = self._judge(issued, y)
+        return Pending(entry, played, layout, loss, error, successor)
 
     def learn(self, pending: Pending) -> None:
         """Carry a played round into the state."""
@@ -185,7 +189,7 @@ class HostedLearner:
                 self._replay_round(entry)
             else:
                 self._replay_block(entry)
-        except StateError as error:
+        except (StateError, InputError, InvalidInput) as error:
             raise StateCorrupt(f"Round {self.t + 1} of {self.settings.name!r} does not replay: {error}") from error
 
     def _replay_round(self, entry: RoundEntry) -> None:
@@ -199,16 +203,27 @@ class HostedLearner:
         self._score(info.values, entry.y)
 
     def _score(self, values: F64, y: F64) -> None:
-        if self.truths.is_classifier:
-            errors = (np.where(values >= 0.0, 1.0, -1.0) != y).astype(np.float64)
-        else:
-            errors = ((values - y) * self.truths.unit) ** 2
-        self.card.add_many(self._loss.values(values, y), errors)
+        with np.errstate(over="ignore"):
+            losses = self._loss.values(values, y)
+            if self.truths.is_classifier:
+                errors = (np.where(values >= 0.0, 1.0, -1.0) != y).astype(np.float64)
+            else:
+                errors = ((values - y) * self.truths.unit) ** 2
+        if not (np.isfinite(losses) & np.isfinite(errors)).all():
+            raise DivergedError(_LOSS_OVERFLOWS)
+        self.card.add_many(losses, errors)
 
-    def _error(self, value: float, y: float) -> float:
-        if self.truths.is_classifier:
-            return float((value >= 0.0) != (y > 0.0))
-        return ((value - y) * self.truths.unit) ** 2
+    def _judge(self, value: float, y: float) -> tuple[float, float]:
+        """Loss and error of a forecast. Raises DivergedError if one of them is no finite number."""
+        try:
+            loss = self._loss.value(value, y)
+            is_mistake = (value >= 0.0) != (y > 0.0)
+            error = float(is_mistake) if self.truths.is_classifier else ((value - y) * self.truths.unit) ** 2
+        except OverflowError:
+            loss = error = math.inf
+        if not (math.isfinite(loss) and math.isfinite(error)):
+            raise DivergedError(_LOSS_OVERFLOWS)
+        return loss, error
 
     # -- the learner and its warm-up --------------------------------------------------------------------------------
 
@@ -294,9 +309,10 @@ def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:
 
 
 def _check_replay(values: F64, recorded: F64) -> None:
-    apart = np.abs(values - recorded) > REPLAY_TOLERANCE * np.maximum(1.0, np.abs(recorded))
-    if apart.any():
-        i = int(np.argmax(apart))
+    # Written so that a NaN on either side is apart.
+    close = np.abs(values - recorded) <= REPLAY_TOLERANCE * np.maximum(1.0, np.abs(recorded))
+    if not close.all():
+        i = int(np.argmin(close))
         raise ReplayDivergence(f"recorded {recorded[i]!r}, replayed {values[i]!r}")
 
 
@@ -306,7 +322,10 @@ def _encode_layout(layout: Layout) -> bytes:
 
 
 def _decode_layout(note: bytes) -> Layout:
-    document = json.loads(note)
-    if document["features"] is None:
-        return Layout(document["dim"])
-    return Layout.of_features([Feature.model_validate(feature) for feature in document["features"]])
+    try:
+        document = json.loads(note)
+        if document["features"] is None:
+            return Layout(document["dim"])
+        return Layout.of_features([Feature.model_validate(feature) for feature in document["features"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateFormatError(f"the layout of the inputs cannot be read: {error}") from error

@@ -106,7 +106,9 @@ class Scaling:
     def __call__(self, X: F64) -> F64:
         """Of shape (d,) or (n, d)."""
         span = self.high - self.low
-        return (X - self.low) / np.where(span > 0.0, span, 1.0)
+        # What leaves the range of floating point here is refused by the learner, which wants finite inputs.
+        with np.errstate(over="ignore"):
+            return (X - self.low) / np.where(span > 0.0, span, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

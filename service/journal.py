@@ -4,17 +4,18 @@ A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rou
 learner played). Both hold what a replay needs and what it is checked against: inputs, truths, the forecasts at play,
 the recorded choices. `note` is JSON that a later round relies on: the schema that the first round fixed.
 
-    round   u8 version, u8 kind = 0, f64 at, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x
-    block   u8 version, u8 kind = 1, f64 at, u32 n, bytes choices, bytes note, f64[n] y, f64[n] values, f64[n d] X
-    waiting u8 version, u64 t, f64 value, f64 probability (NaN: none), bytes note, f64[d] x
+    round   u8 version, u8 kind = 0, f64 at, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x, crc
+    block   u8 version, u8 kind = 1, f64 at, u32 n, bytes choices, bytes note, f64[n] y, f64[n] values, f64[n d] X, crc
+    waiting u8 version, u64 t, f64 value, f64 probability (NaN: none), bytes note, f64[d] x, crc
 
-`bytes` is u32 length and the bytes.
+`bytes` is u32 length and the bytes; `crc` the u32 CRC-32 of all before it: damage is refused, not learned.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ _ROUND, _BLOCK = 0, 1
 _HEAD = struct.Struct("<BBd")
 _ROUND_NUMBERS = struct.Struct("<ddd")
 _WAITING = struct.Struct("<BQdd")
-_LENGTH = struct.Struct("<I")
+_U32 = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +67,30 @@ class WaitingEntry:
 
 
 def encode_round(entry: RoundEntry) -> bytes:
-    return b"".join(
-        (
-            _HEAD.pack(VERSION, _ROUND, entry.at),
-            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value),
-            _sized(entry.choices),
-            _sized(entry.note),
-            entry.x.tobytes(),
-        )
+    return _sealed(
+        _HEAD.pack(VERSION, _ROUND, entry.at),
+        _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value),
+        _sized(entry.choices),
+        _sized(entry.note),
+        entry.x.tobytes(),
     )
 
 
 def encode_block(entry: BlockEntry) -> bytes:
-    return b"".join(
-        (
-            _HEAD.pack(VERSION, _BLOCK, entry.at),
-            _LENGTH.pack(len(entry.y)),
-            _sized(entry.choices),
-            _sized(entry.note),
-            entry.y.tobytes(),
-            entry.values.tobytes(),
-            entry.X.tobytes(),
-        )
+    return _sealed(
+        _HEAD.pack(VERSION, _BLOCK, entry.at),
+        _U32.pack(len(entry.y)),
+        _sized(entry.choices),
+        _sized(entry.note),
+        entry.y.tobytes(),
+        entry.values.tobytes(),
+        entry.X.tobytes(),
     )
 
 
 def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
     """Raises StateCorrupt for bytes of another format."""
+    blob = _unsealed(blob, "A journal entry")
     try:
         version, kind, at = _HEAD.unpack_from(blob)
         if version != VERSION or kind not in (_ROUND, _BLOCK):
@@ -104,8 +102,8 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
             choices, end = _unsized(blob, _HEAD.size + _ROUND_NUMBERS.size)
             note, end = _unsized(blob, end)
             return RoundEntry(at, np.frombuffer(blob, np.float64, offset=end), y, issued, value, choices, note)
-        (n,) = _LENGTH.unpack_from(blob, _HEAD.size)
-        choices, end = _unsized(blob, _HEAD.size + _LENGTH.size)
+        (n,) = _U32.unpack_from(blob, _HEAD.size)
+        choices, end = _unsized(blob, _HEAD.size + _U32.size)
         note, end = _unsized(blob, end)
         y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
         X = np.frombuffer(blob, np.float64, offset=end + 16 * n).reshape(n, -1)
@@ -117,11 +115,12 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
 def encode_waiting(entry: WaitingEntry) -> bytes:
     probability = math.nan if entry.forecast.probability is None else entry.forecast.probability
     head = _WAITING.pack(VERSION, entry.t, entry.forecast.value, probability)
-    return b"".join((head, _sized(entry.note), entry.x.tobytes()))
+    return _sealed(head, _sized(entry.note), entry.x.tobytes())
 
 
 def decode_waiting(blob: bytes) -> WaitingEntry:
     """Raises StateCorrupt for bytes of another format."""
+    blob = _unsealed(blob, "A waiting prediction")
     try:
         version, t, value, probability = _WAITING.unpack_from(blob)
         if version != VERSION:
@@ -133,11 +132,23 @@ def decode_waiting(blob: bytes) -> WaitingEntry:
     return WaitingEntry(t, Forecast(value, None if math.isnan(probability) else probability), x, note)
 
 
+def _sealed(*parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return body + _U32.pack(zlib.crc32(body))
+
+
+def _unsealed(blob: bytes, what: str) -> bytes:
+    body = blob[: -_U32.size]
+    if blob[-_U32.size :] != _U32.pack(zlib.crc32(body)):
+        raise StateCorrupt(f"{what} was damaged: its checksum does not match.")
+    return body
+
+
 def _sized(data: bytes) -> bytes:
-    return _LENGTH.pack(len(data)) + data
+    return _U32.pack(len(data)) + data
 
 
 def _unsized(blob: bytes, start: int) -> tuple[bytes, int]:
-    (length,) = _LENGTH.unpack_from(blob, start)
-    end = start + _LENGTH.size + length
-    return blob[start + _LENGTH.size : end], end
+    (length,) = _U32.unpack_from(blob, start)
+    end = start + _U32.size + length
+    return blob[start + _U32.size : end], end

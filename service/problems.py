@@ -21,6 +21,7 @@ from service.errors import (
     NotFinite,
     ServiceError,
     WrongDimension,
+    WrongFeatures,
     WrongType,
 )
 
@@ -78,6 +79,12 @@ def problem(error: ServiceError, request: Request) -> Response:
     return Response(to_json(document), error.status, headers, media_type=PROBLEM_JSON)
 
 
+def unexpected_problem(error: Exception, request: Request) -> Response:
+    """The answer to an error that nobody raised on purpose: the client learns nothing of it, the log everything."""
+    log.error("unexpected error", exc_info=error, extra={"path": request.url.path})
+    return problem(ServiceError("Something went wrong here; the log of the service has the details."), request)
+
+
 def from_validation(found: Sequence[Any], prefix: int = 0) -> ServiceError:
     """The service's error for pydantic's; `prefix` parts of each location are not in the body."""
     for item in found:
@@ -94,15 +101,17 @@ def _kind(item: Any, pointer: str) -> type[InvalidInput]:
     """The type of one of pydantic's errors; several of one type keep it, different ones are just an invalid request."""
     if item["type"] in ("string_pattern_mismatch", "string_type") and pointer in ("/name", "/session"):
         return InvalidName
-    if pointer == "/x" and item["type"] == "too_short":
-        return WrongDimension
+    if item["type"] == "too_short" and (kind := _EMPTY.get(item["loc"][-1])):
+        return kind
     return _KINDS.get(item["type"], InvalidInput)
 
 
+_EMPTY: dict[str | int, type[InvalidInput]] = {"<list>": WrongDimension, "<object>": WrongFeatures}
 _KINDS: dict[str, type[InvalidInput]] = {
     "finite_number": NotFinite,
     "float_type": WrongType,
     "float_parsing": WrongType,
+    "int_type": WrongType,
     "string_type": WrongType,
     "bool_type": WrongType,
     "scalar": WrongType,
@@ -114,6 +123,20 @@ def _pointer(location: Sequence[int | str]) -> str:
     """A JSON pointer; the tags of unions are no part of the body."""
     parts = [str(part) for part in location if not (isinstance(part, str) and part.startswith("<"))]
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def place(document: Any, location: Sequence[int | str]) -> str:
+    """The pointer to a location of pydantic's, whose tags of unions are no part of the document."""
+    parts: list[int | str] = []
+    for i, part in enumerate(location):
+        if isinstance(document, dict) and (part in document or i == len(location) - 1):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int):
+            document = document[part]
+        else:
+            continue
+        parts.append(part)
+    return _pointer(parts)
 
 
 def _say(item: Any) -> str:
@@ -143,8 +166,7 @@ def install(app: FastAPI) -> None:
         return problem(RouteNotFound(f"There is nothing at {request.url.path}; see /docs."), request)
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        log.error("unexpected error", exc_info=error, extra={"path": request.url.path})
-        return problem(ServiceError("Something went wrong here; the log of the service has the details."), request)
+        return unexpected_problem(error, request)
 
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(RequestValidationError, validation_error)

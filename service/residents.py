@@ -82,6 +82,7 @@ class Residents:
         self.store = store
         self.settings = settings
         self._residents: OrderedDict[str, Resident] = OrderedDict()
+        self._snapshots: set[asyncio.Task[None]] = set()
 
     def get(self, name: str) -> Resident:
         """The place of this session; nothing is loaded yet."""
@@ -103,8 +104,7 @@ class Residents:
 
     async def close(self) -> None:
         """Wait for the snapshots under way."""
-        tasks = [resident.snapshot_task for resident in self._residents.values() if resident.snapshot_task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._snapshots, return_exceptions=True)
 
     # -- loading and catching up --------------------------------------------------------------------------------------
 
@@ -129,7 +129,9 @@ class Residents:
         hosted = await self.loaded(resident)
         reading = await self.store.read(resident.name, resident.uid, hosted.t)
         if isinstance(reading, Gone):
-            raise self.gone(resident)
+            # Deleted; perhaps there is a new one of this name.
+            resident.hosted = None
+            return await self.loaded(resident)
         return await self.catch_up(resident, reading)
 
     async def catch_up(self, resident: Resident, reading: Reading) -> HostedLearner:
@@ -142,6 +144,11 @@ class Residents:
             resident.start_journal(reading.head.snapshot_bytes)
         if reading.events:
             await self._replay(resident, hosted, reading)
+        if hosted.t != reading.head.round:
+            raise StateCorrupt(
+                f"The snapshot and journal of {resident.name!r} lead to round {hosted.t}, not {reading.head.round}.",
+                session=resident.name,
+            )
         resident.hosted = hosted
         resident.bytes = hosted.nbytes
         return hosted
@@ -209,6 +216,7 @@ class Residents:
         resident.count_journal(rounds, size)
         if hosted.t % SIZE_EVERY < rounds:
             resident.bytes = hosted.nbytes
+            self._evict(resident)
         every = hosted.settings.snapshot_every
         if every is not None:
             if resident.journal_rounds >= every:
@@ -216,7 +224,11 @@ class Residents:
         elif self._is_snapshot_due(resident, hosted):
             blob = await self._pack(hosted)
             resident.start_journal(len(blob))
-            resident.snapshot_task = asyncio.create_task(self._snapshot_quietly(resident, hosted.t, blob))
+            task = asyncio.create_task(self._snapshot_quietly(resident, hosted.t, blob))
+            resident.snapshot_task = task
+            # The event loop itself holds no task, and the resident may be evicted.
+            self._snapshots.add(task)
+            task.add_done_callback(self._snapshots.discard)
 
     def _is_snapshot_due(self, resident: Resident, hosted: HostedLearner) -> bool:
         """A snapshot no larger than the journal it replaces at most doubles what is written; but nobody replays for long."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Discriminator, Field, Strict, StringConstraints, Tag
+from pydantic.functional_serializers import field_serializer
 from pydantic.functional_validators import field_validator, model_validator
 
 from okl_core import LearnerSpec
@@ -13,6 +15,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,6
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
+FeatureName = Annotated[Text, Field(min_length=1)]
 Boolean = Annotated[bool, Strict()]
 
 
@@ -38,7 +41,7 @@ Scalar = Annotated[
     ),
 ]
 Vector = Annotated[list[Number], Field(min_length=1)]
-Features = Annotated[dict[Text, Scalar], Field(min_length=1)]
+Features = Annotated[dict[FeatureName, Scalar], Field(min_length=1)]
 Input = Annotated[
     Annotated[Vector, Tag("<list>")] | Annotated[Features, Tag("<object>")],
     Discriminator(
@@ -50,13 +53,13 @@ Input = Annotated[
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Feature(_Wire):
     """One named input. A boolean counts 0 or 1; a category is one input per declared value, 1 where it is the value."""
 
-    name: Annotated[Text, Field(min_length=1)]
+    name: FeatureName
     type: Literal["number", "boolean", "category"] = "number"
     categories: list[Text] = Field(default=[], description="The values of a category, all of them.")
 
@@ -91,6 +94,8 @@ class RangesScale(_Wire):
     def _ordered(self) -> RangesScale:
         if len(self.low) != len(self.high) or any(h <= lo for lo, h in zip(self.low, self.high, strict=False)):
             raise ValueError("`low` and `high` have one number per input each, every low below its high")
+        if any(math.isinf(h - lo) for lo, h in zip(self.low, self.high, strict=True)):
+            raise ValueError("the difference of each `high` and `low` must be finite")
         return self
 
 
@@ -100,7 +105,20 @@ class WarmupScale(_Wire):
     kind: Literal["warmup"]
 
 
-Scale = Annotated[NoScale | RangesScale | WarmupScale, Field(discriminator="kind")]
+def _scale_tag(value: Any) -> str:
+    return f"<{value.get('kind') if isinstance(value, dict) else getattr(value, 'kind', None)}>"
+
+
+Scale = Annotated[
+    Annotated[NoScale, Tag("<none>")]
+    | Annotated[RangesScale, Tag("<ranges>")]
+    | Annotated[WarmupScale, Tag("<warmup>")],
+    Discriminator(
+        _scale_tag,
+        custom_error_type="scale",
+        custom_error_message='Input should be an object whose `kind` is "none", "ranges" or "warmup"',
+    ),
+]
 
 
 class SessionCreate(_Wire):
@@ -147,8 +165,12 @@ class SessionCreate(_Wire):
         """A label given as 1 is answered as 1, not as 1.0."""
         if labels is None:
             return None
-        low, high = (int(v) if isinstance(v, float) and v.is_integer() else v for v in labels)
+        low, high = (int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
         return low, high
+
+    @field_serializer("labels")
+    def _labels_as_they_are(self, labels: tuple[Any, Any] | None) -> Any:
+        return labels
 
     @model_validator(mode="after")
     def _consistent(self) -> SessionCreate:
@@ -158,6 +180,8 @@ class SessionCreate(_Wire):
             raise ValueError("`labels` are two different values")
         if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
             raise ValueError("`y_range` is [low, high] with low below high")
+        if self.y_range is not None and math.isinf(self.y_range[1] - self.y_range[0]):
+            raise ValueError("the difference of the two ends of `y_range` must be finite")
         if self.features is not None:
             names = [feature.name for feature in self.features]
             if len(set(names)) != len(names):

@@ -7,13 +7,13 @@ that others were first replays what it missed, and plays the round again.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic_core import from_json, to_json
 
 from okl_core import errors as core
 from okl_core.types import F64
@@ -37,6 +37,7 @@ from service.errors import (
 from service.hosted import HostedLearner, Pending
 from service.inputs import invalid
 from service.journal import WaitingEntry, decode_waiting, encode_round, encode_waiting
+from service.problems import place
 from service.residents import Resident, Residents, log, parse_settings
 from service.schemas import PredictBody, RoundsBody, SessionCreate, UpdateBody
 from service.settings import Settings
@@ -113,17 +114,18 @@ class SessionService:
 
     async def predict(self, name: str, request: PredictBody) -> dict[str, Any]:
         """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false."""
-        resident = self._residents.get(name)
-        async with resident.lock:
-            if not request.wait:
-                hosted = await self._residents.current(resident)
-                x, _ = self._read_input(hosted, request.x)
-                forecast = await self._arithmetic(resident, lambda: hosted.forecast(x))
-                return {"session": name, "id": None, "t": hosted.t} | hosted.truths.answer(forecast)
-            hosted = await self._residents.loaded(resident)
-            waiting, entry = await self._hold(resident, request.id or secrets.token_urlsafe(12), request.x)
-            resident.remember(waiting)
-            return {"session": name, "id": waiting.id, "t": entry.t} | hosted.truths.answer(entry.forecast)
+        return await self._at(name, lambda resident: self._predict(resident, request))
+
+    async def _predict(self, resident: Resident, request: PredictBody) -> dict[str, Any]:
+        if not request.wait:
+            hosted = await self._residents.current(resident)
+            x, _ = self._read_input(hosted, request.x)
+            forecast = await self._arithmetic(resident, lambda: hosted.forecast(x))
+            return {"session": resident.name, "id": None, "t": hosted.t} | hosted.truths.answer(forecast)
+        waiting, entry = await self._hold(resident, request.id or secrets.token_urlsafe(12), request.x)
+        resident.remember(waiting)
+        hosted = await self._residents.loaded(resident)
+        return {"session": resident.name, "id": waiting.id, "t": entry.t} | hosted.truths.answer(entry.forecast)
 
     async def _hold(self, resident: Resident, prediction_id: str, sent: Any) -> tuple[Waiting, WaitingEntry]:
         for now in self._tries(resident):
@@ -150,49 +152,53 @@ class SessionService:
                         "report some, or predict with `wait: false`."
                     )
                 case Gone():
-                    raise self._residents.gone(resident)
+                    resident.hosted = None
         raise AssertionError("unreachable")
 
     # -- update -------------------------------------------------------------------------------------------------------
 
     async def update(self, name: str, request: UpdateBody) -> dict[str, Any]:
         """Play, commit and learn one round; a repeated update gets the first answer."""
-        resident = self._residents.get(name)
-        async with resident.lock:
-            for now in self._tries(resident):
-                hosted = await self._residents.loaded(resident)
-                y = hosted.truths.to_learner(request.y)
-                found = await self._find_round(resident, hosted, request, now)
-                if isinstance(found, AlreadyApplied):
-                    sent = None if request.x is None else self._read_input(hosted, request.x)[0]
-                    return _duplicate(name, found, sent, y)
-                x, note, issued = found
-                self._check_room(resident)
-                pending = await self._arithmetic(
-                    resident,
-                    lambda h=hosted, x=x, y=y, n=note, i=issued, at=now: h.play(x, y, at=at, issued=i, note=n),
-                )
-                answer = _update_answer(hosted, pending)
-                first = json.dumps(answer | {"x": _digest(x), "y": y}).encode()
-                event = Event(hosted.t + 1, encode_round(pending.entry), request.id, first)
-                match await self.store.append(name, resident.uid, hosted.t, [event], now=now):
-                    case Appended():
-                        await self._residents.learn(resident, hosted, lambda h=hosted, p=pending: h.learn(p))
-                        if request.id is not None:
-                            resident.waiting.pop(request.id, None)
-                        await self._residents.committed(resident, hosted, 1, len(event.blob))
-                        return {"session": name, "id": request.id} | answer | {"duplicate": False}
-                    case AlreadyApplied() as applied:
-                        return _duplicate(name, applied, x, y)
-                    case Behind(reading):
-                        await self._residents.catch_up(resident, reading)
-                    case Gone():
-                        raise self._residents.gone(resident)
+        return await self._at(name, lambda resident: self._update(resident, request))
+
+    async def _update(self, resident: Resident, request: UpdateBody) -> dict[str, Any]:
+        for now in self._tries(resident):
+            hosted = await self._residents.loaded(resident)
+            y = hosted.truths.to_learner(request.y)
+            found = await self._find_round(resident, hosted, request, now)
+            if isinstance(found, Gone):
+                resident.hosted = None
+                continue
+            if isinstance(found, AlreadyApplied):
+                sent = None if request.x is None else self._read_input(hosted, request.x)[0]
+                return _duplicate(resident.name, found, sent, y)
+            x, note, issued = found
+            self._check_room(resident)
+            pending = await self._arithmetic(
+                resident,
+                lambda h=hosted, x=x, y=y, n=note, i=issued, at=now: h.play(x, y, at=at, issued=i, note=n),
+            )
+            answer = _update_answer(hosted, pending)
+            first = to_json(answer | {"x": _digest(x), "y": y})
+            event = Event(hosted.t + 1, encode_round(pending.entry), request.id, first)
+            match await self.store.append(resident.name, resident.uid, hosted.t, [event], now=now):
+                case Appended():
+                    await self._residents.learn(resident, hosted, lambda h=hosted, p=pending: h.learn(p))
+                    if request.id is not None:
+                        resident.waiting.pop(request.id, None)
+                    await self._residents.committed(resident, hosted, 1, len(event.blob))
+                    return {"session": resident.name, "id": request.id} | answer | {"duplicate": False}
+                case AlreadyApplied() as applied:
+                    return _duplicate(resident.name, applied, x, y)
+                case Behind(reading):
+                    await self._residents.catch_up(resident, reading)
+                case Gone():
+                    resident.hosted = None
         raise AssertionError("unreachable")
 
     async def _find_round(
         self, resident: Resident, hosted: HostedLearner, request: UpdateBody, now: float
-    ) -> tuple[F64, bytes, float | None] | AlreadyApplied:
+    ) -> tuple[F64, bytes, float | None] | AlreadyApplied | Gone:
         """The input of an update, its note, and the value that was issued for it.
 
         Raises PredictionNotFound, PredictionExpired, IdConflict.
@@ -200,12 +206,11 @@ class SessionService:
         if request.id is None:
             return *self._read_input(hosted, request.x), None
         waiting = resident.waiting.get(request.id)
-        if waiting is None:
+        # One that has expired here may have been settled in time by another worker.
+        if waiting is None or waiting.expires_at <= now:
             found = await self.store.look_up(resident.name, resident.uid, request.id)
-            if isinstance(found, AlreadyApplied):
+            if isinstance(found, AlreadyApplied | Gone):
                 return found
-            if isinstance(found, Gone):
-                raise self._residents.gone(resident)
             waiting = found
         if waiting is None:
             if request.x is not None:
@@ -248,6 +253,8 @@ class SessionService:
             found = await self.store.look_up(resident.name, resident.uid, request.id)
             if isinstance(found, AlreadyApplied):
                 return _duplicate(resident.name, found, X, y)
+            if isinstance(found, Waiting):
+                raise _id_conflict(resident.name, request.id, "waits for the truth of a prediction")
         expected, before = hosted.t, hosted.card.loss
         # `run` changes the learner before the rounds are durable: until they are, this copy is nobody's.
         resident.hosted = None
@@ -260,7 +267,7 @@ class SessionService:
             end += count
             events.append(Event(end, blob, count=count))
         if request.id is not None:
-            first = json.dumps(answer | {"x": _digest(X), "y": _digest(y)}).encode()
+            first = to_json(answer | {"x": _digest(X), "y": _digest(y)})
             events[-1] = Event(end, events[-1].blob, request.id, first, events[-1].count)
         match await self.store.append(resident.name, resident.uid, expected, events, now=now):
             case Appended():
@@ -269,8 +276,6 @@ class SessionService:
                 return {"session": resident.name, "id": request.id} | answer | {"duplicate": False}
             case AlreadyApplied() as applied:
                 return _duplicate(resident.name, applied, X, y)
-            case Gone():
-                raise self._residents.gone(resident)
         return None
 
     def _read_rounds(self, hosted: HostedLearner, request: RoundsBody) -> tuple[F64, F64, bytes]:
@@ -292,6 +297,22 @@ class SessionService:
         return np.array(rows), y, note
 
     # -- work ---------------------------------------------------------------------------------------------------------
+
+    async def _at(self, name: str, work: Callable[[Resident], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """Work on one session, one request after the other.
+
+        A refusal counts only if the session is still the one that this worker knows, and was not deleted and made again.
+        """
+        resident = self._residents.get(name)
+        async with resident.lock:
+            try:
+                return await work(resident)
+            except (InvalidInput, IdConflict, PredictionExpired, SessionFull, NumericalFailure):
+                head = await self.store.head(name)
+                if isinstance(head, Head) and head.uid == resident.uid:
+                    raise
+            resident.hosted = None
+            return await work(resident)
 
     def _tries(self, resident: Resident) -> Iterator[float]:
         """The time of each try. Raises Overloaded when other workers have been faster for too long."""
@@ -333,12 +354,10 @@ def _host(request: SessionCreate) -> HostedLearner:
     except core.UnknownLearner as error:
         raise UnknownLearner(f"{error}.", known=list(error.known)) from error
     except core.ConfigError as error:
-        raise InvalidConfig(
-            str(error),
-            errors=[
-                {"pointer": "/learner/" + "/".join(map(str, path)), "detail": message} for path, message in error.errors
-            ],
-        ) from error
+        learner = request.learner.model_dump()
+        errors = [{"pointer": "/learner" + place(learner, path), "detail": told} for path, told in error.errors]
+        listed = "; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors)
+        raise InvalidConfig(listed, errors=errors) from error
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------
@@ -367,11 +386,11 @@ def _rounds_answer(
 
 def _duplicate(name: str, applied: AlreadyApplied, x: F64 | None, y: float | F64) -> dict[str, Any]:
     """The first answer of an update that was sent again. Raises IdConflict if it is not the same update."""
-    first = json.loads(applied.answer)
+    first = from_json(applied.answer)
     first_x, first_y = first.pop("x"), first.pop("y")
     if x is not None and _digest(x) != first_x:
         raise _id_conflict(name, applied.id, "was used for another input")
-    if first_y != (y if isinstance(y, float) else _digest(y)):
+    if first_y != (_digest(y) if isinstance(y, np.ndarray) else y):
         raise _id_conflict(name, applied.id, "was settled with another truth")
     return {"session": name, "id": applied.id} | first | {"duplicate": True}
 

@@ -1,0 +1,129 @@
+"""Nothing that a client sends is a fault of the service, and nothing that is refused changes anything."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service import bad_requests
+from tests.service.api import MEAN, Api, check_problem, serving
+
+pytestmark = pytest.mark.anyio
+
+NAMES = ("s", "r", "f", "new")
+
+
+@pytest.fixture
+async def seeded(store_url: str) -> AsyncIterator[Api]:
+    async with serving(store_url) as api:
+        await bad_requests.sessions(api)
+        yield api
+
+
+async def everything(api: Api) -> dict[str, Any]:
+    """All that a client and the store can say of every session, and of the list of them."""
+    told = {name: (await api.http.get(f"/sessions/{name}")).content for name in NAMES}
+    kept = {name: await api.service.store.read(name) for name in NAMES}
+    return {"told": told, "kept": kept, "list": (await api.http.get("/sessions")).content}
+
+
+def assert_refused(response: httpx.Response, bad: bad_requests.Bad) -> None:
+    problem = check_problem(response, bad.slug)
+    assert response.status_code < 500
+    assert "Infinity" not in response.text
+    assert "NaN" not in response.text
+    if bad.pointer is not None:
+        assert bad.pointer in [error["pointer"] for error in problem.get("errors", [])], problem
+
+
+async def test_everything_bad_is_told_and_changes_nothing(seeded: Api) -> None:
+    """One service for the whole table: what each row leaves behind would show in the next."""
+    before = await everything(seeded)
+    failures = {}
+    for name, bad in bad_requests.TABLE.items():
+        response = await seeded.http.request(bad.method, bad.path, content=bad.content)
+        try:
+            assert_refused(response, bad)
+            assert await everything(seeded) == before
+        except AssertionError as error:
+            failures[name] = f"{response.status_code} {response.text[:300]}\n{str(error)[:600]}"
+    assert not failures, "\n\n".join(f"{name}: {told}" for name, told in failures.items())
+    assert (await seeded.update("yes", id="waits"))["t"] == 2
+    assert (await seeded.update("yes", x=[0.0, 1.0], id="settled"))["duplicate"]
+
+
+async def test_a_session_is_as_good_as_one_that_never_saw_bad_input(memory: Api) -> None:
+    """Refused rounds in between leave no trace in later predictions."""
+    rows = [([0.1 * i, 0.5], "yes" if i % 3 else "no") for i in range(12)]
+    bad = [
+        row for row in bad_requests.TABLE.values() if row.path.startswith("/sessions/s/") and row.slug != "id-conflict"
+    ]
+    for name in ("s", "clean"):
+        await memory.create({"kind": "pomdr"}, name, dim=2, labels=["no", "yes"])
+        for x, y in rows:
+            for row in bad if name == "s" else []:
+                assert (await memory.http.request(row.method, row.path, content=row.content)).status_code >= 400, row
+            await memory.update(y, name, x=x)
+    assert (await memory.inspect())["metrics"] == (await memory.inspect("clean"))["metrics"]
+    answers = [await memory.predict([0.3, 0.4], name, wait=False) for name in ("s", "clean")]
+    assert answers[0]["score"] == answers[1]["score"]
+
+
+async def test_a_body_without_a_length_is_cut_off(seeded: Api) -> None:
+    """No more of it is read than the limit takes."""
+    before = await everything(seeded)
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(50):
+            sent += 1
+            yield bytes(bad_requests.MEGABYTE)
+
+    for path in ("/sessions/s/predict", "/sessions"):
+        sent = 0
+        response = await seeded.http.post(path, content=body())
+        limit = seeded.app.state.settings.max_body_bytes
+        assert check_problem(response, "payload-too-large")["limit"] == limit
+        assert sent <= 50
+    assert await everything(seeded) == before
+
+
+async def test_an_announced_length_is_no_way_around_the_limit(memory: Api) -> None:
+    await memory.create(MEAN)
+    for announced in ("10", "-1", "x", "9" * 100):
+        response = await memory.http.post(
+            "/sessions/s/predict", content=bytes(9 << 20), headers={"content-length": announced}
+        )
+        check_problem(response, "payload-too-large")
+
+
+async def test_an_expired_id_changes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.create(MEAN, expires_s=1.0)
+    await api.predict([1.0], id="p")
+    before = await api.service.store.read("s")
+    now = time.time()
+    monkeypatch.setattr("service.sessions.time.time", lambda: now + 1.5)
+    await api.refused("prediction-expired", "POST", "/sessions/s/update", {"id": "p", "y": 1.0})
+    assert await api.service.store.read("s") == before
+
+
+async def test_large_values_that_fit_are_learned(memory: Api) -> None:
+    await memory.create(MEAN, y_range=[0.0, 1e150])
+    await memory.update(1e150, x=[1e150])
+    await memory.update(5e149, x=[-1e150])
+    assert (await memory.predict([0.0], wait=False))["value"] == pytest.approx(7.5e149)
+    found = await memory.http.get("/sessions/s")
+    json.loads(found.content, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+
+
+@pytest.mark.parametrize("wanted", ["abc-123", None])
+async def test_the_instance_is_the_request_id(memory: Api, wanted: str | None) -> None:
+    headers = {} if wanted is None else {"x-request-id": wanted}
+    found = {(await memory.refused("not-found", "GET", "/nowhere", headers=headers))["instance"] for _ in range(2)}
+    assert found == {wanted} if wanted else len(found) == 2

@@ -1,0 +1,115 @@
+"""Limits: each has its own answer, and what is below it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.service.api import MEAN, POMDR, serving
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_max_sessions(store_url: str) -> None:
+    async with serving(store_url, max_sessions=2) as api:
+        for name in ("a", "b"):
+            await api.create(name=name)
+        await api.refused("limit-reached", "POST", "/sessions", {"name": "c", "learner": MEAN})
+        await api.call("DELETE", "/sessions/a", status=204)
+        await api.create(name="c")
+
+
+async def test_max_dim(store_url: str) -> None:
+    async with serving(store_url, max_dim=3) as api:
+        too_many = [{"name": "a", "type": "category", "categories": list("wxyz")}]
+        for extra in ({"dim": 4}, {"schema": too_many}):
+            await api.refused("invalid-request", "POST", "/sessions", {"name": "s", "learner": MEAN} | extra)
+        await api.create()
+        four = [1.0] * 4
+        for action, body in (
+            ("predict", {"x": four}),
+            ("predict", {"x": four, "wait": False}),
+            ("predict", {"x": dict.fromkeys("abcd", 1.0)}),
+            ("update", {"x": four, "y": 1.0}),
+            ("rounds", {"x": [four], "y": [1.0]}),
+        ):
+            await api.refused("invalid-request", "POST", f"/sessions/s/{action}", body)
+        found = await api.inspect()
+        assert (found["t"], found["dim"], found["waiting"]) == (0, None, 0)
+        await api.update(1.0, x=[1.0] * 3)
+
+
+async def test_max_waiting(store_url: str) -> None:
+    async with serving(store_url, max_waiting=2) as api:
+        await api.create()
+        for id in ("a", "b"):
+            await api.predict([1.0], id=id)
+        await api.refused("limit-reached", "POST", "/sessions/s/predict", {"x": [1.0]})
+        await api.predict([1.0], wait=False)
+        await api.predict([1.0], id="a")
+        await api.update(1.0, id="a")
+        await api.predict([1.0], id="c")
+        assert (await api.inspect())["waiting"] == 2
+
+
+async def test_max_batch(store_url: str) -> None:
+    async with serving(store_url, max_batch=3) as api:
+        await api.create()
+        body = {"x": [[1.0]] * 4, "y": [1.0] * 4}
+        assert (await api.refused("payload-too-large", "POST", "/sessions/s/rounds", body))["limit"] == 3
+        await api.rounds([[1.0]] * 3, [1.0] * 3)
+
+
+async def test_max_body(store_url: str) -> None:
+    async with serving(store_url, max_body_bytes=1024) as api:
+        await api.create()
+        for body in ({"x": [1.0], "id": "i" * 900}, {"x": [1.0] * 400}):
+            expected = "payload-too-large" if len(body["x"]) > 1 else "invalid-request"
+            await api.refused(expected, "POST", "/sessions/s/predict", body)
+
+
+GROWING = {"kind": "pomdr", "config": POMDR["config"] | {"budget": 100_000}}
+
+
+async def test_a_full_session_still_predicts_and_is_readable(store_url: str) -> None:
+    """A learner that grows is refused past the cap, by every worker, and stays as it is."""
+    async with serving(store_url, session_bytes=40_000) as api, serving(store_url, session_bytes=40_000) as other:
+        await api.create(GROWING)
+        t = 0
+        response = None
+        while t < 2_000:
+            body = {"x": [t / 50.0, t % 7 / 3.0], "y": 1 if t % 3 else -1, "id": f"r{t}"}
+            response = await api.http.post("/sessions/s/update", json=body)
+            if response.status_code != 200:
+                break
+            t += 1
+        assert response is not None
+        assert (response.status_code, response.json()["type"]) == (409, "/problems/session-full")
+        assert 40_000 < (await api.inspect())["bytes"] < 120_000
+        before = await api.inspect()
+        assert before["t"] == t
+        await api.predict([0.0, 0.0], wait=False)
+        await api.predict([0.0, 0.0], id="p")
+        for worker in (api, other):
+            for action, more in (
+                ("update", {"x": [0.0, 0.0], "y": 1}),
+                ("update", {"id": "p", "y": 1}),
+                ("rounds", {"x": [[0.0, 0.0]], "y": [1]}),
+            ):
+                problem = await worker.refused("session-full", "POST", f"/sessions/s/{action}", more)
+                assert (problem["session"], problem["limit"]) == ("s", 40_000)
+            assert await worker.inspect() == before | {"waiting": 1}
+        again = {"x": [0.0, 0.0], "y": -1, "id": "r0"}
+        assert (await other.call("POST", "/sessions/s/update", again))["duplicate"]
+
+
+async def test_workers_forget_sessions_that_nobody_uses(store_url: str) -> None:
+    """With room for hardly any session, every one of them still answers as if it had never left."""
+    async with serving(store_url, resident_bytes=4096) as small, serving(store_url) as large:
+        for name in "abc":
+            await small.create(POMDR, name)
+        for i in range(70):
+            for name in "abc":
+                await small.update(1 if i % 2 else -1, name, x=[0.1 * i, float(ord(name))])
+        for name in "abc":
+            assert await small.inspect(name) == await large.inspect(name)
+        assert len(small.service._residents._residents) < 3

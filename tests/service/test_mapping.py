@@ -1,0 +1,215 @@
+"""The session's own words: labels, units, named features, scaling. Each against the learner run by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import okl_core
+from okl_core.types import F64
+from service.demo_data import magic
+from tests.service.api import GAUSSIAN, MEAN, POMDR, Api
+
+pytestmark = pytest.mark.anyio
+
+X, Y = magic()
+ROUNDS = 40
+MEDIAN = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
+
+
+def ranges(X: F64, low: F64, high: F64) -> F64:
+    return (X - low) / (high - low)
+
+
+LABELS: dict[str, list[Any]] = {
+    "texts": ["no", "yes"],
+    "integers": [0, 1],
+    "turned around": [1, 0],
+    "booleans": [False, True],
+    "fractions": [0.25, 0.75],
+    "mixed": ["0", 0],
+    "large": [-1e308, 1e308],
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+async def test_labels_are_the_learners_signs(memory: Api, labels: list[Any]) -> None:
+    created = await memory.create(POMDR, labels=labels)
+    assert [(v, type(v)) for v in created["settings"]["labels"]] == [(v, type(v)) for v in labels]
+    learner = okl_core.create(POMDR, 10)
+    for row in range(ROUNDS):
+        expected = learner.update(X[row], Y[row])
+        prediction = await memory.predict(X[row].tolist())
+        own = labels[int(expected.forecast.value >= 0.0)]
+        assert prediction["score"] == expected.forecast.value
+        assert (prediction["label"], type(prediction["label"])) == (own, type(own))
+        answer = await memory.update(labels[int(Y[row] > 0)], id=prediction["id"])
+        assert answer["mistake"] == (expected.forecast.label != Y[row])
+
+
+FOREIGN: dict[str, tuple[list[Any], list[Any]]] = {
+    "texts": (["no", "yes"], ["maybe", "YES", "", 1, True]),
+    "integers": ([0, 1], [2, -1, 0.5, "0", "1", False, True]),
+    "booleans": ([False, True], [0, 1, "true"]),
+    "fractions": ([0.25, 0.75], [0.5, "0.25"]),
+}
+
+
+@pytest.mark.parametrize(("labels", "others"), FOREIGN.values(), ids=FOREIGN)
+async def test_another_label_is_refused(memory: Api, labels: list[Any], others: list[Any]) -> None:
+    await memory.create(POMDR, labels=labels)
+    for y in others:
+        problem = await memory.refused("wrong-truth", "POST", "/sessions/s/update", {"x": [1.0], "y": y})
+        assert problem["errors"][0]["pointer"] == "/y"
+
+
+@pytest.mark.parametrize("y", [1.0, -1])
+async def test_without_labels_a_classifier_takes_signs(memory: Api, y: float) -> None:
+    await memory.create(POMDR)
+    assert (await memory.update(y, x=[1.0]))["t"] == 1
+    for other in (0, True, "1", 2):
+        await memory.refused("wrong-truth", "POST", "/sessions/s/update", {"x": [1.0], "y": other})
+
+
+KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared", "clip": 2.0}}
+
+
+@pytest.mark.parametrize(("learner", "half"), [(KONS, 2.0), (MEAN, 1.0)], ids=["kons", "mean"])
+async def test_y_range_is_mapped_there_and_back(memory: Api, learner: dict[str, Any], half: float) -> None:
+    """Values, errors and RMSE are in the user's units, the loss in the learner's."""
+    low, high = 100.0, 250.0
+    truths = np.random.default_rng(1).uniform(low, high, ROUNDS)
+    await memory.create(learner, y_range=[low, high])
+    by_hand = okl_core.create(learner, 10)
+    errors = []
+    for row, truth in enumerate(truths.tolist()):
+        info = by_hand.update(X[row], ((truth - low) / (high - low) * 2.0 - 1.0) * half)
+        value = low + (info.forecast.value / half + 1.0) * 0.5 * (high - low)
+        prediction = await memory.predict(X[row].tolist())
+        assert prediction["value"] == pytest.approx(value, rel=1e-12)
+        answer = await memory.update(truth, id=prediction["id"])
+        assert answer["error"] == pytest.approx(value - truth, rel=1e-9, abs=1e-9)
+        assert answer["loss"] == pytest.approx(info.loss, rel=1e-12)
+        errors.append(value - truth)
+    metrics = (await memory.inspect())["metrics"]
+    rmse = math.sqrt(np.mean(np.square(errors)))
+    assert metrics["rmse"] == pytest.approx(rmse)
+    assert metrics["window_rmse"] == pytest.approx(rmse)
+    for y in (low - 1e-9, high + 1e-9):
+        await memory.refused("wrong-truth", "POST", "/sessions/s/update", {"x": X[0].tolist(), "y": y})
+    for y in (low, high):
+        await memory.update(y, x=X[0].tolist())
+
+
+SCHEMA = [
+    {"name": "width", "type": "number"},
+    {"name": "wet", "type": "boolean"},
+    {"name": "colour", "type": "category", "categories": ["red", "green", "blue"]},
+]
+
+
+async def test_named_features_become_a_vector(memory: Api) -> None:
+    """In the order of the schema whatever the order of the keys; a category is one input per value."""
+    created = await memory.create(POMDR, schema=SCHEMA)
+    assert created["dim"] == 5
+    learner = okl_core.create(POMDR, 5)
+    rounds = [
+        ({"wet": True, "colour": "green", "width": 0.5}, [0.5, 1.0, 0.0, 1.0, 0.0], 1),
+        ({"colour": "red", "width": 2, "wet": False}, [2.0, 0.0, 1.0, 0.0, 0.0], -1),
+        ({"width": -1.5, "wet": True, "colour": "blue"}, [-1.5, 1.0, 0.0, 0.0, 1.0], 1),
+    ]
+    for x, vector, y in rounds:
+        expected = learner.update(np.array(vector), float(y))
+        prediction = await memory.predict(x)
+        assert prediction["score"] == expected.forecast.value
+        await memory.update(y, id=prediction["id"])
+
+
+async def test_the_first_round_fixes_the_features(api: Api) -> None:
+    """A prediction alone fixes nothing; the first truth does, for every worker that comes later."""
+    await api.create(MEAN)
+    for x in ({"a": 1.0, "b": True}, {"z": 3.0}, [1.0, 2.0, 3.0]):
+        await api.predict(x)
+    await api.predict({"b": False, "a": 1.5}, id="first")
+    await api.predict([1.0], id="otherwise")
+    await api.update(1.0, id="first")
+    found = await api.inspect()
+    assert [(f["name"], f["type"]) for f in found["features"]] == [("a", "number"), ("b", "boolean")]
+    await api.predict({"b": True, "a": -1.0})
+    for x in ({"a": 1.0}, {"a": 1.0, "b": True, "c": 1.0}, {"a": 1.0, "c": True}, [1.0, 0.0]):
+        await api.refused("wrong-features", "POST", "/sessions/s/predict", {"x": x})
+    for x in ({"a": 1.0, "b": 1.0}, {"a": True, "b": True}, {"a": "1", "b": True}):
+        await api.refused("wrong-type", "POST", "/sessions/s/predict", {"x": x})
+    await api.refused("invalid-request", "POST", "/sessions/s/update", {"id": "otherwise", "y": 1.0})
+    assert (await api.inspect())["t"] == 1
+
+
+async def test_the_first_round_fixes_the_dimension(memory: Api) -> None:
+    await memory.create(MEAN)
+    await memory.predict([1.0, 2.0], id="other")
+    await memory.update(1.0, x=[1.0])
+    await memory.refused("wrong-dimension", "POST", "/sessions/s/predict", {"x": [1.0, 2.0]})
+    await memory.refused("wrong-features", "POST", "/sessions/s/predict", {"x": {"a": 1.0}})
+    await memory.refused("invalid-request", "POST", "/sessions/s/update", {"id": "other", "y": 1.0})
+
+
+async def test_ranges_scale_by_hand(memory: Api) -> None:
+    low, high = X.min(axis=0) - 1.0, X.max(axis=0)
+    await memory.create(POMDR, scale={"kind": "ranges", "low": low.tolist(), "high": high.tolist()})
+    learner = okl_core.create(POMDR, 10)
+    for row in range(ROUNDS):
+        expected = learner.update(ranges(X[row], low, high), Y[row])
+        prediction = await memory.predict(X[row].tolist())
+        assert prediction["score"] == expected.forecast.value
+        await memory.update(int(Y[row]), id=prediction["id"])
+
+
+WARMUPS = {
+    "scale": (POMDR, {"scale": {"kind": "warmup"}}),
+    "median": (MEDIAN, {}),
+    "scale and median": (MEDIAN, {"scale": {"kind": "warmup"}}),
+    "median of ranges": (MEDIAN, {"scale": {"kind": "ranges", "low": [-1.0] * 10, "high": [2.0] * 10}}),
+}
+
+
+@pytest.mark.parametrize(("learner", "settings"), WARMUPS.values(), ids=WARMUPS)
+async def test_warmup_by_hand(api: Api, learner: dict[str, Any], settings: dict[str, Any]) -> None:
+    """The majority answers; then the real learner, taught all of the warm-up, scaled by what it saw."""
+    n = 12
+    created = await api.create(learner, warmup_rounds=n, **settings)
+    assert created["warming_up"]
+    majority = okl_core.create({"kind": "majority"}, 10)
+    for row in range(n):
+        expected = majority.update(X[row], Y[row])
+        prediction = await api.predict(X[row].tolist())
+        assert prediction["score"] == expected.forecast.value
+        assert (await api.inspect())["warming_up"]
+        await api.update(int(Y[row]), id=prediction["id"])
+    low, high = np.full(10, 0.0), np.full(10, 1.0)
+    match settings.get("scale", {}).get("kind"):
+        case "warmup":
+            low, high = X[:n].min(axis=0), X[:n].max(axis=0)
+        case "ranges":
+            low, high = np.full(10, -1.0), np.full(10, 2.0)
+    seen = ranges(X, low, high)
+    by_hand = okl_core.create(okl_core.resolve(learner, seen[:n]), 10)
+    by_hand.run(seen[:n], Y[:n])
+    found = await api.inspect()
+    assert not found["warming_up"]
+    assert found["learner"]["config"]["kernel"]["sigma"] == by_hand.spec.config["kernel"]["sigma"]
+    for row in range(n, n + 20):
+        expected = by_hand.update(seen[row], Y[row])
+        prediction = await api.predict(X[row].tolist())
+        assert prediction["score"] == expected.forecast.value
+        await api.update(int(Y[row]), id=prediction["id"])
+    assert (await api.inspect())["describe"] == by_hand.describe()
+
+
+async def test_a_constant_input_survives_the_warmup(memory: Api) -> None:
+    await memory.create(MEDIAN, scale={"kind": "warmup"}, warmup_rounds=3)
+    for _ in range(5):
+        await memory.update(1, x=[7.0, 7.0])
+    assert not (await memory.inspect())["warming_up"]

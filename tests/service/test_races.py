@@ -1,0 +1,151 @@
+"""Two workers on one store at the same time: nothing is lost, nothing is learned twice, both know the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from service.demo_data import magic
+from service.hosted import HostedLearner
+from service.residents import parse_settings
+from service.store.base import Reading, Store
+from tests.service.api import POMDR, Api, serving
+
+pytestmark = pytest.mark.anyio
+
+X, Y = magic()
+CLIENTS = 6
+EACH = 25
+MEDIAN = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
+
+
+@pytest.fixture
+async def workers(store_url: str) -> AsyncIterator[tuple[Api, Api]]:
+    async with serving(store_url) as one, serving(store_url) as other:
+        yield one, other
+
+
+async def replayed(store: Store, name: str = "s") -> HostedLearner:
+    """What the store holds, played from the start by nobody who took part."""
+    reading = await store.read(name)
+    assert isinstance(reading, Reading)
+    settings = parse_settings(reading.head)
+    blob = reading.snapshot
+    hosted = HostedLearner(settings) if blob is None else HostedLearner.from_bytes(settings, blob)
+    for event in reading.events:
+        hosted.replay(event.blob)
+    assert hosted.t == reading.head.round
+    return hosted
+
+
+async def assert_one_truth(workers: tuple[Api, Api], t: int) -> None:
+    """Both workers and the replay of the journal are at round t, in the same state to the last bit."""
+    expected = await replayed(workers[0].service.store)
+    x = X[-1]
+    assert expected.t == t
+    for worker in workers:
+        found = await worker.inspect()
+        assert (found["t"], found["waiting"]) == (t, 0)
+        assert found["metrics"] == expected.metrics()
+        assert found["describe"]["dictionary"] == expected.describe()["dictionary"]
+        answer = await worker.predict(x.tolist(), wait=False)
+        assert answer["score"] == expected.forecast(x).value
+
+
+@pytest.mark.parametrize("snapshot_every", [None, 1, 7])
+@pytest.mark.parametrize("learner", [POMDR, MEDIAN], ids=["learner", "warm-up"])
+async def test_predictions_here_and_truths_there(
+    workers: tuple[Api, Api], learner: dict[str, object], snapshot_every: int | None
+) -> None:
+    await workers[0].create(learner, snapshot_every=snapshot_every, warmup_rounds=20)
+
+    async def client(number: int) -> None:
+        for i in range(EACH):
+            row = number * EACH + i
+            here, there = workers if (number + i) % 2 else workers[::-1]
+            prediction = await here.predict(X[row].tolist(), id=f"p{row}")
+            answer = await there.update(int(Y[row]), id=prediction["id"])
+            assert not answer["duplicate"]
+
+    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+    await assert_one_truth(workers, CLIENTS * EACH)
+
+
+async def test_the_same_update_at_both(workers: tuple[Api, Api]) -> None:
+    """A client that sends everything twice, to both workers at once, is answered twice and counted once."""
+    await workers[0].create(POMDR)
+    for row in range(30):
+        direct = {"x": X[row].tolist()} if row % 2 else {}
+        if not direct:
+            await workers[row % 4 // 2].predict(X[row].tolist(), id=f"p{row}")
+        answers = await asyncio.gather(*(w.update(int(Y[row]), id=f"p{row}", **direct) for w in workers * 2))
+        assert sum(not answer["duplicate"] for answer in answers) == 1
+        assert all(answer | {"duplicate": True} == answers[0] | {"duplicate": True} for answer in answers)
+    await assert_one_truth(workers, 30)
+
+
+async def test_the_same_prediction_at_both(workers: tuple[Api, Api]) -> None:
+    """One id is one prediction, whoever made it."""
+    await workers[0].create(POMDR)
+    for row in range(20):
+        await workers[row % 2].update(int(Y[row]), x=X[row].tolist())
+        answers = await asyncio.gather(*(w.predict(X[50].tolist(), id=f"p{row}") for w in workers * 2))
+        assert all(answer == answers[0] for answer in answers)
+    assert (await workers[0].inspect())["waiting"] == 20
+
+
+async def test_blocks_race_with_rounds(workers: tuple[Api, Api]) -> None:
+    await workers[0].create(MEDIAN, warmup_rounds=20, snapshot_every=40)
+    row_of = np.arange(4 * 30).reshape(4, 30)
+
+    async def blocks(worker: Api, rows: np.ndarray) -> None:
+        for part in rows.reshape(3, -1):
+            await worker.rounds(X[part].tolist(), Y[part].tolist(), id=f"b{part[0]}")
+
+    async def singles(worker: Api, rows: np.ndarray) -> None:
+        for row in rows.tolist():
+            await worker.update(int(Y[row]), x=X[row].tolist(), id=f"u{row}")
+
+    one, other = workers
+    await asyncio.gather(
+        blocks(one, row_of[0]), blocks(other, row_of[1]), singles(one, row_of[2]), singles(other, row_of[3])
+    )
+    await assert_one_truth(workers, 120)
+
+
+async def test_two_create_one_session(workers: tuple[Api, Api]) -> None:
+    body = {"name": "s", "learner": POMDR}
+    answers = await asyncio.gather(*(worker.http.post("/sessions", json=body) for worker in workers * 3))
+    assert sorted(answer.status_code for answer in answers) == [201] + [409] * 5
+
+
+async def test_deleting_while_others_work(workers: tuple[Api, Api]) -> None:
+    """Whoever is too late is told that the session is gone; nothing comes back to life."""
+    one, other = workers
+    await one.create(POMDR)
+    is_time = asyncio.Event()
+
+    async def client(worker: Api) -> list[int]:
+        statuses = []
+        for row in range(40):
+            answer = await worker.http.post("/sessions/s/update", json={"x": X[row].tolist(), "y": int(Y[row])})
+            statuses.append(answer.status_code)
+            await asyncio.sleep(0)
+            if row == 10:
+                is_time.set()
+        return statuses
+
+    async def deleter() -> None:
+        await is_time.wait()
+        await one.call("DELETE", "/sessions/s", status=204)
+
+    *found, _ = await asyncio.gather(client(one), client(other), deleter())
+    for statuses in found:
+        assert set(statuses) == {200, 404}
+        assert statuses == sorted(statuses)
+    for worker in workers:
+        await worker.refused("session-not-found", "GET", "/sessions/s")
+    assert await one.service.store.count() == 0

@@ -1,0 +1,180 @@
+"""Sessions as things: created, listed, inspected, deleted, made again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import okl_core
+from service.demo_data import magic
+from tests.service.api import MEAN, POMDR, Api, serving
+
+pytestmark = pytest.mark.anyio
+
+X, Y = magic()
+
+
+async def test_inspection_says_everything(api: Api) -> None:
+    created = await api.create(POMDR, labels=["no", "yes"], snapshot_every=2, expires_s=60.0)
+    assert (created["t"], created["dim"], created["updated_at"]) == (0, None, None)
+    assert created["metrics"]["mean_loss"] is None
+    learner = okl_core.create(POMDR, 2)
+    await api.update("yes", x=[0.0, 1.0])
+    learner.update(X[0][:2] * 0.0 + [0.0, 1.0], 1.0)
+    await api.update("no", x=[1.0, 1.0])
+    learner.update(X[0][:2] * 0.0 + [1.0, 1.0], -1.0)
+    await api.update("no", x=[1.0, 0.0])
+    learner.update(X[0][:2] * 0.0 + [1.0, 0.0], -1.0)
+    await api.predict([0.0, 0.0])
+    found = await api.inspect()
+    assert (found["name"], found["kind"], found["t"], found["waiting"], found["dim"]) == ("s", "pomdr", 3, 1, 2)
+    assert found["learner"] == {"kind": "pomdr", "seed": 0, "config": POMDR["config"]}
+    assert found["describe"] == learner.describe()
+    assert found["bytes"] == learner.nbytes
+    assert found["features"] is None
+    assert not found["warming_up"]
+    assert found["settings"] | {"labels": ["no", "yes"], "snapshot_every": 2, "expires_s": 60.0} == found["settings"]
+    metrics = found["metrics"]
+    assert (metrics["rounds"], metrics["window"]) == (3, 3)
+    assert metrics["mean_loss"] == pytest.approx(metrics["loss"] / 3)
+    assert metrics["mistake_rate"] == pytest.approx(metrics["mistakes"] / 3)
+    storage = found["storage"]
+    assert (storage["snapshot_round"], storage["journal_rounds"]) == (2, 1)
+    assert storage["snapshot_bytes"] > 0
+    assert storage["journal_bytes"] > 0
+    assert found["created_at"] <= storage["snapshot_at"] <= found["updated_at"]
+
+
+async def test_before_the_first_snapshot(api: Api) -> None:
+    await api.create()
+    storage = (await api.inspect())["storage"]
+    assert storage == {
+        "journal_rounds": 0,
+        "journal_bytes": 0,
+        "snapshot_round": None,
+        "snapshot_bytes": 0,
+        "snapshot_at": None,
+    }
+
+
+async def test_the_list_has_pages_in_the_order_of_names(api: Api) -> None:
+    names = [f"s{i:02}" for i in range(25)]
+    for name in reversed(names):
+        await api.create(MEAN, name)
+    await api.update(1.0, "s03", x=[1.0])
+    await api.predict([1.0], "s03")
+    found: list[dict[str, Any]] = []
+    cursor, sizes = "", []
+    while cursor is not None:
+        query = f"?limit=10&cursor={cursor}" if cursor else "?limit=10"
+        page = await api.call("GET", f"/sessions{query}")
+        found += page["sessions"]
+        sizes.append(len(page["sessions"]))
+        cursor = page["next"]
+    assert [entry["name"] for entry in found] == names
+    assert sizes == [10, 10, 5]
+    one = found[3]
+    assert (one["kind"], one["t"], one["waiting"]) == ("mean", 1, 1)
+    assert one["created_at"] <= one["updated_at"]
+    assert await api.call("GET", "/sessions?cursor=s99") == {"sessions": [], "next": None}
+
+
+async def test_a_deleted_session_is_gone(api: Api) -> None:
+    await api.create()
+    await api.predict([1.0], id="p")
+    await api.call("DELETE", "/sessions/s", status=204)
+    for method, path, body in (
+        ("GET", "/sessions/s", None),
+        ("DELETE", "/sessions/s", None),
+        ("POST", "/sessions/s/predict", {"x": [1.0]}),
+        ("POST", "/sessions/s/predict", {"x": [1.0], "wait": False}),
+        ("POST", "/sessions/s/update", {"id": "p", "y": 1.0}),
+        ("POST", "/sessions/s/rounds", {"x": [[1.0]], "y": [1.0]}),
+    ):
+        assert (await api.refused("session-not-found", method, path, body))["session"] == "s"
+    assert (await api.call("GET", "/sessions"))["sessions"] == []
+    assert (await api.create())["t"] == 0
+
+
+FIRST_CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "predict": ("predict", {"x": [1.0, 2.0, 3.0]}, {"t": 2, "value": 7.0}),
+    "predict, not waiting": ("predict", {"x": [1.0, 2.0, 3.0], "wait": False}, {"t": 2, "value": 7.0}),
+    "update": ("update", {"x": [1.0, 2.0, 3.0], "y": 7.0}, {"t": 3}),
+    "update with an id": ("update", {"x": [1.0, 2.0, 3.0], "y": 7.0, "id": "p"}, {"t": 3}),
+    "rounds": ("rounds", {"x": [[1.0, 2.0, 3.0]], "y": [7.0]}, {"t": 3}),
+    "rounds with an id": ("rounds", {"x": [[1.0, 2.0, 3.0]], "y": [7.0], "id": "p"}, {"t": 3}),
+}
+
+
+@pytest.mark.parametrize(("action", "body", "expected"), FIRST_CALLS.values(), ids=FIRST_CALLS)
+async def test_made_again_while_another_worker_has_the_old_one(
+    store_url: str, action: str, body: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """The other worker's first call is already about the new session: another dimension, other truths, its own ids."""
+    async with serving(store_url) as one, serving(store_url) as other:
+        await one.create()
+        for api in (one, other):
+            await api.update(1.0, x=[1.0])
+            await api.predict([1.0], id=f"{api is one}")
+        await other.predict([1.0], id="p")
+        await one.call("DELETE", "/sessions/s", status=204)
+        await one.create()
+        await one.rounds([[1.0, 2.0, 3.0]] * 2, [7.0, 7.0])
+        answer = await other.call("POST", f"/sessions/s/{action}", body)
+        assert answer | expected == answer
+        assert await one.inspect() == await other.inspect()
+
+
+async def test_an_old_prediction_is_not_one_of_the_new_session(store_url: str) -> None:
+    async with serving(store_url) as one, serving(store_url) as other:
+        await one.create()
+        await other.predict([1.0], id="p")
+        await one.call("DELETE", "/sessions/s", status=204)
+        await one.create()
+        await other.refused("prediction-not-found", "POST", "/sessions/s/update", {"id": "p", "y": 1.0})
+        assert (await other.inspect())["t"] == 0
+
+
+async def test_inspecting_a_session_made_again(store_url: str) -> None:
+    async with serving(store_url) as one, serving(store_url) as other:
+        await one.create()
+        await other.update(1.0, x=[1.0])
+        await one.call("DELETE", "/sessions/s", status=204)
+        await one.create(POMDR)
+        assert await other.inspect() == await one.inspect()
+
+
+async def test_a_deleted_session_is_gone_for_every_worker(store_url: str) -> None:
+    async with serving(store_url) as one, serving(store_url) as other:
+        await one.create()
+        await other.update(1.0, x=[1.0])
+        await one.call("DELETE", "/sessions/s", status=204)
+        await other.refused("session-not-found", "POST", "/sessions/s/predict", {"x": [1.0]})
+        await other.refused("session-not-found", "POST", "/sessions/s/update", {"x": [1.0], "y": 1.0})
+
+
+async def test_the_catalogue(memory: Api) -> None:
+    found = {entry["kind"]: entry for entry in await memory.call("GET", "/learners")}
+    assert sorted(found) == okl_core.learner_kinds()
+    for kind, entry in found.items():
+        assert entry["summary"], kind
+        assert entry["target"] in ("binary", "real", "any")
+        assert entry["defaults"].keys() == entry["config_schema"].get("properties", {}).keys()
+        created = await memory.create({"kind": kind, "config": entry["defaults"]}, kind)
+        assert created["learner"]["config"] == entry["defaults"]
+
+
+async def test_every_learner_lives_through_a_session(memory: Api) -> None:
+    """With its defaults: predict, update, rounds, and a worker that reads it from the store."""
+    for entry in await memory.call("GET", "/learners"):
+        kind = entry["kind"]
+        await memory.create({"kind": kind}, kind)
+        y = Y if entry["target"] == "binary" else X[:, 1]
+        for row in range(5):
+            prediction = await memory.predict(X[row].tolist(), kind)
+            await memory.update(y[row], kind, id=prediction["id"])
+        await memory.rounds(X[5:30].tolist(), y[5:30].tolist(), kind)
+        live = await memory.predict(X[40].tolist(), kind, wait=False)
+        memory.service._residents.drop(kind)
+        assert await memory.predict(X[40].tolist(), kind, wait=False) == live

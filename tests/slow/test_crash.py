@@ -1,0 +1,119 @@
+"""kill -9 of a worker at any instant: every acknowledged round is there, and the stream goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+import okl_core
+from bench.http_client import BadAnswer
+from bench.processes import Worker
+from service.client import OklClient
+from service.demo_data import magic
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 1_000
+RUNS = 2
+KILLS_A_RUN = 10
+LEARNER = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 100}}
+SNAPSHOT_MIN_BYTES = 2_000
+"""A snapshot every few dozen rounds, so that kills hit some of them."""
+
+X, Y = magic()
+
+
+@dataclass(slots=True)
+class Client:
+    """Streams rows in order from round t; stops at `goal`, or when the worker dies. `acknowledged` rounds are answered."""
+
+    worker: Worker
+    session: str
+    acknowledged: int
+    goal: int
+    kill_at: int
+    moment: threading.Event = field(default_factory=threading.Event)
+    refused: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        try:
+            connection = self.worker.connect()
+            while self.acknowledged < self.goal:
+                row = self.acknowledged
+                if row >= self.kill_at:
+                    self.moment.set()
+                # The id is that of the row, as a careful client's would be: what is sent again is not learned twice.
+                x, id = X[row].tolist(), f"row-{row}"
+                connection.post(f"/sessions/{self.session}/predict", {"x": x, "id": id})
+                connection.post(f"/sessions/{self.session}/update", {"id": id, "y": int(Y[row])})
+                self.acknowledged += 1
+        except BadAnswer as error:
+            self.refused.append(str(error))
+        except (OSError, ValueError):
+            pass
+        finally:
+            self.moment.set()
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
+    session = f"crash-{run}"
+    dice = random.Random(run)
+    worker = Worker(store_url, snapshot_min_bytes=SNAPSHOT_MIN_BYTES)
+    worker.start()
+    try:
+        with OklClient(worker.url) as client:
+            client.create(session, LEARNER)
+        acknowledged = 0
+        instants = sorted(dice.sample(range(5, ROUNDS - 5), KILLS_A_RUN))
+        snapshots = 0
+        for kill_at in instants:
+            acknowledged, found = stream_and_kill(worker, session, acknowledged, kill_at, dice)
+            snapshots = max(snapshots, found["storage"]["snapshot_round"] or 0)
+        assert snapshots > 0, "the kills were to hit a session that has snapshots"
+        last = Client(worker, session, acknowledged, ROUNDS, ROUNDS)
+        last.run()
+        assert (last.refused, last.acknowledged) == ([], ROUNDS)
+        with OklClient(worker.url) as client:
+            assert_undisturbed(client, session)
+    finally:
+        worker.kill()
+
+
+def stream_and_kill(
+    worker: Worker, session: str, acknowledged: int, kill_at: int, dice: random.Random
+) -> tuple[int, dict[str, object]]:
+    """Kill the worker a moment after round `kill_at` began, start it again; the session's t and what is told of it."""
+    client = Client(worker, session, acknowledged, ROUNDS, kill_at)
+    thread = threading.Thread(target=client.run)
+    thread.start()
+    client.moment.wait()
+    # Within the round, or in one of the next few.
+    threading.Event().wait(dice.uniform(0.0, 0.004))
+    worker.kill()
+    thread.join()
+    assert client.refused == []
+    worker.start()
+    with OklClient(worker.url) as again:
+        found = again.inspect(session)
+    assert client.acknowledged <= found["t"] <= client.acknowledged + 1
+    assert found["metrics"]["rounds"] == found["t"]
+    return found["t"], found
+
+
+def assert_undisturbed(client: OklClient, session: str) -> None:
+    """The next forecast is that of a learner that nobody killed."""
+    learner = okl_core.create(LEARNER, 10)
+    mistakes = 0
+    for row in range(ROUNDS):
+        mistakes += learner.update(X[row], Y[row]).forecast.label != Y[row]
+    for row in range(ROUNDS, ROUNDS + 20):
+        issued = client.predict(session, X[row].tolist(), wait=False)
+        assert issued["score"] == pytest.approx(learner.predict(X[row]).value, rel=1e-9)
+    found = client.inspect(session)
+    assert found["t"] == ROUNDS
+    assert found["metrics"]["mistakes"] == mistakes
+    assert found["describe"]["dictionary"] == learner.describe()["dictionary"]
