@@ -178,7 +178,7 @@ def parse_spec(
 
 
 def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) -> ConfigError:
-    errors = [((*prefix, *item["loc"]), item["msg"]) for item in error.errors()]
+    errors = [((*prefix, *item["loc"]), item["msg"].removeprefix("Value error, ")) for item in error.errors()]
     listed = "; ".join(f"{'.'.join(map(str, path))}: {message}" for path, message in errors)
     return ConfigError(f"{what}: {listed}", errors)
 

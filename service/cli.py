@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 import uvicorn
@@ -17,9 +18,10 @@ from rich.table import Table
 
 from service import __version__, demo
 from service.client import DEFAULT_URL, OklClient
-from service.errors import ServiceError
+from service.errors import ConfigurationError, ServiceError
 from service.replay import replay as replay_file
 from service.settings import Settings
+from service.store.base import open_store
 
 app = typer.Typer(help="Online kernel learning as a service.", no_args_is_help=True, add_completion=False)
 console = Console()
@@ -58,6 +60,9 @@ def serve(
     """Serve sessions over HTTP."""
     with _told():
         settings = _settings(host=host, port=port, store=store)
+        open_store(settings.store)
+        if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
+            raise ConfigurationError("a store in memory is one worker's own; name a file: sqlite:///okl.sqlite3")
         # Workers are processes of their own and read the environment.
         os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
         uvicorn.run(
@@ -98,7 +103,10 @@ def replay(
     url: Url = DEFAULT_URL,
 ) -> None:
     """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
-    spec = json.loads(learner) if learner.lstrip().startswith("{") else {"kind": learner}
+    try:
+        spec = json.loads(learner) if learner.lstrip().startswith("{") else {"kind": learner}
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
     with _told(), OklClient(url) as client:
         found = replay_file(client, console, file, session=session, label=label, learner=spec, batch=batch, start=start)
         _print_metrics(found)
@@ -116,6 +124,7 @@ def sessions(
             console.print(_listing(client.sessions()))
         elif delete:
             client.delete(name)
+            console.print(f"{name}: deleted", highlight=False)
         else:
             console.print_json(json.dumps(client.inspect(name)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from service.errors import ServiceError, StoreUnavailable
+from service.errors import ServiceError, Unreachable
 from service.problems import PROBLEMS
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -16,7 +16,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 class OklClient:
     """One connection to a service; not for use from several threads at once.
 
-    Every call raises the ServiceError that the service answered, or StoreUnavailable if nobody listens at `url`.
+    Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`.
 
         with OklClient() as okl:
             okl.create("clicks", {"kind": "pomdr"}, labels=["no", "yes"])
@@ -85,10 +85,10 @@ class OklClient:
     def _call(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
         try:
             response = self._http.request(method, path, json=body, params=params)
+        except httpx.TimeoutException as error:
+            raise Unreachable(f"The service at {self.url} did not answer in time.") from error
         except httpx.TransportError as error:
-            raise StoreUnavailable(
-                f"No service answers at {self.url} ({error}); start one with `okl serve`."
-            ) from error
+            raise Unreachable(f"No service answers at {self.url} ({error}); start one with `okl serve`.") from error
         if response.is_success:
             return response.json() if response.content else None
         raise _error(response)

@@ -78,7 +78,7 @@ class PredictionNotFound(ServiceError):
 
 
 class PredictionExpired(ServiceError):
-    """The prediction waited too long for its truth. Report the round as an input `x` with its `y`."""
+    """The prediction waited too long for its truth. Report the input `x` with its `y`."""
 
     slug, status, title = "prediction-expired", 410, "Prediction expired"
 
@@ -86,7 +86,7 @@ class PredictionExpired(ServiceError):
 class IdConflict(ServiceError):
     """The id was used for another input or another truth. Use a new id for each round."""
 
-    slug, status, title = "id-conflict", 409, "Id already used for another input"
+    slug, status, title = "id-conflict", 409, "Id already used"
 
 
 class InvalidInput(ServiceError):
@@ -157,7 +157,7 @@ class NumericalFailure(ServiceError):
 
 
 class MalformedBody(ServiceError):
-    """The body is not JSON. JSON has no NaN and no Infinity."""
+    """The body is not JSON."""
 
     slug, status, title = "malformed-body", 400, "Malformed body"
 
@@ -172,7 +172,6 @@ class LimitReached(ServiceError):
     """A limit of this service is reached: sessions, or predictions that wait for their truth."""
 
     slug, status, title = "limit-reached", 429, "Limit reached"
-    retry_after_s = 1
 
 
 class Overloaded(ServiceError):
@@ -210,6 +209,10 @@ class StoreCorrupt(StoreError):
     """What the store holds cannot be read. The log has the details."""
 
     slug, status, title = "state-corrupt", 500, "Stored state is corrupt"
+
+
+class Unreachable(ServiceError):
+    """Raised by the client: no service answers at this address, or not in time."""
 
 
 class ConfigurationError(ServiceError):

@@ -22,7 +22,7 @@ from okl_core.growing import GrowingArray
 from okl_core.learner import REPLAY_TOLERANCE
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, Forecast, Round
-from service.errors import InvalidInput, StateCorrupt
+from service.errors import InvalidInput, StateCorrupt, WrongDimension
 from service.inputs import Layout, Scaling, Truths, invalid
 from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
 from service.schemas import Feature, RangesScale, SessionCreate, WarmupScale
@@ -112,7 +112,8 @@ class HostedLearner:
 
     def _check_dim(self, dim: int) -> None:
         if self._scaling is not None and len(self._scaling.low) != dim:
-            raise invalid("/x", f"has {dim} inputs; this session's `scale` has {len(self._scaling.low)}")
+            told = f"has {dim} inputs; this session's `scale` has {len(self._scaling.low)}"
+            raise invalid("/x", told, WrongDimension)
 
     def _scaled(self, X: F64) -> F64:
         return X if self._scaling is None else self._scaling(X)
@@ -313,7 +314,7 @@ def _check_replay(values: F64, recorded: F64) -> None:
     close = np.abs(values - recorded) <= REPLAY_TOLERANCE * np.maximum(1.0, np.abs(recorded))
     if not close.all():
         i = int(np.argmin(close))
-        raise ReplayDivergence(f"recorded {recorded[i]!r}, replayed {values[i]!r}")
+        raise ReplayDivergence(f"recorded {float(recorded[i])!r}, replayed {float(values[i])!r}")
 
 
 def _encode_layout(layout: Layout) -> bytes:

@@ -43,7 +43,7 @@ class MethodNotAllowed(ServiceError):
     slug, status, title = "method-not-allowed", 405, "Method not allowed"
 
 
-PROBLEMS: dict[str, type[ServiceError]] = {cls.slug: cls for cls in [ServiceError, *_leaves(ServiceError)]}
+PROBLEMS: dict[str, type[ServiceError]] = {cls.slug: cls for cls in reversed([ServiceError, *_leaves(ServiceError)])}
 """Every problem type of the service by its slug."""
 
 
@@ -72,8 +72,11 @@ def problem(error: ServiceError, request: Request) -> Response:
         **error.extra,
     }
     if error.status >= 500:
-        log.error(
-            error.title, extra={"path": request.url.path, "detail": error.detail, "instance": document["instance"]}
+        level = logging.ERROR if error.retry_after_s is None else logging.WARNING
+        log.log(
+            level,
+            error.title,
+            extra={"path": request.url.path, "detail": error.detail, "instance": document["instance"]},
         )
     headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
     return Response(to_json(document), error.status, headers, media_type=PROBLEM_JSON)

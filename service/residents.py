@@ -136,8 +136,10 @@ class Residents:
 
     async def catch_up(self, resident: Resident, reading: Reading) -> HostedLearner:
         """Replay what this worker has not seen. Raises StateCorrupt, SessionFailed."""
-        hosted = resident.hosted
-        if hosted is None or reading.snapshot is not None:
+        hosted, resident.hosted = resident.hosted, None
+        start = reading.events[0].round - reading.events[0].count if reading.events else reading.head.round
+        # A store that lost its latest rounds (Redis after a power cut) reads from the start again.
+        if hosted is None or reading.snapshot is not None or start != hosted.t:
             settings = parse_settings(reading.head)
             blob = reading.snapshot
             hosted = HostedLearner(settings) if blob is None else HostedLearner.from_bytes(settings, blob)
@@ -220,11 +222,13 @@ class Residents:
         every = hosted.settings.snapshot_every
         if every is not None:
             if resident.journal_rounds >= every:
-                await self._snapshot(resident, hosted.t, await self._pack(hosted))
+                blob = await self._pack(hosted)
+                resident.start_journal(len(blob))
+                await self._snapshot(resident, hosted.t, blob)
         elif self._is_snapshot_due(resident, hosted):
             blob = await self._pack(hosted)
             resident.start_journal(len(blob))
-            task = asyncio.create_task(self._snapshot_quietly(resident, hosted.t, blob))
+            task = asyncio.create_task(self._snapshot(resident, hosted.t, blob))
             resident.snapshot_task = task
             # The event loop itself holds no task, and the resident may be evicted.
             self._snapshots.add(task)
@@ -245,12 +249,7 @@ class Residents:
         return await asyncio.get_running_loop().run_in_executor(None, hosted.to_bytes)
 
     async def _snapshot(self, resident: Resident, t: int, blob: bytes) -> None:
-        resident.start_journal(len(blob))
-        await self.store.snapshot(resident.name, resident.uid, t, blob, now=time.time())
-        log.debug("snapshot", extra={"session": resident.name, "t": t, "bytes": len(blob)})
-
-    async def _snapshot_quietly(self, resident: Resident, t: int, blob: bytes) -> None:
-        """Nobody waits for this snapshot, and the journal is complete without it."""
+        """The round is committed and the journal complete without it, so a snapshot that fails is no client's error."""
         try:
             await self.store.snapshot(resident.name, resident.uid, t, blob, now=time.time())
         except StoreError as error:

@@ -202,6 +202,12 @@ class PredictBody(_Wire):
         default=True, description="false: pure inference, nothing is stored and no truth is expected."
     )
 
+    @model_validator(mode="after")
+    def _waits_under_an_id(self) -> PredictBody:
+        if self.id is not None and not self.wait:
+            raise ValueError("`id` names a prediction that waits; leave it out with `wait: false`")
+        return self
+
 
 class PredictRequest(PredictBody):
     """Ask for a prediction."""

@@ -212,16 +212,16 @@ class SessionService:
             if isinstance(found, AlreadyApplied | Gone):
                 return found
             waiting = found
-        if waiting is None:
+        if waiting is None or waiting.expires_at <= now:
             if request.x is not None:
                 return *self._read_input(hosted, request.x), None
+            if waiting is not None:
+                raise _expired(resident.name, waiting)
             raise PredictionNotFound(
                 f"No prediction {request.id!r} waits in session {resident.name!r}; give the id that POST /predict gave.",
                 session=resident.name,
                 id=request.id,
             )
-        if waiting.expires_at <= now:
-            raise _expired(resident.name, waiting)
         entry = decode_waiting(waiting.blob)
         if request.x is not None and self._read_input(hosted, request.x)[0].tobytes() != entry.x.tobytes():
             raise _id_conflict(resident.name, request.id, "waits for the truth of another input")
@@ -247,7 +247,6 @@ class SessionService:
     async def _rounds(self, resident: Resident, request: RoundsBody, now: float) -> dict[str, Any] | None:
         """None: other workers were first; try again."""
         hosted = await self._residents.current(resident)
-        self._check_room(resident)
         X, y, note = self._read_rounds(hosted, request)
         if request.id is not None:
             found = await self.store.look_up(resident.name, resident.uid, request.id)
@@ -255,6 +254,7 @@ class SessionService:
                 return _duplicate(resident.name, found, X, y)
             if isinstance(found, Waiting):
                 raise _id_conflict(resident.name, request.id, "waits for the truth of a prediction")
+        self._check_room(resident)
         expected, before = hosted.t, hosted.card.loss
         # `run` changes the learner before the rounds are durable: until they are, this copy is nobody's.
         resident.hosted = None
@@ -411,7 +411,7 @@ def _same_prediction(name: str, first: Waiting, entry: WaitingEntry, now: float)
 
 def _expired(name: str, waiting: Waiting) -> PredictionExpired:
     return PredictionExpired(
-        f"Prediction {waiting.id!r} waited too long for its truth; send the round as an input `x` with its `y`, "
+        f"Prediction {waiting.id!r} waited too long for its truth; send the input `x` with its `y`, "
         "and create sessions whose truths are late with a larger `expires_s`.",
         session=name,
         id=waiting.id,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from service.errors import ConfigurationError
+
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="OKL_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="OKL_", frozen=True, extra="forbid")
 
     store: str = Field(
         default="sqlite:///data/okl.sqlite3",
@@ -62,5 +65,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments first, then the environment, then the TOML file that OKL_CONFIG_FILE names (okl.toml if it is there)."""
-        file = TomlConfigSettingsSource(settings_cls, toml_file=os.environ.get(CONFIG_FILE_VARIABLE, "okl.toml"))
+        named = os.environ.get(CONFIG_FILE_VARIABLE)
+        if named is not None and not Path(named).is_file():
+            raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is no file.")
+        file = TomlConfigSettingsSource(settings_cls, toml_file=named or "okl.toml")
         return init_settings, env_settings, file

@@ -12,11 +12,13 @@ from service.routes.body import reply
 router = APIRouter(tags=["operations"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", summary="Is the process alive?")
 async def healthz() -> Response:
     return reply({"status": "alive"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", summary="Can it serve?", responses=responses(errors.StoreUnavailable, errors.StoreTimeout))
 async def readyz(request: Request) -> Response:
     """Asks the store."""
