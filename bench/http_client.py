@@ -175,6 +175,8 @@ def start_app(app: str, environment: Mapping[str, str], *, is_factory: bool, hea
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", app, "--host", HOST, "--port", str(port)]
     command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+    # The contestants take turns; none may find its connection closed when its own comes.
+    command += ["--timeout-keep-alive", "600"]
     command += ["--factory"] if is_factory else []
     process = Process(command, port, {"OPENBLAS_NUM_THREADS": "1", **environment})
     url = f"http://{HOST}:{port}{health}"

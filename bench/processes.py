@@ -47,8 +47,13 @@ class Worker:
             self._process.kill()
             self._process.wait()
 
-    def connect(self) -> Timed:
-        return Timed(RawClient(self.port), {})
+    @contextmanager
+    def connection(self) -> Iterator[Timed]:
+        timed = Timed(RawClient(self.port), {})
+        try:
+            yield timed
+        finally:
+            timed.client.close()
 
 
 @contextmanager

@@ -49,23 +49,20 @@ def stream(pair: Sequence[Worker], *, rounds: int, clients: int) -> Stream:
     rows = iter(range(rounds))
     lock = threading.Lock()
 
+    def following() -> int | None:
+        with lock:
+            return next(rows, None)
+
     def client(number: int) -> None:
-        connections = [worker.connect() for worker in pair]
-        try:
-            while True:
-                with lock:
-                    row = next(rows, None)
-                if row is None:
-                    break
-                here, there = (number + row) % len(pair), (number + row + 1) % len(pair)
-                prediction = connections[here].post(f"/sessions/{SESSION}/predict", {"x": X[row].tolist()})
-                body = {"id": prediction["id"], "y": int(y[row])}
-                connections[there].post(f"/sessions/{SESSION}/update", body)
-        except Exception as error:
-            found.errors.append(error)
-        finally:
-            for connection in connections:
-                connection.client.close()
+        with ExitStack() as stack:
+            connections = [stack.enter_context(worker.connection()) for worker in pair]
+            try:
+                while (row := following()) is not None:
+                    here, there = connections[(number + row) % 2], connections[(number + row + 1) % 2]
+                    prediction = here.post(f"/sessions/{SESSION}/predict", {"x": X[row].tolist()})
+                    there.post(f"/sessions/{SESSION}/update", {"id": prediction["id"], "y": int(y[row])})
+            except Exception as error:
+                found.errors.append(error)
         with lock:
             for action in ACTIONS:
                 for connection in connections:

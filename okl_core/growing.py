@@ -21,18 +21,19 @@ PANEL = 64
 class GrowingArray:
     """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, good until the next append."""
 
-    __slots__ = ("_data", "_size")
+    __slots__ = ("_data", "_size", "view")
 
     def __init__(self, *row_shape: int, capacity: int = 16) -> None:
         self._data = np.empty((capacity, *row_shape))
-        self._size = 0
+        self._resize(0)
 
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def view(self) -> F64:
-        return self._data[: self._size]
+    def _resize(self, size: int) -> None:
+        # Read far more often than resized, the view is worth keeping.
+        self._size = size
+        self.view: F64 = self._data[:size]
 
     @property
     def nbytes(self) -> int:
@@ -42,23 +43,23 @@ class GrowingArray:
         if self._size == len(self._data):
             self._reserve(2 * self._size)
         self._data[self._size] = row
-        self._size += 1
+        self._resize(self._size + 1)
 
     def extend(self, rows: F64) -> None:
         size = self._size + len(rows)
         if size > len(self._data):
             self._reserve(max(size, 2 * self._size))
         self._data[self._size : size] = rows
-        self._size = size
+        self._resize(size)
 
     def truncate(self, size: int) -> None:
         """Keep the oldest `size` rows."""
-        self._size = min(size, self._size)
+        self._resize(min(size, self._size))
 
     def select(self, order: NDArray[np.intp]) -> None:
         """Keep the rows of these indices, in this order; not more than there are."""
         self._data[: len(order)] = self._data[order]
-        self._size = len(order)
+        self._resize(len(order))
 
     def _reserve(self, capacity: int) -> None:
         data = np.empty((capacity, *self._data.shape[1:]))

@@ -35,11 +35,12 @@ class _Kernel(BaseModel, ABC):
 
     def points(self, dim: int, capacity: int = 16) -> Points:
         """An empty set of points that fits this kernel."""
-        return Points(dim, centred=self.translation_invariant, capacity=capacity)
+        return Points(dim, centred=self.translation_invariant, unit=self._unit(), capacity=capacity)
 
     def row(self, S: Points | F64, x: F64) -> F64:
         """k(s_i, x), shape (n,), for S of n points and x of shape (d,)."""
-        return self._row(S if isinstance(S, Points) else self._as_points(S), x)
+        points = self._as_points(S)
+        return self.encoded_row(points, points.encode(x))
 
     def block(self, S: Points | F64, X: F64) -> F64:
         """k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
@@ -62,13 +63,18 @@ class _Kernel(BaseModel, ABC):
         """k(x, x)."""
 
     @abstractmethod
-    def _row(self, S: Points, x: F64) -> F64: ...
+    def encoded_row(self, S: Points, row: F64) -> F64:
+        """`row` for x as S encodes it."""
 
     @abstractmethod
     def _block(self, S: Points, X: F64) -> F64: ...
 
+    def _unit(self) -> float:
+        """The unit of length of this kernel's points."""
+        return 1.0
+
     def _as_points(self, S: Points | F64) -> Points:
-        return S if isinstance(S, Points) else Points.of(S, centred=self.translation_invariant)
+        return S if isinstance(S, Points) else Points.of(S, centred=self.translation_invariant, unit=self._unit())
 
 
 class _Stationary(_Kernel):
@@ -86,6 +92,9 @@ class _Stationary(_Kernel):
 
     def at(self, x: F64) -> float:
         return 1.0
+
+    def _unit(self) -> float:
+        return self.scale
 
     @property
     def scale(self) -> float:
@@ -113,18 +122,14 @@ class _Radial(_Stationary):
     """A function of the Euclidean distance."""
 
     @abstractmethod
-    def _coefficient(self) -> float:
-        """c, such that the profile is a function of c |x - z|^2."""
-
-    @abstractmethod
     def _profile(self, u: F64) -> F64:
-        """The kernel from u = c |x - z|^2, in place."""
+        """The kernel from u = -|x - z|^2 / (2 sigma^2), in place."""
 
-    def _row(self, S: Points, x: F64) -> F64:
-        return self._profile(S.scaled_distances(x, self._coefficient()))
+    def encoded_row(self, S: Points, row: F64) -> F64:
+        return self._profile(S.exponents(row))
 
     def _block(self, S: Points, X: F64) -> F64:
-        return self._profile(S.scaled_distances_block(X, self._coefficient()))
+        return self._profile(S.exponents_block(X))
 
 
 @final
@@ -138,9 +143,6 @@ class Gaussian(_Radial):
     """
 
     kind: Literal["gaussian"] = "gaussian"
-
-    def _coefficient(self) -> float:
-        return -0.5 / self.scale**2
 
     def _profile(self, u: F64) -> F64:
         # Rounding may leave u above 0 for near points far from the origin: k would exceed 1 by any factor.
@@ -156,10 +158,8 @@ class Matern(_Radial):
         default=1.5, description="Smoothness: 1.5 (once differentiable) or 2.5 (twice)."
     )
 
-    def _coefficient(self) -> float:
-        return 2.0 * self.nu / self.scale**2
-
     def _profile(self, u: F64) -> F64:
+        u *= -4.0 * self.nu
         r = np.sqrt(np.maximum(u, 0.0, out=u))
         if self.nu == 1.5:
             u[...] = r
@@ -178,8 +178,8 @@ class Laplacian(_Stationary):
 
     kind: Literal["laplacian"] = "laplacian"
 
-    def _row(self, S: Points, x: F64) -> F64:
-        return self._block(S, x[None, :])[:, 0]
+    def encoded_row(self, S: Points, row: F64) -> F64:
+        return self._block(S, S.decode(row)[None, :])[:, 0]
 
     def _block(self, S: Points, X: F64) -> F64:
         K = cdist(S.coordinates(), X, "cityblock")
@@ -203,8 +203,8 @@ class _InnerProduct(_Kernel):
     def at(self, x: F64) -> float:
         return float(self.diag(x[None, :])[0])
 
-    def _row(self, S: Points, x: F64) -> F64:
-        return self._profile(S.products(x))
+    def encoded_row(self, S: Points, row: F64) -> F64:
+        return self._profile(S.products(row))
 
     def _block(self, S: Points, X: F64) -> F64:
         return self._profile(S.products_block(X))

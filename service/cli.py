@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +65,8 @@ def serve(
         open_store(settings.store)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
             raise ConfigurationError("a store in memory is one worker's own; name a file: sqlite:///okl.sqlite3")
+        # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         # Workers are processes of their own and read the environment.
         os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
         uvicorn.run(

@@ -97,6 +97,9 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
     Against the paper: the coefficients of lemma 2 are corrected and hold where g = 0, which they divide by; half of its
     bound suffices; adaptive steps are ours.
 
+    Rounding moves the forecasts by some t eps sum kappa |h(m)| / (alpha q) over the rounds that were projected: 1e-12 with
+    alpha = 1, below 1e-5 with alpha = 1e-5. An alpha below 1e-14 sum w kappa is beyond float64 (DivergedError, at best).
+
     References: [calandriello2017] algorithm 1, lemmas 1 and 2, theorem 1.
 
     Examples

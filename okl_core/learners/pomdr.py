@@ -51,6 +51,8 @@ BLOCK = 128
 
 @dataclass(slots=True)
 class PomdrRound(Round):
+    point: F64
+    """x_t as the state's points encode it."""
     row: F64
     """k(., x_t) over the window's slots and S: (M + |S|,)."""
     kappa: float
@@ -117,11 +119,11 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
         )
 
     def predict(self, config: PomdrConfig, state: PomdrState, x: F64) -> Forecast:
-        _, kappa, prime, g = _look(config, state, x)
+        _, _, kappa, prime, g = _look(config, state, x)
         return Forecast(prime + rate(config, state, max(state.kappa, kappa)) * g)
 
     def play(self, config: PomdrConfig, state: PomdrState, x: F64, y: float, rng: RoundRng) -> PomdrRound:
-        row, kappa, prime, g = _look(config, state, x)
+        point, row, kappa, prime, g = _look(config, state, x)
         D = max(state.kappa, kappa)
         lambda_t = rate(config, state, D)
         value = prime + lambda_t * g
@@ -135,14 +137,17 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
                 return float(state.labels.dot(beta.dot(state.ring.view))) / in_window
 
             step = decide(config, state, seen, row[config.window :], average, rng)
-        return PomdrRound(state.t + 1, x, y, Forecast(value), loss, rng.choices(), row, kappa, step)
+        return PomdrRound(state.t + 1, x, y, Forecast(value), loss, rng.choices(), point, row, kappa, step)
 
     def learn(self, config: PomdrConfig, state: PomdrState, played: PomdrRound) -> None:
-        M, x, step = config.window, played.x, played.step
+        M, point, step = config.window, played.point, played.step
         slot = state.t % M
-        if len(state.points) == 0:
-            state.points.extend(np.tile(x, (M, 1)))
-        state.points.replace(slot, x)
+        if state.t == 0:
+            state.points.extend(np.tile(played.x, (M, 1)))
+            # The first input has become the origin.
+            point = state.points.encode(played.x)
+        else:
+            state.points.replace(slot, point)
         state.labels[slot] = played.y
         state.kappa = max(state.kappa, played.kappa)
         if step is not None:
@@ -150,7 +155,7 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
             if step.merged is not None:
                 state.points.truncate(M + len(step.merged))
             elif step.beta is None:
-                state.points.repeat(slot)
+                state.points.append_encoded(point)
                 if state.phase == 1:
                     state.ring.append(played.row[:M])
         if state.phase == 1:
@@ -193,14 +198,15 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
         }
 
 
-def _look(config: PomdrConfig, state: PomdrState, x: F64) -> tuple[F64, float, float, float]:
-    """The kernel row over the window and S, kappa, f'(x) and g_t(x)."""
+def _look(config: PomdrConfig, state: PomdrState, x: F64) -> tuple[F64, F64, float, float, float]:
+    """x encoded, its kernel row over the window and S, kappa, f'(x) and g_t(x)."""
     M, t = config.window, state.t
+    point = state.points.encode(x)
     kappa = config.kernel.at(x)
     if not math.isfinite(kappa):
         raise DivergedError("k(x, x) overflows; scale the inputs down")
     if t == 0:
-        return np.full(M, kappa), kappa, 0.0, 0.0
-    row = config.kernel.row(state.points, x)
+        return point, np.full(M, kappa), kappa, 0.0, 0.0
+    row = config.kernel.encoded_row(state.points, point)
     prime = state.scale * float(state.coefficients.view.dot(row[M:]))
-    return row, kappa, prime, float(state.labels.dot(row[:M])) / min(t, M)
+    return point, row, kappa, prime, float(state.labels.dot(row[:M])) / min(t, M)

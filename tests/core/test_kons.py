@@ -272,6 +272,33 @@ def test_an_input_on_the_border_is_not_stored_again() -> None:
     assert after["dictionary"] <= before["dictionary"] + (after["t"] - before["t"]) / 2
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("stream", ["repeated", "zeros"])
+@pytest.mark.parametrize("step", STEPS["hinge"])
+def test_an_input_on_the_border_is_on_the_kink_of_the_hinge(step: str | float, stream: str, kernel: str) -> None:
+    # With C = 1 a projection ends on the kink, where the last bit of m must not decide the derivative.
+    X, y = stream_for("hinge", stream)
+    values, choices = play_all(kons("hinge", step, KERNELS[kernel]), X, y)
+    at_once = kons("hinge", step, KERNELS[kernel]).run(X, y)
+    assert at_once.choices == choices
+    np.testing.assert_allclose(at_once.values, values, rtol=0.0, atol=1e-9)
+    on_the_kink = y * values == 1.0
+    assert on_the_kink.any()
+    assert not np.frombuffer(choices, dtype=np.uint8)[on_the_kink].any()
+    assert not ((y * values < 1.0) & (y * values > 1.0 - 1e-10)).any()
+
+
+def test_the_variance_never_rounds_below_what_the_trace_allows() -> None:
+    alpha = 1e-12
+    learner = kons("squared", "adaptive", {"kind": "linear"}, alpha=alpha, dim=1)
+    for t in range(500):
+        played = learner.play(np.ones(1), (-1.0) ** t)
+        assert isinstance(played, KonsRound)
+        # One input with w = 2: A is the number alpha + 2 t, and kappa - z^T z, alpha / (2 t), is at rounding level.
+        assert played.moments.q >= (1.0 - 1e-12) / (alpha + 2.0 * t)
+        learner.learn(played)
+
+
 def test_forecasts_are_clipped_exactly_and_carry_the_probability_of_the_loss() -> None:
     X, y = stream_for("logistic", "saturated", n=50)
     learner = kons("logistic", "adaptive", {"kind": "linear"}, C=0.5, alpha=1e-3)

@@ -19,7 +19,7 @@ from tests.properties.store_model import StoreModel
 
 # Small enough that a short run of operations goes past them.
 TAIL_EVENTS, APPLIED_KEPT = 2, 3
-NAMES, UIDS, IDS = ("a", "b"), ("uid-1", "uid-2"), ("p", "q", "r", "s", "t")
+NAMES, UIDS, IDS = ("a", "b"), ("uid-1", "uid-2"), ("p", "q", "r", "s", "t", "u")
 
 Call = Callable[[Any], Any]
 
@@ -42,10 +42,10 @@ class Operation:
 
 OPERATIONS = st.builds(
     Operation,
-    kind=st.sampled_from(["create", "hold", "hold", "hold", "append", "append", "append", "snapshot", "delete"]),
-    name=st.sampled_from("aaab"),
-    uid=st.sampled_from(["uid-1"] * 5 + ["uid-2"]),
-    distance=st.sampled_from([0, 0, 0, 0, -1, -2, -3, -5, 1]),
+    kind=st.sampled_from(["hold"] * 6 + ["append"] * 7 + ["snapshot"] * 3 + ["create", "replace"]),
+    name=st.sampled_from(["a"] * 7 + ["b"]),
+    uid=st.sampled_from(["uid-1"] * 9 + ["uid-2"]),
+    distance=st.sampled_from([0] * 6 + [-1, -2, -3, -5, 1]),
     elapsed=st.sampled_from([0.0, 0.0, 0.25, 1.0, 7.0]),
     ids=st.lists(st.sampled_from(IDS), unique=True, min_size=1, max_size=3).flatmap(
         lambda ids: st.permutations([*ids, None]).map(tuple)
@@ -75,7 +75,13 @@ def call_of(operation: Operation, round: int, now: float) -> Call:
         case "snapshot":
             return lambda store: store.snapshot(name, uid, target, operation.blob, now=now)
         case _:
-            return lambda store: store.delete(name)
+            return lambda store: replace(store, Head(name, uid, operation.blob, now))
+
+
+async def replace(store: Any, head: Head) -> bool:
+    was_there = await store.delete(head.name)
+    await store.create(head)
+    return was_there
 
 
 async def answer(call: Call, store: Any) -> Any:
@@ -87,11 +93,11 @@ async def answer(call: Call, store: Any) -> Any:
 
 async def observe(store: Any, round: int) -> list[Any]:
     """All that a caller can find out."""
-    seen = [await store.count(), await store.list(None, 1), await store.list("a", 1)]
-    for name in NAMES:
-        seen += [await store.head(name), await store.read(name, UIDS[0])]
-        seen += [await store.look_up(name, UIDS[0], id) for id in IDS]
-    return seen + [await store.read("a", None, after) for after in range(max(round - 5, 0), round + 2)]
+    seen = [await store.count(), await store.list(None, 1), await store.list("a", 1), await store.read("b")]
+    seen += [await store.look_up("a", UIDS[0], id) for id in IDS]
+    return seen + [
+        await store.read("a", None, after) for after in {-1, round - 5, round - 2, round - 1, round, round + 1}
+    ]
 
 
 async def check(url: str, operations: list[Operation]) -> None:
@@ -106,7 +112,8 @@ async def check(url: str, operations: list[Operation]) -> None:
             head = await model.head(operation.name)
             call = call_of(operation, 0 if isinstance(head, Gone) else head.round, now)
             assert await answer(call, store) == await answer(call, model)
-            assert await observe(store, 12) == await observe(model, 12)
+            reached = model.sessions["a"].head.round
+            assert await observe(store, reached) == await observe(model, reached)
     finally:
         await store.close()
 
@@ -116,13 +123,14 @@ async def clear(store: Store) -> None:
         await store.delete(name)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(operations=st.lists(OPERATIONS, max_size=25))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations=st.lists(OPERATIONS, min_size=10, max_size=40))
 def test_a_store_does_what_the_model_does(store_url: str, operations: list[Operation]) -> None:
     small: dict[str, Any] = {"TAIL_EVENTS": TAIL_EVENTS, "APPLIED_KEPT": APPLIED_KEPT}
     created = Operation("create", "a", "uid-1", 0, 0.0, ("p",), (1,), b"", 0.0, 1)
     with (
         patch.multiple(service.store.redis, **small),
-        patch.multiple(service.store.sqlite, **small, **{"TRIM_APPLIED_EVERY": 1}),
+        patch.multiple(service.store.sqlite, **small),
+        patch.object(service.store.sqlite, "TRIM_APPLIED_EVERY", 1),
     ):
         asyncio.run(check(store_url, [created, *operations]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import okl_core
-from bench.http_client import BadAnswer
+from bench.http_client import BadAnswer, Timed
 from bench.processes import Worker
 from service.client import OklClient
 from service.demo_data import magic
@@ -40,22 +40,24 @@ class Client:
 
     def run(self) -> None:
         try:
-            connection = self.worker.connect()
-            while self.acknowledged < self.goal:
-                row = self.acknowledged
-                if row >= self.kill_at:
-                    self.moment.set()
-                # The id is that of the row, as a careful client's would be: what is sent again is not learned twice.
-                x, id = X[row].tolist(), f"row-{row}"
-                connection.post(f"/sessions/{self.session}/predict", {"x": x, "id": id})
-                connection.post(f"/sessions/{self.session}/update", {"id": id, "y": int(Y[row])})
-                self.acknowledged += 1
+            with self.worker.connection() as connection:
+                while self.acknowledged < self.goal:
+                    self._play(connection, self.acknowledged)
         except BadAnswer as error:
             self.refused.append(str(error))
         except (OSError, ValueError):
             pass
         finally:
             self.moment.set()
+
+    def _play(self, connection: Timed, row: int) -> None:
+        if row >= self.kill_at:
+            self.moment.set()
+        # The id is that of the row, as a careful client's would be: what is sent again is not learned twice.
+        x, id = X[row].tolist(), f"row-{row}"
+        connection.post(f"/sessions/{self.session}/predict", {"x": x, "id": id})
+        connection.post(f"/sessions/{self.session}/update", {"id": id, "y": int(Y[row])})
+        self.acknowledged += 1
 
 
 @pytest.mark.parametrize("run", range(RUNS))

@@ -24,7 +24,7 @@ NEVER = 10**9
 def test_every_round_counts_once(
     store_url: str, snapshot_every: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    X, y = magic()
+    X, _ = magic()
     with workers(store_url, 2) as pair, OklClient(pair[0].url) as here, OklClient(pair[1].url) as there:
         here.create(SESSION, LEARNER, snapshot_every=snapshot_every)
         told = stream(pair, rounds=ROUNDS, clients=CLIENTS)
@@ -50,7 +50,7 @@ def test_every_round_counts_once(
 
 def assert_every_row_once(entries: list[object], value: float) -> None:
     """The journal holds each row once, and a learner without any service comes to the same forecast."""
-    X, y = magic()
+    X, _ = magic()
     rows = np.array([entry.x for entry in entries if isinstance(entry, RoundEntry)])
     assert sorted(map(bytes, rows)) == sorted(map(bytes, X[:ROUNDS]))
     learner = okl_core.create(LEARNER, 10)

@@ -1,0 +1,88 @@
+"""Bytes that a session writes a round, journal and snapshots: `python -m bench.journal [--rounds N] [--store URL]`.
+
+Counted at the border of the store: what is handed to `append` (the event's bytes and its id) and to `snapshot`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.demo_data import magic
+from service.schemas import PredictBody, SessionCreate, UpdateBody
+from service.sessions import SessionService
+from service.settings import Settings
+from service.store.base import Appended, Event, Store, open_store
+
+LEARNER = {
+    "kind": "pomdr",
+    "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 400, "norm_bound": 25.0},
+}
+
+
+@dataclass(slots=True)
+class Written:
+    rounds: int = 0
+    journal: int = 0
+    snapshots: int = 0
+    snapshot_count: int = 0
+
+    @property
+    def a_round(self) -> float:
+        return (self.journal + self.snapshots) / max(1, self.rounds)
+
+
+class CountingStore:
+    """A store that counts what is written to it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.written = Written()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, name: str, uid: str, expected: int, events: Sequence[Event], **more: Any) -> Any:
+        answer = await self._store.append(name, uid, expected, events, **more)
+        if isinstance(answer, Appended):
+            self.written.rounds += sum(event.count for event in events)
+            self.written.journal += sum(len(event.blob) + len(event.id or "") for event in events)
+        return answer
+
+    async def snapshot(self, name: str, uid: str, round: int, blob: bytes, **more: Any) -> bool:
+        self.written.snapshots += len(blob)
+        self.written.snapshot_count += 1
+        return await self._store.snapshot(name, uid, round, blob, **more)
+
+
+async def measure(url: str, rounds: int) -> Written:
+    """`rounds` rounds of MAGIC, each predicted and then settled, with the default settings."""
+    X, y = magic()
+    store = CountingStore(open_store(url))
+    await store.open()
+    service = SessionService(store, Settings(store=url))  # type: ignore[arg-type]
+    await service.create(SessionCreate.model_validate({"name": "journal", "learner": LEARNER}))
+    for row in range(rounds):
+        at = row % len(y)
+        prediction = await service.predict("journal", PredictBody(x=X[at].tolist()))
+        await service.update("journal", UpdateBody(y=float(y[at]), id=prediction["id"]))
+    await service.close()
+    await store.close()
+    return store.written
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=19_020)
+    parser.add_argument("--store", default="sqlite://", help="default: in memory; an empty one is needed")
+    options = parser.parse_args(arguments)
+    found = asyncio.run(measure(options.store, options.rounds))
+    print(f"{'rounds':>8}{'journal':>12}{'snapshots':>12}{'number':>8}{'bytes a round':>15}")
+    print(f"{found.rounds:8}{found.journal:12}{found.snapshots:12}{found.snapshot_count:8}{found.a_round:15.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A session's brain without any service: a replay of its journal, or a snapshot, is the brain itself, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from okl_core.errors import DivergedError
+from service.demo_data import magic
+from service.errors import StateCorrupt
+from service.hosted import HostedLearner, Pending
+from service.journal import encode_round
+from service.schemas import SessionCreate
+from tests.service.api import GAUSSIAN, MEAN, POMDR
+
+X, Y = magic()
+MEDIAN = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}, "budget": 30}}
+KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
+NAMES = "abcdefghij"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"learner": POMDR},
+    "labels": {"learner": POMDR, "labels": ["no", "yes"]},
+    "units": {"learner": KONS, "y_range": [-2.0, 5.0]},
+    "ranges": {"learner": POMDR, "scale": {"kind": "ranges", "low": [-1.0] * 10, "high": [3.0] * 10}},
+    "warm-up": {"learner": POMDR, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
+    "median": {"learner": MEDIAN, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
+    "named": {"learner": MEDIAN, "warmup_rounds": 20, "schema": [{"name": name} for name in NAMES]},
+    "inferred": {"learner": MEAN},
+}
+PHASES = {"nothing yet": 0, "one round": 1, "in the warm-up": 12, "its last round": 19, "its end": 20, "after it": 60}
+
+
+def hosted(name: str) -> HostedLearner:
+    return HostedLearner(SessionCreate.model_validate_json(json.dumps({"name": "s"} | SETTINGS[name])))
+
+
+def play(one: HostedLearner, row: int, name: str) -> Pending:
+    x = dict(zip(NAMES, X[row].tolist(), strict=True)) if name in ("named", "inferred") else X[row].tolist()
+    vector, note = one.read_input(x)
+    y = one.truths.to_learner("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
+    issued = None if row % 3 else 0.25
+    return one.play(vector, y, at=float(row), issued=issued, note=note)
+
+
+def lived(name: str, rounds: int) -> tuple[HostedLearner, list[bytes]]:
+    one, journal = hosted(name), []
+    for row in range(rounds):
+        pending = play(one, row, name)
+        journal.append(encode_round(pending.entry))
+        one.learn(pending)
+    return one, journal
+
+
+@pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_replay_is_the_life_itself(name: str, rounds: int) -> None:
+    live, journal = lived(name, rounds)
+    again = hosted(name)
+    for blob in journal:
+        again.replay(blob)
+    assert again.to_bytes() == live.to_bytes()
+
+
+@pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_snapshot_is_everything(name: str, rounds: int) -> None:
+    """In every phase: it packs to the same bytes, and what follows is the same for ever."""
+    live, _ = lived(name, rounds)
+    blob = live.to_bytes()
+    again = HostedLearner.from_bytes(live.settings, blob)
+    assert again.to_bytes() == blob
+    assert (again.t, again.warming_up, again.metrics()) == (live.t, live.warming_up, live.metrics())
+    for row in range(rounds, rounds + 30):
+        pendings = [play(one, row, name) for one in (live, again)]
+        assert encode_round(pendings[0].entry) == encode_round(pendings[1].entry)
+        for one, pending in zip((live, again), pendings, strict=True):
+            one.learn(pending)
+    assert again.to_bytes() == live.to_bytes()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_playing_changes_nothing(name: str) -> None:
+    for rounds in PHASES.values():
+        live, _ = lived(name, rounds)
+        before = live.to_bytes()
+        for row in range(100, 105):
+            live.forecast(play(live, row, name).entry.x)
+        assert live.to_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["plain", "labels", "ranges", "median"])
+def test_a_block_replays(name: str) -> None:
+    live, journal = lived(name, 7)
+    entries, values, _ = live.run(X[7:90], Y[7:90], at=1.0)
+    assert sum(count for count, _ in entries) == len(values) == 83
+    again = hosted(name)
+    for blob in journal + [blob for _, blob in entries]:
+        again.replay(blob)
+    assert again.t == live.t == 90
+    assert again.metrics() == live.metrics()
+    assert again.forecast(X[95]) == live.forecast(X[95])
+
+
+def test_a_snapshot_of_anything_else_is_refused() -> None:
+    live, _ = lived("median", 60)
+    blob = live.to_bytes()
+    for wrong in (b"", blob[:-1], blob[:100], blob[:50] + b"\x00" + blob[51:], lived("plain", 3)[0].to_bytes()[1:]):
+        with pytest.raises(StateCorrupt):
+            HostedLearner.from_bytes(live.settings, wrong)
+
+
+def test_a_round_that_does_not_replay_is_refused() -> None:
+    _, journal = lived("plain", 10)
+    again = hosted("plain")
+    for blob in journal[:5]:
+        again.replay(blob)
+    before = again.to_bytes()
+    with pytest.raises(StateCorrupt, match="does not replay"):
+        again.replay(journal[7])
+    assert again.to_bytes() == before
+
+
+def test_what_has_no_loss_is_refused() -> None:
+    one = hosted("inferred")
+    vector, note = one.read_input({"a": 1.0})
+    for y in (1e200, -1e308):
+        with pytest.raises(DivergedError):
+            one.play(vector, y, at=0.0, note=note)
+        with pytest.raises(DivergedError):
+            hosted("inferred").run(np.array([[1.0], [1.0]]), np.array([0.0, y]), at=0.0)
