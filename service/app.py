@@ -68,5 +68,16 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             ref_template="#/components/schemas/{model}"
         )
         document["components"]["schemas"] |= document["components"]["schemas"]["Problem"].pop("$defs")
+        _drop_validation_errors(document)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _drop_validation_errors(document: dict[str, Any]) -> None:
+    """FastAPI announces answers in a form of its own; ours are problems, and each route names them."""
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+    for item in document["paths"].values():
+        for operation in item.values():
+            if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+                del operation["responses"]["422"]

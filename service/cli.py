@@ -16,6 +16,7 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from service import __version__, demo
@@ -40,11 +41,12 @@ def _told() -> Iterator[None]:
     try:
         yield
     except ServiceError as error:
-        console.print(f"[red]{error.title}[/]: {error.detail}", highlight=False)
+        console.print(f"[red]{error.title}[/]: {escape(error.detail)}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except ValidationError as error:
         for item in error.errors():
-            console.print(f"[red]Setting {'.'.join(map(str, item['loc']))}[/]: {item['msg']}", highlight=False)
+            where = ".".join(map(str, item["loc"]))
+            console.print(f"[red]Setting {escape(where)}[/]: {escape(item['msg'])}", highlight=False)
         raise typer.Exit(2) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -55,22 +56,22 @@ class OklClient:
                 return found
 
     def inspect(self, session: str) -> dict[str, Any]:
-        return self._call("GET", f"/sessions/{session}")
+        return self._call("GET", _path(session))
 
     def delete(self, session: str) -> None:
-        self._call("DELETE", f"/sessions/{session}")
+        self._call("DELETE", _path(session))
 
     def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> dict[str, Any]:
         body: dict[str, Any] = {"x": x, "wait": wait}
-        return self._call("POST", f"/sessions/{session}/predict", body if id is None else body | {"id": id})
+        return self._call("POST", _path(session, "predict"), body if id is None else body | {"id": id})
 
     def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None) -> dict[str, Any]:
         body = {"y": y, "id": id, "x": x}
-        return self._call("POST", f"/sessions/{session}/update", {k: v for k, v in body.items() if v is not None})
+        return self._call("POST", _path(session, "update"), {k: v for k, v in body.items() if v is not None})
 
     def rounds(self, session: str, x: list[Any], y: list[Any], *, id: str | None = None) -> dict[str, Any]:
         body: dict[str, Any] = {"x": x, "y": y}
-        return self._call("POST", f"/sessions/{session}/rounds", body if id is None else body | {"id": id})
+        return self._call("POST", _path(session, "rounds"), body if id is None else body | {"id": id})
 
     def learners(self) -> list[dict[str, Any]]:
         return self._call("GET", "/learners")
@@ -94,13 +95,17 @@ class OklClient:
         raise _error(response)
 
 
+def _path(session: str, *action: str) -> str:
+    return "/".join(("/sessions", quote(session, safe=""), *action))
+
+
 def _error(response: httpx.Response) -> ServiceError:
     """The exception of a problem document."""
     try:
         document = response.json()
         kind = PROBLEMS.get(document["type"].removeprefix("/problems/"), ServiceError)
         detail = document["detail"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return ServiceError(f"HTTP {response.status_code}: {response.text[:200]}")
     extra = {name: value for name, value in document.items() if name not in ("type", "title", "status", "detail")}
     error = kind.__new__(kind)

@@ -294,6 +294,7 @@ class HostedLearner:
             hosted.spec = LearnerSpec.model_validate(meta["spec"])
             if meta["layout"] is not None:
                 hosted.layout = _decode_layout(json.dumps(meta["layout"]).encode())
+            if hosted.layout is not None and hosted.t > 0:
                 spec = hosted._stand_in if hosted.warming_up else hosted.spec
                 hosted._learner = restore(spec, _part(arrays, "learner"), hosted.layout.dim)
             if "warm" in arrays:

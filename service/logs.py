@@ -17,12 +17,17 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
+def _in_one_line(value: Any) -> str:
+    """What comes from outside may not look like a record of its own."""
+    return str(value).replace("\r", "\\r").replace("\n", "\\n")
+
+
 class TextFormatter(logging.Formatter):
     """2026-01-31T12:00:00Z INFO okl.sessions session created session=clicks kind=pomdr"""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-        facts = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        facts = "".join(f" {name}={_in_one_line(value)}" for name, value in _fields(record).items())
         line = f"{stamp} {record.levelname} {record.name} {record.getMessage()}{facts}"
         return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
 

@@ -36,10 +36,14 @@ def _leaves(cls: type[ServiceError]) -> list[type[ServiceError]]:
 
 
 class RouteNotFound(ServiceError):
+    """There is nothing at this path; /docs lists what there is."""
+
     slug, status, title = "not-found", 404, "No such resource"
 
 
 class MethodNotAllowed(ServiceError):
+    """The path takes other methods."""
+
     slug, status, title = "method-not-allowed", 405, "Method not allowed"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def read_csv(path: Path, label: str) -> Table:
     Raises ConfigurationError for a file that cannot be a stream.
     """
     content = path.read_bytes()
-    lines = list(csv.DictReader(content.decode("utf-8-sig").splitlines()))
+    try:
+        lines = list(csv.DictReader(content.decode("utf-8-sig").splitlines()))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigurationError(f"{path} is no CSV file in UTF-8: {error}.") from error
     if not lines:
         raise ConfigurationError(f"{path} has no rows below its header.")
     names = list(lines[0])
@@ -57,9 +61,13 @@ def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any
     if all(text.strip().lower() in _BOOLEANS for text in texts):
         return "boolean", [_BOOLEANS[text.strip().lower()] for text in texts], {}
     try:
-        return "number", [float(text) for text in texts], {}
+        numbers = [float(text) for text in texts]
     except ValueError:
         categories = sorted(set(texts))
+    else:
+        if not all(map(math.isfinite, numbers)):
+            raise ConfigurationError(f"{where}: a number is not finite.")
+        return "number", numbers, {}
     if len(categories) > MAX_CATEGORIES:
         raise ConfigurationError(f"{where}: neither numbers nor a category ({len(categories)} different texts).")
     return "category", list(texts), {"categories": categories}
@@ -67,13 +75,20 @@ def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any
 
 def create_session(client: OklClient, session: str, learner: dict[str, Any], table: Table) -> None:
     """A session that fits the file: its columns, its two labels or the range of its truths, scaled by a warm-up."""
-    target = next(entry["target"] for entry in client.learners() if entry["kind"] == learner["kind"])
+    targets = {entry["kind"]: entry["target"] for entry in client.learners()}
+    if learner.get("kind") not in targets:
+        raise ConfigurationError(
+            f"There is no learner {learner.get('kind')!r}; there are {', '.join(sorted(targets))}."
+        )
+    target = targets[learner["kind"]]
     values = sorted(set(table.truths))
     settings: dict[str, Any] = {"schema": table.schema, "scale": {"kind": "warmup"}}
     if len(values) == 2:
         settings["labels"] = values
     elif target == "binary":
         raise ConfigurationError(f"{learner['kind']} takes two labels; the label column has {len(values)} values.")
+    elif len(values) < 2 or isinstance(values[0], str):
+        raise ConfigurationError("The label column is to have two different values, or numbers.")
     else:
         settings["y_range"] = [values[0], values[-1]]
     client.create(session, learner, **settings)

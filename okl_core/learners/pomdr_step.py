@@ -33,7 +33,7 @@ VANISHED = 1e-24
 """Share of the largest possible |f'|^2 below which a merged function is 0 and is not scaled up to norm U."""
 TIE = 1e-12
 """Kernel values this close, relative to the largest, are equal: the oldest point wins."""
-CHUNK = 50
+CHUNK = 100
 """Columns of a Gram matrix computed at once, where half of it is enough."""
 SMALLEST_SCALE = 1e-9
 """The common factor of the coefficients is multiplied out below this, long before it could underflow."""

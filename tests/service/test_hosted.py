@@ -108,7 +108,13 @@ def test_a_block_replays(name: str) -> None:
 def test_a_snapshot_of_anything_else_is_refused() -> None:
     live, _ = lived("median", 60)
     blob = live.to_bytes()
-    for wrong in (b"", blob[:-1], blob[:100], blob[:50] + b"\x00" + blob[51:], lived("plain", 3)[0].to_bytes()[1:]):
+    for wrong in (
+        b"",
+        blob[:-1],
+        blob[:100],
+        blob[:50] + bytes([blob[50] ^ 1]) + blob[51:],
+        lived("plain", 3)[0].to_bytes()[1:],
+    ):
         with pytest.raises(StateCorrupt):
             HostedLearner.from_bytes(live.settings, wrong)
 

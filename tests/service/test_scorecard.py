@@ -42,7 +42,7 @@ def test_totals_and_window(n: int) -> None:
 def test_nothing_yet() -> None:
     for classifier in (True, False):
         report = Scorecard().report(classifier=classifier)
-        assert {value for value in report.values()} == {0, None}
+        assert set(report.values()) == {0, None}
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -1,0 +1,158 @@
+"""What the service says of itself: health, problem types, the OpenAPI document, the page that shows it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from service import schemas
+from service.errors import ServiceError
+from service.problems import PROBLEM_JSON, PROBLEMS
+from tests.service import bad_requests
+from tests.service.api import Api, check_problem, serving
+
+pytestmark = pytest.mark.anyio
+
+UNDOCUMENTED = {"/", "/docs", "/redoc", "/openapi.json"}
+
+
+async def test_alive_and_ready(api: Api) -> None:
+    assert await api.call("GET", "/healthz") == {"status": "alive"}
+    assert await api.call("GET", "/readyz") == {"status": "ready"}
+
+
+@pytest.mark.parametrize("slug", PROBLEMS)
+async def test_every_problem_type_has_a_page(memory: Api, slug: str) -> None:
+    kind = PROBLEMS[slug]
+    page = await memory.call("GET", f"/problems/{slug}")
+    assert (page["type"], page["title"], page["status"]) == (f"/problems/{slug}", kind.title, kind.status)
+    assert page["detail"]
+    assert page["detail"].endswith(".")
+    assert "\n" not in page["detail"].strip()
+
+
+async def test_an_unknown_problem_type(memory: Api) -> None:
+    await memory.refused("not-found", "GET", "/problems/none")
+
+
+def test_problem_types_are_well_formed() -> None:
+    for slug, kind in PROBLEMS.items():
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", slug)
+        assert 400 <= kind.status < 600
+        assert issubclass(kind, ServiceError)
+
+
+def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(method, path): told for path, item in document["paths"].items() for method, told in item.items()}
+
+
+async def test_every_route_documents_its_errors(memory: Api) -> None:
+    """Each operation names problem types, with the media type and the model of a problem; no answer of FastAPI's own."""
+    document = await memory.call("GET", "/openapi.json")
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for (method, path), told in operations(document).items():
+        problems = {status: answer for status, answer in told["responses"].items() if int(status) >= 400}
+        if path not in ("/healthz", "/learners"):
+            assert problems, (method, path)
+        for status, answer in problems.items():
+            schema = answer["content"][PROBLEM_JSON]["schema"]
+            assert schema == {"$ref": "#/components/schemas/Problem"}, (method, path, status)
+            slugs = re.findall(r"/problems/([a-z-]+)", answer["description"])
+            assert slugs
+            assert {PROBLEMS[slug].status for slug in slugs} == {int(status)}
+        assert told["summary"]
+        assert told["tags"]
+
+
+async def test_no_error_is_undocumented(api: Api) -> None:
+    """Every refusal of the table of bad requests is one that the document announces for its route and status."""
+    await bad_requests.sessions(api)
+    announced = operations(await api.call("GET", "/openapi.json"))
+    for name, bad in bad_requests.TABLE.items():
+        path = re.sub(r"^/sessions/[^/?]+", "/sessions/{session}", bad.path.partition("?")[0])
+        told = announced.get((bad.method.lower(), path))
+        if told is None:
+            assert bad.slug in ("not-found", "method-not-allowed"), name
+            continue
+        assert str(PROBLEMS[bad.slug].status) in told["responses"], (name, bad.slug)
+
+
+async def test_every_route_is_documented(memory: Api) -> None:
+    documented = (await memory.call("GET", "/openapi.json"))["paths"].keys()
+    found = set()
+    for route in memory.app.routes:
+        for inner in getattr(getattr(route, "original_router", None), "routes", [route]):
+            found.add(inner.path)
+    assert found >= {"/predict", "/update", "/sessions", "/sessions/{session}/rounds"}
+    assert {path for path in found - UNDOCUMENTED if "static" not in path and "docs" not in path} <= set(documented)
+
+
+def models() -> list[type[BaseModel]]:
+    found = [value for value in vars(schemas).values() if isinstance(value, type) and issubclass(value, BaseModel)]
+    return [model for model in found if model.model_config.get("json_schema_extra")]
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)
+def test_examples_are_what_they_show(model: type[BaseModel]) -> None:
+    extra = model.model_config.get("json_schema_extra")
+    assert isinstance(extra, dict)
+    examples = extra["examples"]
+    assert isinstance(examples, list)
+    for example in examples:
+        model.model_validate(example, strict=False)
+
+
+async def test_every_request_has_an_example(memory: Api) -> None:
+    document = await memory.call("GET", "/openapi.json")
+    for (method, path), told in operations(document).items():
+        if "requestBody" in told:
+            reference = told["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+            assert document["components"]["schemas"][reference.rpartition("/")[2]]["examples"], (method, path)
+
+
+async def test_every_reference_leads_somewhere(memory: Api) -> None:
+    document = await memory.http.get("/openapi.json")
+    schemas_there = document.json()["components"]["schemas"]
+    references = set(re.findall(r'"\$ref":\s*"([^"]+)"', document.text))
+    assert references
+    for reference in references:
+        assert reference.rpartition("/")[2] in schemas_there, reference
+
+
+async def test_the_docs_page_needs_no_other_host(memory: Api) -> None:
+    page = await memory.http.get("/docs")
+    assert page.status_code == 200
+    links = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)["']""", page.text)
+    assert links
+    for link in links:
+        assert not re.match(r"(https?:)?//", link), link
+        assert (await memory.http.get(link)).status_code == 200, link
+    index = await memory.http.get("/")
+    assert index.headers["location"] == "/docs"
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/sessions/a/b/c", "/problems"])
+async def test_nothing_there(memory: Api, path: str) -> None:
+    await memory.refused("not-found", "GET", path)
+
+
+@pytest.mark.parametrize(("method", "path"), [("DELETE", "/predict"), ("GET", "/update"), ("PUT", "/sessions/s")])
+async def test_another_method(memory: Api, method: str, path: str) -> None:
+    await memory.refused("method-not-allowed", method, path)
+
+
+async def test_a_fault_of_the_service_tells_nothing_but_its_instance() -> None:
+    """The answer has a request id to look for; what went wrong is in the log only."""
+    async with serving("sqlite://") as api:
+        await api.create()
+
+        async def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("a secret")
+
+        api.service.predict = broken  # type: ignore[method-assign]
+        response = await api.http.post("/sessions/s/predict", json={"x": [1.0]})
+        check_problem(response, "internal-error")
+        assert "secret" not in response.text

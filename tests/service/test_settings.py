@@ -1,0 +1,70 @@
+"""Where settings come from, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import CONFIG_FILE_VARIABLE, Settings
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory, and no setting in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in (CONFIG_FILE_VARIABLE, *(f"OKL_{field.upper()}" for field in Settings.model_fields)):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_every_default_is_documented_and_valid() -> None:
+    settings = Settings()
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+    assert Settings.model_validate(settings.model_dump()) == settings
+
+
+def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OKL_PORT", "1234")
+    monkeypatch.setenv("OKL_LOG_FORMAT", "json")
+    settings = Settings()
+    assert (settings.port, settings.log_format, settings.host) == (1234, "json", "127.0.0.1")
+
+
+def test_a_file_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "okl.toml").write_text('store = "sqlite://"\nmax_dim = 7\n')
+    settings = Settings()
+    assert (settings.store, settings.max_dim) == ("sqlite://", 7)
+
+
+def test_a_file_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "okl.toml").write_text("max_dim = 7\n")
+    (tmp_path / "other.toml").write_text("max_batch = 5\n")
+    monkeypatch.setenv(CONFIG_FILE_VARIABLE, str(tmp_path / "other.toml"))
+    settings = Settings()
+    assert (settings.max_batch, settings.max_dim) == (5, 10_000)
+
+
+def test_arguments_before_the_environment_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "okl.toml").write_text("max_dim = 1\nmax_batch = 1\nport = 1\n")
+    monkeypatch.setenv("OKL_MAX_BATCH", "2")
+    monkeypatch.setenv("OKL_PORT", "2")
+    settings = Settings(port=3)
+    assert (settings.max_dim, settings.max_batch, settings.port) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OKL_PORT", "70000"), ("OKL_PORT", "http"), ("OKL_LOG_LEVEL", "loud"), ("OKL_MAX_DIM", "0")],
+)
+def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert [error["loc"] for error in caught.value.errors()] == [(name.removeprefix("OKL_").lower(),)]
+
+
+def test_nobody_changes_a_setting() -> None:
+    with pytest.raises(ValidationError):
+        Settings().port = 1  # type: ignore[misc]
