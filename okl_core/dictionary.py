@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import StateFormatError
 from okl_core.growing import GrowingArray
@@ -73,7 +74,7 @@ class Points:
         row = np.empty(self.dim + 2)
         h = np.subtract(x, self.origin, out=row[:-2])
         h /= self.unit
-        row[-2] = -0.5 * h.dot(h)
+        row[-2] = -0.5 * ddot(h, h)
         row[-1] = 1.0
         return row
 

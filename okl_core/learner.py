@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import (
     ConfigError,
@@ -305,8 +306,8 @@ class OnlineLearner:
         x = np.ascontiguousarray(x, dtype=np.float64)
         if x.shape != (self.dim,):
             raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
-        # One inner product tells finite inputs from others; vdot overflows to inf without a warning.
-        if not math.isfinite(np.vdot(x, x)):
+        # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
+        if not math.isfinite(ddot(x, x)):
             raise _not_finite(x, "x")
         return x
 

@@ -150,7 +150,7 @@ def _resume(client: OklClient, session: DemoSession) -> tuple[int, int]:
 
 def table(client: OklClient, outcomes: list[Outcome]) -> Table:
     """One line a session; the latencies are those of this run, of predict and update together."""
-    shown = Table(title="MAGIC gamma telescope, one row at a time", box=box.SIMPLE_HEAD)
+    shown = Table(title="MAGIC gamma telescope, one row at a time", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown.add_column("session", no_wrap=True)
     shown.add_column("learner", no_wrap=True)
     for heading in ("rounds", "mistakes", "dictionary", "rounds/s", "p50 ms", "p99 ms"):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 from redis import Redis
 
+from service.app import create_app
+from service.client import OklClient
+from service.settings import Settings
 from tests.service.api import Api, serving
 
 
@@ -37,3 +44,20 @@ async def memory() -> AsyncIterator[Api]:
     """For tests that are not about the store."""
     async with serving("sqlite://") as api:
         yield api
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    """A service on a real socket, in a thread of this process; its sessions are all the tests' together."""
+    app = create_app(Settings(store="sqlite://", log_level="error"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with OklClient(address) as client:
+            while not client.is_ready():
+                time.sleep(0.01)
+        yield address
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,178 @@
+"""The command line against a real service: what it prints, how it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service import __version__
+from service.cli import app
+from service.client import OklClient
+from tests.service.api import MEAN
+
+ROWS = 250
+HEADER = "width,wet,colour,class"
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[OklClient]:
+    with OklClient(url) as client:
+        yield client
+        for session in client.sessions():
+            client.delete(session["name"])
+
+
+@pytest.fixture
+def okl(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    monkeypatch.setenv("OKL_URL", url)
+    monkeypatch.setenv("COLUMNS", "200")
+    runner = CliRunner()
+
+    def run(*arguments: str | Path, code: int = 0) -> str:
+        result: Result = runner.invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, (result.output, result.exception)
+        assert "Traceback" not in result.output
+        return result.output
+
+    return run
+
+
+def lines(count: int, start: int = 0) -> list[str]:
+    colours = ("red", "green", "blue")
+    return [
+        f"{i % 7 / 7},{'true' if i % 2 else 'FALSE'},{colours[i % 3]},{'g' if i % 7 > 3 else 'h'}"
+        for i in range(start, start + count)
+    ]
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    path = tmp_path / "stream.csv"
+    path.write_text("\n".join([HEADER, *lines(ROWS)]) + "\n")
+    return path
+
+
+def test_version(okl) -> None:
+    assert okl("version").strip() == __version__
+
+
+def test_sessions_are_listed_inspected_and_deleted(okl, client: OklClient) -> None:
+    for name in ("a", "b"):
+        client.create(name, MEAN)
+    client.update("a", 1.0, x=[1.0])
+    client.predict("a", [1.0])
+    listed = okl("sessions")
+    assert re.search(r"a\s+│\s+mean\s+│\s+1\s+│\s+1\s", listed)
+    assert '"warming_up": false' in okl("sessions", "a")
+    okl("sessions", "a", "--delete")
+    assert [session["name"] for session in client.sessions()] == ["b"]
+    assert "Session not found" in okl("sessions", "a", "--delete", code=1)
+
+
+@pytest.mark.parametrize("name", ["nobody", "a[/b]c", "[red]", "../x"])
+def test_what_is_not_there_is_told_in_a_line(okl, name: str) -> None:
+    """Brackets in a message are no markup."""
+    told = okl("sessions", name, code=1)
+    assert f"Session not found: There is no session '{name}'" in told or "No such resource" in told
+
+
+def test_nobody_listens(okl) -> None:
+    assert "okl serve" in okl("sessions", "--url", "http://127.0.0.1:9", code=1)
+
+
+def test_replay_feeds_a_file(okl, client: OklClient, csv: Path) -> None:
+    told = okl("replay", csv, "--session", "s", "--label", "class")
+    assert f"s: {ROWS} rounds, mistake rate" in told
+    found = client.inspect("s")
+    assert found["t"] == ROWS
+    assert found["settings"]["labels"] == ["g", "h"]
+    assert [feature["type"] for feature in found["features"]] == ["number", "boolean", "category"]
+    assert found["metrics"]["mistake_rate"] < 0.45
+
+
+def test_replay_goes_on_where_it_stopped(okl, client: OklClient, csv: Path) -> None:
+    """An interrupted replay, one more of the whole, and one of a longer file: each row is learned once."""
+    arguments = ("--session", "s", "--label", "class", "--batch", "40")
+    okl("replay", csv, *arguments)
+    okl("replay", csv, *arguments)
+    assert client.inspect("s")["t"] == ROWS
+    csv.write_text("\n".join([HEADER, *lines(ROWS + 50)]) + "\n")
+    okl("replay", csv, *arguments)
+    assert client.inspect("s")["t"] == ROWS + 50
+    one_by_one = client.inspect("s")["metrics"]
+    okl("replay", csv, "--session", "whole", "--label", "class", "--batch", "1000")
+    assert client.inspect("whole")["metrics"] == pytest.approx(one_by_one)
+
+
+def test_replay_from_a_row_sends_nothing_twice(okl, client: OklClient, csv: Path) -> None:
+    arguments = ("--session", "s", "--label", "class")
+    okl("replay", csv, *arguments)
+    okl("replay", csv, *arguments, "--start", "100")
+    assert client.inspect("s")["t"] == ROWS
+
+
+def test_replay_of_numbers_takes_their_range(okl, client: OklClient, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("x,y\n" + "".join(f"{i % 5},{10 + i % 5}\n" for i in range(150)))
+    assert "RMSE" in okl("replay", path, "--session", "s", "--label", "y", "--learner", "mean")
+    assert client.inspect("s")["settings"]["y_range"] == [10.0, 14.0]
+
+
+def test_replay_into_a_session_of_lists(okl, client: OklClient, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("a,b,y\n1,2,3\n4,5,6\n")
+    client.create("s", MEAN, dim=2)
+    okl("replay", path, "--session", "s", "--label", "y")
+    assert (client.inspect("s")["t"], client.inspect("s")["features"]) == (2, None)
+
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "no rows"),
+    "a header alone": (b"a,y\n", "no rows"),
+    "no such column": (b"a,b\n1,2\n", "no column 'y'"),
+    "a short line": (b"a,y\n1\n", "line 2"),
+    "a long line": (b"a,y\n1,2\n1,2,3\n", "line 3"),
+    "no UTF-8": (b"a,y\n\xff,1\n", "UTF-8"),
+    "not a number": (b"a,y\nnan,1\n2,3\n", "not finite"),
+    "too large": (b"a,y\n1e999,1\n2,3\n", "not finite"),
+    "one truth": (b"a,y\n1,5\n2,5\n", "two different"),
+    "three classes": (b"a,y\n1,r\n2,g\n3,b\n", "two"),
+    "free text": (b"a,y\n" + b"".join(b"text %d,%d\n" % (i, i % 3) for i in range(150)), "category"),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), FILES.values(), ids=FILES)
+@pytest.mark.parametrize("learner", ["mean", "pomdr"])
+def test_a_file_that_is_no_stream_is_told_in_a_line(
+    okl, client: OklClient, tmp_path: Path, content: bytes, told: str, learner: str
+) -> None:
+    path = tmp_path / "[bold].csv"
+    path.write_bytes(content)
+    output = okl("replay", path, "--session", "s", "--label", "y", "--learner", learner, code=1)
+    assert told in output or "two labels" in output
+    assert client.sessions() == []
+
+
+@pytest.mark.parametrize(
+    ("learner", "code"),
+    [("oracle", 1), ("{", 2), ("{}", 1), ('{"kind": "oracle"}', 1), ('{"kind": "pomdr", "config": {"budget": 1}}', 1)],
+)
+def test_a_learner_that_is_none(okl, client: OklClient, csv: Path, learner: str, code: int) -> None:
+    okl("replay", csv, "--session", "s", "--label", "class", "--learner", learner, code=code)
+    assert client.sessions() == []
+
+
+def test_a_wrong_setting_is_told(okl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OKL_LOG_LEVEL", "loud")
+    assert "Setting log_level" in okl("serve", code=2)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["sessions", "--help"], ["replay", "--help"], ["serve", "--help"], ["demo", "--help"]]
+)
+def test_help(okl, arguments: list[str]) -> None:
+    assert "Usage" in okl(*arguments)
