@@ -67,7 +67,7 @@ class Points:
     def extend(self, X: F64) -> None:  # X: (n, d)
         if self.centred and len(self._rows) == 0 and len(X):
             self.origin = X[0].copy()
-        self._rows.extend(self._encode_block(X))
+        self._rows.extend(self._encode_block(X, -2))
 
     def encode(self, x: F64) -> F64:
         """The row of x, shape (d,): what `replace`, `append_encoded`, `products` and `exponents` take."""
@@ -78,13 +78,13 @@ class Points:
         row[-1] = 1.0
         return row
 
-    def _encode_block(self, X: F64) -> F64:
-        """The rows of X, shape (n, d)."""
+    def _encode_block(self, X: F64, square: int) -> F64:
+        """The rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
         rows = np.ones((len(X), self.dim + 2))
         heads = np.subtract(X, self.origin, out=rows[:, :-2])
         heads /= self.unit
-        np.einsum("ij,ij->i", heads, heads, out=rows[:, -2])
-        rows[:, -2] *= -0.5
+        np.einsum("ij,ij->i", heads, heads, out=rows[:, square])
+        rows[:, square] *= -0.5
         return rows
 
     def decode(self, rows: F64) -> F64:
@@ -126,9 +126,7 @@ class Points:
 
     def exponents_block(self, X: F64) -> F64:
         """-|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
-        asked = self._encode_block(X)
-        asked[:, [-2, -1]] = asked[:, [-1, -2]]
-        return self._rows.view @ asked.T
+        return self._rows.view @ self._encode_block(X, -1).T
 
     def pack(self) -> dict[str, F64]:
         return {

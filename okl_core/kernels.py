@@ -22,6 +22,9 @@ from okl_core.types import F64
 MEDIAN_SAMPLE = 1000
 """Points that the median heuristic looks at: 500,000 pairs fix a median to well below one per cent."""
 
+ZERO = np.zeros(())
+"""numpy takes an array as an operand a third of a microsecond faster than a Python number."""
+
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 
 
@@ -142,11 +145,8 @@ class Gaussian(_Radial):
     kind: Literal["gaussian"] = "gaussian"
 
     def _profile(self, u: F64) -> F64:
-        # Rounding may lift u above 0 for near points far from the origin: k would exceed 1 by any factor. It is rare,
-        # and to look for it costs half of what it costs to cut off.
-        if u.size and u.item(u.argmax()) > 0.0:
-            np.minimum(u, 0.0, out=u)
-        return np.exp(u, out=u)
+        # Rounding may leave u above 0 for near points far from the origin: k would exceed 1 by any factor.
+        return np.exp(np.minimum(u, ZERO, out=u), out=u)
 
 
 @final

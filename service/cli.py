@@ -27,7 +27,7 @@ from service.settings import Settings
 from service.store.base import open_store
 
 app = typer.Typer(help="Online kernel learning as a service.", no_args_is_help=True, add_completion=False)
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 100)
 
 Url = Annotated[str, typer.Option(help="Where the service is.", envvar="OKL_URL")]
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]

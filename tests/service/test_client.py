@@ -88,7 +88,7 @@ def test_nobody_listens() -> None:
         port = probe.getsockname()[1]
     with OklClient(f"http://127.0.0.1:{port}") as client:
         assert not client.is_ready()
-        with pytest.raises(errors.StoreUnavailable, match="okl serve"):
+        with pytest.raises(errors.Unreachable, match="okl serve"):
             client.sessions()
 
 
@@ -113,7 +113,7 @@ def test_what_no_service_of_ours_answers(body: bytes) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with OklClient(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
-            with pytest.raises(errors.ServiceError, match="HTTP 502"):
-                client.sessions()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with OklClient(url) as client, pytest.raises(errors.ServiceError, match="HTTP 502"):
+            client.sessions()
         thread.join()
