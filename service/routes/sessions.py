@@ -76,7 +76,7 @@ async def delete(request: Request, session: SessionPath) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/learners", response_model=list[CatalogueEntry], tags=["learners"], summary="The catalogue of learners")
+@router.get("/learners", response_model=list[CatalogueEntry], summary="The catalogue of learners")
 async def learners() -> Response:
     """Each kind with the JSON schema of its config, its defaults and its references."""
     return reply(catalogue())

@@ -119,6 +119,7 @@ def test_points_can_be_replaced_and_selected(kernel: Any) -> None:
     X = np.random.default_rng(3).normal(size=(12, 4))
     points = kernel.points(4)
     points.extend(X[:10])
+    np.testing.assert_allclose(points.decode(points.encode(X[10])), X[10], rtol=1e-14, atol=1e-14)
     points.replace(3, points.encode(X[10]))
     points.replace(-1, points.encode(X[11]))
     order = np.array([9, 3, 0])

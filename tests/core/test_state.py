@@ -62,6 +62,7 @@ def test_every_kind_of_field_is_packed_and_comes_back() -> None:
         "points.centred",
         "points.origin",
         "points.rows",
+        "points.unit",
         "r",
         "scale",
         "t",

@@ -45,6 +45,6 @@ done
 for package in ./*.deb; do
     dpkg -x "$package" "$target"
 done
-# redis-server is a link to redis-check-rdb's sibling in redis-tools; both are unpacked now.
+# The server is a link into the tools' package; both are unpacked now.
 libraries=$(find "$target/usr/lib" -name '*.so*' -exec dirname {} \; | sort -u | paste -sd: -)
 LD_LIBRARY_PATH="$libraries" "$target/usr/bin/redis-server" --version >/dev/null || give_up "the unpacked one does not start"
