@@ -29,7 +29,7 @@ Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 
 
 class _Kernel(BaseModel, ABC):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     translation_invariant: ClassVar[bool]
 

@@ -106,7 +106,7 @@ class Learner(ABC, Generic[C, S, R]):
 class LearnerSpec(BaseModel):
     """What makes a learner: a kind, the seed of its coins, and its parameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: str = Field(description="Wire name of the learner; see the catalogue.")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of its coins.")

@@ -70,7 +70,7 @@ class BlockInfo(NamedTuple):
 class LearnerConfig(BaseModel):
     """Base of every learner's parameters: frozen, finite, nothing unknown."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 @dataclass(slots=True)

@@ -169,7 +169,9 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "other methods")
-            return problem(MethodNotAllowed(f"{request.url.path} takes {allowed}."), request)
+            answer = problem(MethodNotAllowed(f"{request.url.path} takes {allowed}."), request)
+            answer.headers["Allow"] = allowed
+            return answer
         return problem(RouteNotFound(f"There is nothing at {request.url.path}; see /docs."), request)
 
     async def unexpected(request: Request, error: Exception) -> Response:

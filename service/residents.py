@@ -52,6 +52,7 @@ class Resident:
     waiting: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
     bytes: int = 0
     round_s: float = 0.0
+    snapshot_round: int = -1
     snapshot_bytes: int = 0
     journal_bytes: int = 0
     journal_rounds: int = 0
@@ -63,11 +64,19 @@ class Resident:
         if len(self.waiting) > WAITING_CACHED:
             self.waiting.popitem(last=False)
 
-    def start_journal(self, snapshot_bytes: int) -> None:
-        """A snapshot of this size is where the journal starts."""
+    def start_journal(self, t: int, snapshot_bytes: int) -> None:
+        """A snapshot of this size, at round t, is where the journal starts."""
+        self.snapshot_round = t
         self.snapshot_bytes = snapshot_bytes
         self.journal_bytes = self.journal_rounds = 0
         self.journal_s = 0.0
+
+    def see(self, head: Head) -> None:
+        """What the store counts; another worker may have written a snapshot."""
+        if head.snapshot_round != self.snapshot_round:
+            self.start_journal(head.snapshot_round, head.snapshot_bytes)
+        self.journal_rounds = head.journal_rounds
+        self.journal_bytes = head.journal_bytes
 
     def count_journal(self, rounds: int, size: int) -> None:
         self.journal_rounds += rounds
@@ -143,7 +152,6 @@ class Residents:
             settings = parse_settings(reading.head)
             blob = reading.snapshot
             hosted = HostedLearner(settings) if blob is None else HostedLearner.from_bytes(settings, blob)
-            resident.start_journal(reading.head.snapshot_bytes)
         if reading.events:
             await self._replay(resident, hosted, reading)
         if hosted.t != reading.head.round:
@@ -151,6 +159,7 @@ class Residents:
                 f"The snapshot and journal of {resident.name!r} lead to round {hosted.t}, not {reading.head.round}.",
                 session=resident.name,
             )
+        resident.see(reading.head)
         resident.hosted = hosted
         resident.bytes = hosted.nbytes
         return hosted
@@ -173,7 +182,7 @@ class Residents:
         for event in reading.events:
             if event.id is not None:
                 resident.waiting.pop(event.id, None)
-        resident.count_journal(rounds, sum(len(event.blob) for event in reading.events))
+        resident.journal_s += rounds * resident.round_s
 
     async def learn(self, resident: Resident, hosted: HostedLearner, work: Callable[[], None]) -> None:
         """Change the learner by a committed round: one that it cannot learn now would fail on every replay too."""
@@ -223,11 +232,11 @@ class Residents:
         if every is not None:
             if resident.journal_rounds >= every:
                 blob = await self._pack(hosted)
-                resident.start_journal(len(blob))
+                resident.start_journal(hosted.t, len(blob))
                 await self._snapshot(resident, hosted.t, blob)
         elif self._is_snapshot_due(resident, hosted):
             blob = await self._pack(hosted)
-            resident.start_journal(len(blob))
+            resident.start_journal(hosted.t, len(blob))
             task = asyncio.create_task(self._snapshot(resident, hosted.t, blob))
             resident.snapshot_task = task
             # The event loop itself holds no task, and the resident may be evicted.

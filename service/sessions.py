@@ -122,7 +122,7 @@ class SessionService:
             x, _ = self._read_input(hosted, request.x)
             forecast = await self._arithmetic(resident, lambda: hosted.forecast(x))
             return {"session": resident.name, "id": None, "t": hosted.t} | hosted.truths.answer(forecast)
-        waiting, entry = await self._hold(resident, request.id or secrets.token_urlsafe(12), request.x)
+        waiting, entry = await self._hold(resident, request.id or _new_id(), request.x)
         resident.remember(waiting)
         hosted = await self._residents.loaded(resident)
         return {"session": resident.name, "id": waiting.id, "t": entry.t} | hosted.truths.answer(entry.forecast)
@@ -180,7 +180,8 @@ class SessionService:
             )
             answer = _update_answer(hosted, pending)
             first = to_json(answer | {"x": _digest(x), "y": y})
-            event = Event(hosted.t + 1, encode_round(pending.entry), request.id, first)
+            # An event of its own id: the store takes two that are equal to the last byte for one, sent twice.
+            event = Event(hosted.t + 1, encode_round(pending.entry), request.id or _new_id(), first)
             match await self.store.append(resident.name, resident.uid, hosted.t, [event], now=now):
                 case Appended():
                     await self._residents.learn(resident, hosted, lambda h=hosted, p=pending: h.learn(p))
@@ -266,9 +267,8 @@ class SessionService:
         for count, blob in entries:
             end += count
             events.append(Event(end, blob, count=count))
-        if request.id is not None:
-            first = to_json(answer | {"x": _digest(X), "y": _digest(y)})
-            events[-1] = Event(end, events[-1].blob, request.id, first, events[-1].count)
+        first = to_json(answer | {"x": _digest(X), "y": _digest(y)})
+        events[-1] = Event(end, events[-1].blob, request.id or _new_id(), first, events[-1].count)
         match await self.store.append(resident.name, resident.uid, expected, events, now=now):
             case Appended():
                 resident.hosted = hosted
@@ -393,6 +393,10 @@ def _duplicate(name: str, applied: AlreadyApplied, x: F64 | None, y: float | F64
     if first_y != (_digest(y) if isinstance(y, np.ndarray) else y):
         raise _id_conflict(name, applied.id, "was settled with another truth")
     return {"session": name, "id": applied.id} | first | {"duplicate": True}
+
+
+def _new_id() -> str:
+    return secrets.token_urlsafe(12)
 
 
 def _digest(x: F64) -> str:

@@ -21,10 +21,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from service.errors import ConfigurationError, SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
+from service.store import sqlite_tables as tables
 from service.store.base import (
-    APPLIED_KEPT,
-    SWEPT_AT_ONCE,
-    TAIL_EVENTS,
     AlreadyApplied,
     AlreadyWaiting,
     Appended,
@@ -38,7 +36,6 @@ from service.store.base import (
     TooManyWaiting,
     Waiting,
     check_events,
-    make_reading,
 )
 
 log = logging.getLogger("okl.store")
@@ -53,229 +50,10 @@ WAL_KEPT_BYTES = 64 << 20
 """What a burst of large snapshots leaves of the write-ahead log on disk."""
 CHECKPOINT_EVERY = 500
 """Commits of the event loop between two checkpoints by the thread: about 4 MB of log."""
-TRIM_APPLIED_EVERY = 100
-"""Applied ids between two trims of them: so many more than APPLIED_KEPT may be remembered."""
 EVENTS_AT_ONCE = 32
 """More of them in one `append` would hold up the event loop: the thread takes them."""
 WITHOUT_FLUSH = ("off", "normal")
 """Where a commit does not wait for the disk, so that it may be made on the event loop."""
-
-SCHEMA_VERSION = 1
-SCHEMA = """
-CREATE TABLE sessions (
-    key INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL, created_at REAL NOT NULL,
-    round INTEGER NOT NULL DEFAULT 0, updated_at REAL,
-    snapshot_round INTEGER NOT NULL DEFAULT -1, snapshot_at REAL, snapshot_bytes INTEGER NOT NULL DEFAULT 0,
-    journal_bytes INTEGER NOT NULL DEFAULT 0, waiting INTEGER NOT NULL DEFAULT 0, applied INTEGER NOT NULL DEFAULT 0,
-    meta BLOB NOT NULL
-);
-CREATE TABLE journal (
-    session INTEGER, round INTEGER, count INTEGER NOT NULL, id TEXT, answer BLOB NOT NULL, blob BLOB NOT NULL,
-    PRIMARY KEY (session, round)
-) WITHOUT ROWID;
-CREATE TABLE snapshots (session INTEGER PRIMARY KEY, blob BLOB NOT NULL);
--- A waiting prediction is due when it expires; then it is expired, and due when it is to be forgotten.
-CREATE TABLE waiting (
-    session INTEGER, id TEXT, blob BLOB NOT NULL, expires_at REAL NOT NULL, forget_at REAL NOT NULL,
-    expired INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, PRIMARY KEY (session, id)
-) WITHOUT ROWID;
-CREATE INDEX waiting_due ON waiting (session, due);
-CREATE TABLE applied (
-    session INTEGER, id TEXT, serial INTEGER NOT NULL, answer BLOB NOT NULL, PRIMARY KEY (session, id)
-) WITHOUT ROWID;
-CREATE INDEX applied_serial ON applied (session, serial);
-"""
-TABLES = {
-    "sessions": "key",
-    "journal": "session",
-    "snapshots": "session",
-    "waiting": "session",
-    "applied": "session",
-}
-
-HEAD = """
-SELECT name, uid, meta, created_at, round, updated_at, snapshot_round, snapshot_at, snapshot_bytes,
-    round - MAX(snapshot_round, 0), journal_bytes, waiting FROM sessions
-"""
-FIND_ID = """
-SELECT s.key, s.round, s.waiting, a.answer, w.blob, w.expires_at, (SELECT MIN(due) FROM waiting WHERE session = s.key)
-FROM sessions s
-LEFT JOIN applied a ON a.session = s.key AND a.id = ?1
-LEFT JOIN waiting w ON w.session = s.key AND w.id = ?1
-WHERE s.name = ?2 AND s.uid = ?3
-"""
-ADD_WAITING = "INSERT INTO waiting (session, id, blob, expires_at, forget_at, due) VALUES (?1, ?2, ?3, ?4, ?5, ?4)"
-COUNT_WAITING = "UPDATE sessions SET waiting = waiting + ? WHERE key = ?"
-EXPIRE = "UPDATE waiting SET expired = 1, due = forget_at WHERE session = ? AND due <= ? AND NOT expired"
-FORGET = """
-DELETE FROM waiting WHERE session = ?1 AND id IN (
-    SELECT id FROM waiting WHERE session = ?1 AND due <= ?2 AND expired LIMIT ?3)
-"""
-SETTLE = "DELETE FROM waiting WHERE session = ? AND id = ? RETURNING expired"
-FIND_SESSION = "SELECT key, round, applied, snapshot_round FROM sessions WHERE name = ? AND uid = ?"
-FIND_APPLIED = "SELECT answer FROM applied WHERE session = ? AND id = ?"
-ADD_APPLIED = "INSERT INTO applied (session, id, serial, answer) VALUES (?, ?, ?, ?)"
-TRIM_APPLIED = "DELETE FROM applied WHERE session = ? AND serial <= ?"
-FIND_EVENT = "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round = ?"
-FIND_EVENTS = "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round > ? ORDER BY round"
-ADD_EVENT = "INSERT INTO journal (session, round, blob, id, answer, count) VALUES (?, ?, ?, ?, ?, ?)"
-COUNT_EVENTS = """
-UPDATE sessions SET round = ?, updated_at = ?, journal_bytes = journal_bytes + ?, applied = ?, waiting = waiting - ?
-WHERE key = ?
-"""
-COUNT_SNAPSHOT = """
-UPDATE sessions SET snapshot_round = ?1, snapshot_at = ?2, snapshot_bytes = ?3, journal_bytes =
-    (SELECT COALESCE(SUM(LENGTH(blob)), 0) FROM journal WHERE session = ?4 AND round > ?1) WHERE key = ?4
-"""
-TRIM_JOURNAL = """
-DELETE FROM journal WHERE session = ?1 AND round <= (
-    SELECT round FROM journal WHERE session = ?1 AND round <= ?2 ORDER BY round DESC LIMIT 1 OFFSET ?3)
-"""
-
-# The operations: each runs inside a transaction, and answers before its first write or not at all.
-
-
-def _create(db: sqlite3.Cursor, head: Head) -> bool:
-    row = db.execute("SELECT uid FROM sessions WHERE name = ?", (head.name,)).fetchone()
-    if row is None:
-        values = (head.name, head.uid, head.created_at, head.meta)
-        db.execute("INSERT INTO sessions (name, uid, created_at, meta) VALUES (?, ?, ?, ?)", values)
-    return row is None or row[0] == head.uid
-
-
-def _head(db: sqlite3.Cursor, name: str) -> Head | Gone:
-    row = db.execute(HEAD + "WHERE name = ?", (name,)).fetchone()
-    return Gone() if row is None else Head(*row)
-
-
-def _read(db: sqlite3.Cursor, name: str, uid: str | None, after: int) -> Reading | Gone:
-    head = _head(db, name)
-    if isinstance(head, Gone) or uid not in (None, head.uid):
-        return Gone()
-    (key,) = db.execute("SELECT key FROM sessions WHERE name = ?", (name,)).fetchone()
-    events = _events(db, key, after)
-    snapshot = None
-    reaches = events[0].round - events[0].count == after if events else after == head.round
-    if not reaches:
-        after = max(head.snapshot_round, 0)
-        events = _events(db, key, after)
-        row = db.execute("SELECT blob FROM snapshots WHERE session = ?", (key,)).fetchone()
-        snapshot = None if row is None else row[0]
-    return make_reading(head, after, events, snapshot)
-
-
-def _events(db: sqlite3.Cursor, key: int, after: int) -> Sequence[Event]:
-    return [Event(*row) for row in db.execute(FIND_EVENTS, (key, after)).fetchall()]
-
-
-def _behind(db: sqlite3.Cursor, name: str, expected: int) -> Behind | Gone:
-    reading = _read(db, name, None, expected)
-    return reading if isinstance(reading, Gone) else Behind(reading)
-
-
-def _hold(
-    db: sqlite3.Cursor, name: str, uid: str, expected: int, waiting: Waiting, now: float, limit: int
-) -> Held | Behind | AlreadyWaiting | AlreadyApplied | TooManyWaiting | Gone:
-    row = db.execute(FIND_ID, (waiting.id, name, uid)).fetchone()
-    if row is not None and row[-1] is not None and row[-1] <= now:
-        _sweep(db, row[0], now)
-        row = db.execute(FIND_ID, (waiting.id, name, uid)).fetchone()
-    if row is None:
-        return Gone()
-    key, round, held, answer, blob, expires_at, _ = row
-    if answer is not None:
-        return AlreadyApplied(waiting.id, answer)
-    if blob is not None:
-        return AlreadyWaiting(Waiting(waiting.id, blob, expires_at))
-    if round != expected:
-        return _behind(db, name, expected)
-    if held >= limit:
-        return TooManyWaiting()
-    db.execute(ADD_WAITING, (key, waiting.id, waiting.blob, waiting.expires_at, waiting.forget_at(now)))
-    db.execute(COUNT_WAITING, (1, key))
-    return Held()
-
-
-def _sweep(db: sqlite3.Cursor, key: int, now: float) -> None:
-    expired = db.execute(EXPIRE, (key, now)).rowcount
-    db.execute(FORGET, (key, now, SWEPT_AT_ONCE))
-    db.execute(COUNT_WAITING, (-expired, key))
-
-
-def _append(
-    db: sqlite3.Cursor, name: str, uid: str, expected: int, events: Sequence[Event], now: float
-) -> Appended | Behind | AlreadyApplied | Gone:
-    session = db.execute(FIND_SESSION, (name, uid)).fetchone()
-    if session is None:
-        return Gone()
-    key, round, serial, _ = session
-    if events[-1].round <= round and all(_is_in_journal(db, key, event) for event in events):
-        return Appended(replayed=True)
-    for event in events:
-        if event.id and (row := db.execute(FIND_APPLIED, (key, event.id)).fetchone()):
-            return AlreadyApplied(event.id, row[0])
-    if round != expected:
-        return _behind(db, name, expected)
-    settled = 0
-    for event in events:
-        db.execute(ADD_EVENT, (key, event.round, event.blob, event.id or None, event.answer, event.count))
-        if event.id:
-            serial += 1
-            row = db.execute(SETTLE, (key, event.id)).fetchone()
-            settled += row is not None and not row[0]
-            db.execute(ADD_APPLIED, (key, event.id, serial, event.answer))
-    if serial % TRIM_APPLIED_EVERY < len(events):
-        db.execute(TRIM_APPLIED, (key, serial - APPLIED_KEPT))
-    size = sum(len(event.blob) for event in events)
-    db.execute(COUNT_EVENTS, (events[-1].round, now, size, serial, settled, key))
-    return Appended()
-
-
-def _is_in_journal(db: sqlite3.Cursor, key: int, event: Event) -> bool:
-    row = db.execute(FIND_EVENT, (key, event.round)).fetchone()
-    return row == (event.round, event.blob, event.id or None, event.answer, event.count)
-
-
-def _look_up(db: sqlite3.Cursor, name: str, uid: str, id: str) -> Waiting | AlreadyApplied | Gone | None:
-    row = db.execute(FIND_ID, (id, name, uid)).fetchone()
-    if row is None:
-        return Gone()
-    _, _, _, answer, blob, expires_at, _ = row
-    if answer is not None:
-        return AlreadyApplied(id, answer)
-    return None if blob is None else Waiting(id, blob, expires_at)
-
-
-def _snapshot(db: sqlite3.Cursor, name: str, uid: str, round: int, blob: bytes, now: float) -> bool:
-    session = db.execute(FIND_SESSION, (name, uid)).fetchone()
-    if session is None:
-        return False
-    key, _, _, snapshot_round = session
-    is_end_of_event = round == 0 or db.execute(FIND_EVENT, (key, round)).fetchone() is not None
-    if round <= snapshot_round or not is_end_of_event:
-        return False
-    db.execute("INSERT OR REPLACE INTO snapshots (session, blob) VALUES (?, ?)", (key, blob))
-    db.execute(COUNT_SNAPSHOT, (round, now, len(blob), key))
-    db.execute(TRIM_JOURNAL, (key, round, TAIL_EVENTS))
-    return True
-
-
-def _list(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:
-    rows = db.execute(HEAD + "WHERE name > ? ORDER BY name LIMIT ?", (cursor or "", limit + 1)).fetchall()
-    heads = [Head(*row) for row in rows[:limit]]
-    return Page(heads, heads[-1].name if len(rows) > limit else None)
-
-
-def _count(db: sqlite3.Cursor) -> int:
-    return db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
-
-
-def _delete(db: sqlite3.Cursor, name: str) -> bool:
-    row = db.execute("SELECT key FROM sessions WHERE name = ?", (name,)).fetchone()
-    if row is not None:
-        for table, column in TABLES.items():
-            db.execute(f"DELETE FROM {table} WHERE {column} = ?", row)
-    return row is not None
 
 
 class _Call(NamedTuple):
@@ -395,15 +173,15 @@ def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
 def _migrate(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
+    if version > tables.SCHEMA_VERSION:
         raise StoreCorrupt(
-            f"The SQLite file has schema version {version}, this program knows versions up to {SCHEMA_VERSION}: "
+            f"The SQLite file has schema version {version}, this program knows versions up to {tables.SCHEMA_VERSION}: "
             "upgrade the program, or point it at another file."
         )
     if version == 0:
-        for statement in SCHEMA.split(";\n"):
+        for statement in tables.SCHEMA.split(";\n"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute(f"PRAGMA user_version = {tables.SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 
@@ -494,44 +272,44 @@ class SqliteStore:
             await worker.close()
 
     async def ping(self) -> None:
-        await self._read(_count)
+        await self._read(tables.count)
 
     async def create(self, head: Head) -> None:
-        if not await self._write(_create, head):
+        if not await self._write(tables.create, head):
             raise SessionExists(head.name)
 
     async def read(self, name: str, uid: str | None = None, after: int = -1) -> Reading | Gone:
-        return await self._read(_read, name, uid, after)
+        return await self._read(tables.read, name, uid, after)
 
     async def head(self, name: str) -> Head | Gone:
-        return await self._read(_head, name)
+        return await self._read(tables.head, name)
 
     async def hold(
         self, name: str, uid: str, expected: int, waiting: Waiting, *, now: float, limit: int
     ) -> Held | Behind | AlreadyWaiting | AlreadyApplied | TooManyWaiting | Gone:
-        return await self._write_here(_hold, name, uid, expected, waiting, now, limit)
+        return await self._write_here(tables.hold, name, uid, expected, waiting, now, limit)
 
     async def append(
         self, name: str, uid: str, expected: int, events: Sequence[Event], *, now: float
     ) -> Appended | Behind | AlreadyApplied | Gone:
         check_events(expected, events)
         write = self._write_here if len(events) <= EVENTS_AT_ONCE else self._write
-        return await write(_append, name, uid, expected, events, now)
+        return await write(tables.append, name, uid, expected, events, now)
 
     async def look_up(self, name: str, uid: str, id: str) -> Waiting | AlreadyApplied | Gone | None:
-        return await self._read(_look_up, name, uid, id)
+        return await self._read(tables.look_up, name, uid, id)
 
     async def snapshot(self, name: str, uid: str, round: int, blob: bytes, *, now: float) -> bool:
-        return await self._write(_snapshot, name, uid, round, blob, now)
+        return await self._write(tables.snapshot, name, uid, round, blob, now)
 
     async def list(self, cursor: str | None, limit: int) -> Page:
-        return await self._read(_list, cursor, limit)
+        return await self._read(tables.list_heads, cursor, limit)
 
     async def count(self) -> int:
-        return await self._read(_count)
+        return await self._read(tables.count)
 
     async def delete(self, name: str) -> bool:
-        return await self._write(_delete, name)
+        return await self._write(tables.delete, name)
 
     def _read(self, operation: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         return self._opened().call(operation, arguments, False)

@@ -132,6 +132,18 @@ async def test_a_listing_heals_the_index(redis_url: str) -> None:
 
 
 @pytest.mark.redis
+async def test_a_settled_prediction_leaves_nothing_behind(redis_url: str) -> None:
+    store = open_store(redis_url)
+    await store.open()
+    await store.create(HEAD)
+    await store.hold("s", "uid", 0, Waiting("p", b"forecast", 100.0), now=1.0, limit=9)
+    await append(store, 1, "p")
+    with connect(port_of(redis_url)) as client:
+        assert not client.exists("okl:{s}:waiting", "okl:{s}:expiry", "okl:{s}:forget")
+    await store.close()
+
+
+@pytest.mark.redis
 async def test_foreign_data_under_a_key_is_corrupt(redis_url: str) -> None:
     store = open_store(redis_url)
     await store.open()

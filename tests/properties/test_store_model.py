@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import service.store.redis
-import service.store.sqlite
+import service.store.sqlite_tables
 from service.errors import SessionExists
 from service.store.base import Event, Gone, Head, Store, Waiting, open_store
 from tests.properties.store_model import StoreModel
@@ -130,7 +130,7 @@ def test_a_store_does_what_the_model_does(store_url: str, operations: list[Opera
     created = Operation("create", "a", "uid-1", 0, 0.0, ("p",), (1,), b"", 0.0, 1)
     with (
         patch.multiple(service.store.redis, **small),
-        patch.multiple(service.store.sqlite, **small),
-        patch.object(service.store.sqlite, "TRIM_APPLIED_EVERY", 1),
+        patch.multiple(service.store.sqlite_tables, **small),
+        patch.object(service.store.sqlite_tables, "TRIM_APPLIED_EVERY", 1),
     ):
         asyncio.run(check(store_url, [created, *operations]))
