@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from threadpoolctl import threadpool_limits
 
+from okl_core import learner_kinds
 from service import __version__, problems
 from service.logs import configure
 from service.routes import health, rounds, sessions
@@ -34,10 +36,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         store = open_store(settings.store)
         await store.open()
         app.state.sessions = SessionService(store, settings)
+        learner_kinds()  # finds and imports the learners now, not in the first request
         log.info("serving", extra={"version": __version__, "store": type(store).__name__})
         try:
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
+                # What is loaded stays: the collector need not look through it again while a request waits.
+                gc.collect()
+                gc.freeze()
                 yield
         finally:
             await app.state.sessions.close()
@@ -49,7 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         summary="Online kernel learning as a service.",
         lifespan=lifespan,
-        telemetry={"metrics": False},
+        telemetry={"metrics": False, "tracing": False},
         responses=problems.responses(problems.ServiceError),
     )
     app.state.settings = settings

@@ -96,7 +96,8 @@ class HotPath:
             response = problem(error, request)
         except Exception as error:
             response = unexpected_problem(error, request)
-        await response(scope, receive, send)
+        await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+        await send({"type": "http.response.body", "body": response.body})
 
     def _handler(self, scope: Scope) -> Handler | None:
         path: str = scope["path"]
