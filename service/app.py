@@ -51,6 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             log.info("stopped")
 
     app = FastAPIOffline(
+        redirect_slashes=False,
         title="okl",
         version=__version__,
         summary="Online kernel learning as a service.",

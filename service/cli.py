@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,9 @@ def _told() -> Iterator[None]:
     except ServiceError as error:
         console.print(f"[red]{error.title}[/]: {escape(error.detail)}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
+    except tomllib.TOMLDecodeError as error:
+        console.print(f"[red]The configuration file is not TOML[/]: {error}", highlight=False)
+        raise typer.Exit(2) from None
     except ValidationError as error:
         for item in error.errors():
             where = ".".join(map(str, item["loc"]))

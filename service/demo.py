@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from rich.table import Table
 
 from service.client import OklClient
 from service.demo_data import magic
-from service.errors import ServiceError, SessionNotFound
+from service.errors import ConfigurationError, ServiceError, SessionNotFound
 from service.settings import Settings
 
 AGAIN_ROUNDS = 1000
@@ -81,11 +82,16 @@ def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool)
 @contextmanager
 def served(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A service process on the settings' store, stopped at the end. Raises ServiceError if it does not come up."""
-    url = f"http://{settings.host}:{settings.port}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    port = settings.port or _free_port(settings.host)
+    url = f"http://{host}:{port}"
+    with OklClient(url, timeout_s=1.0) as client:
+        if client.is_ready():
+            raise ConfigurationError(f"A service answers at {url} already; choose another port with --port.")
     environment = os.environ | {
         "OKL_STORE": settings.store,
         "OKL_HOST": settings.host,
-        "OKL_PORT": str(settings.port),
+        "OKL_PORT": str(port),
         "OKL_LOG_LEVEL": "warning",
     }
     server = subprocess.Popen([sys.executable, "-m", "service.cli", "serve"], env=environment)
@@ -101,6 +107,11 @@ def served(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     finally:
         server.terminate()
         server.wait()
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        return server.getsockname()[1]
 
 
 def stream(client: OklClient, console: Console, rounds: int | None) -> list[Outcome]:

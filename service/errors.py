@@ -214,6 +214,10 @@ class StoreCorrupt(StoreError):
 class Unreachable(ServiceError):
     """Raised by the client: no service answers at this address, or not in time."""
 
+    title = "Unreachable"
+
 
 class ConfigurationError(ServiceError):
-    """A setting is wrong: raised before anything is served."""
+    """A setting, a file or an option is wrong: raised before anything is served or sent."""
+
+    title = "Cannot do that"

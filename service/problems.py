@@ -55,13 +55,29 @@ def responses(*kinds: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entries of the errors that a route may answer."""
     by_status: dict[int | str, list[type[ServiceError]]] = {}
     for kind in kinds:
-        by_status.setdefault(kind.status, []).append(kind)
+        for leaf in [kind] if kind is ServiceError else _leaves(kind):
+            by_status.setdefault(leaf.status, []).append(leaf)
     return {
         status: {
             "description": "; ".join(f"{kind.title} (`/problems/{kind.slug}`)" for kind in group),
-            "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            "content": {
+                PROBLEM_JSON: {
+                    "schema": {"$ref": "#/components/schemas/Problem"},
+                    "examples": {kind.slug: {"value": _example(kind)} for kind in group},
+                }
+            },
         }
         for status, group in by_status.items()
+    }
+
+
+def _example(kind: type[ServiceError]) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{kind.slug}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": kind.__doc__,
+        "instance": "9f86d081884c7d65",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,17 +39,22 @@ def read_csv(path: Path, label: str) -> Table:
     """
     content = path.read_bytes()
     try:
-        lines = list(csv.DictReader(content.decode("utf-8-sig").splitlines()))
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        lines = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"{path} is no CSV file in UTF-8: {error}.") from error
     if not lines:
         raise ConfigurationError(f"{path} has no rows below its header.")
-    names = list(lines[0])
+    names = list(reader.fieldnames or ())
+    if len(set(names)) != len(names) or "" in names:
+        raise ConfigurationError(f"{path}: every column needs a name of its own; it has {', '.join(names)}.")
     if label not in names:
         raise ConfigurationError(f"{path} has no column {label!r}; it has {', '.join(names)}.")
     for number, line in enumerate(lines, start=2):
         if None in line or None in line.values():
             raise ConfigurationError(f"{path}, line {number}: another number of values than the header has.")
+    if len(names) == 1:
+        raise ConfigurationError(f"{path} has no column beside {label!r}.")
     columns = {name: _column([line[name] for line in lines], f"{path}, column {name!r}") for name in names}
     _, truths, _ = columns.pop(label)
     schema = [{"name": name, "type": kind} | extra for name, (kind, _, extra) in columns.items()]
@@ -60,6 +66,8 @@ def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any
     """Type, values and further parts of the schema of one column."""
     if all(text.strip().lower() in _BOOLEANS for text in texts):
         return "boolean", [_BOOLEANS[text.strip().lower()] for text in texts], {}
+    if not all(text.strip() for text in texts):
+        raise ConfigurationError(f"{where}: has empty cells; fill them in, or leave the column out.")
     try:
         numbers = [float(text) for text in texts]
     except ValueError:

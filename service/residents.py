@@ -26,10 +26,13 @@ log = logging.getLogger("okl.sessions")
 THREAD_FROM_S = 0.005
 """Arithmetic longer than this goes to a thread, so that other sessions are not held up; a hop costs 50 us."""
 
+ROUNDS_AT_ONCE = 16
+"""More rounds than this go to a thread as long as nobody knows how long one takes."""
+
 THREAD_FROM_BYTES = 1 << 20
 """So does packing a state larger than this."""
 
-WAITING_CACHED = 4096
+WAITING_CACHED_BYTES = 1 << 20
 """Waiting predictions of a session that a worker remembers; the store has them all."""
 
 SIZE_EVERY = 64
@@ -49,7 +52,8 @@ class Resident:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     uid: str = ""
     hosted: HostedLearner | None = None
-    waiting: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    waiting_bytes: int = 0
     bytes: int = 0
     round_s: float = 0.0
     snapshot_round: int = -1
@@ -60,9 +64,16 @@ class Resident:
     snapshot_task: asyncio.Task[None] | None = None
 
     def remember(self, waiting: Waiting) -> None:
+        self.forget(waiting.id)
         self.waiting[waiting.id] = waiting
-        if len(self.waiting) > WAITING_CACHED:
-            self.waiting.popitem(last=False)
+        self.waiting_bytes += len(waiting.blob)
+        while self.waiting_bytes > WAITING_CACHED_BYTES:
+            self.forget(next(iter(self.waiting)))
+
+    def forget(self, prediction_id: str) -> None:
+        waiting = self.waiting.pop(prediction_id, None)
+        if waiting is not None:
+            self.waiting_bytes -= len(waiting.blob)
 
     def start_journal(self, t: int, snapshot_bytes: int) -> None:
         """A snapshot of this size, at round t, is where the journal starts."""
@@ -127,6 +138,7 @@ class Residents:
             raise self.gone(resident)
         resident.uid = reading.head.uid
         resident.waiting.clear()
+        resident.waiting_bytes = 0
         hosted = await self.catch_up(resident, reading)
         seconds = round(time.perf_counter() - started, 3)
         log.info("session loaded", extra={"session": resident.name, "t": hosted.t, "seconds": seconds})
@@ -152,6 +164,7 @@ class Residents:
             settings = parse_settings(reading.head)
             blob = reading.snapshot
             hosted = HostedLearner(settings) if blob is None else HostedLearner.from_bytes(settings, blob)
+        resident.see(reading.head)
         if reading.events:
             await self._replay(resident, hosted, reading)
         if hosted.t != reading.head.round:
@@ -159,7 +172,6 @@ class Residents:
                 f"The snapshot and journal of {resident.name!r} lead to round {hosted.t}, not {reading.head.round}.",
                 session=resident.name,
             )
-        resident.see(reading.head)
         resident.hosted = hosted
         resident.bytes = hosted.nbytes
         return hosted
@@ -181,7 +193,7 @@ class Residents:
             raise self._failed(resident, hosted, error) from error
         for event in reading.events:
             if event.id is not None:
-                resident.waiting.pop(event.id, None)
+                resident.forget(event.id)
         resident.journal_s += rounds * resident.round_s
 
     async def learn(self, resident: Resident, hosted: HostedLearner, work: Callable[[], None]) -> None:
@@ -202,12 +214,17 @@ class Residents:
 
     async def compute(self, resident: Resident, work: Callable[[], T], rounds: int = 1) -> T:
         """Run arithmetic here, or in a thread if this session's rounds take long."""
-        started = time.perf_counter()
-        if resident.round_s * rounds > THREAD_FROM_S:
-            result = await asyncio.get_running_loop().run_in_executor(None, work)
+
+        def timed() -> tuple[T, float]:
+            started = time.perf_counter()
+            return work(), (time.perf_counter() - started) / rounds
+
+        is_unknown = resident.round_s == 0.0
+        if resident.round_s * rounds > THREAD_FROM_S or (is_unknown and rounds > ROUNDS_AT_ONCE):
+            result, took = await asyncio.get_running_loop().run_in_executor(None, timed)
         else:
-            result = work()
-        resident.round_s += 0.1 * ((time.perf_counter() - started) / rounds - resident.round_s)
+            result, took = timed()
+        resident.round_s += took if is_unknown else 0.1 * (took - resident.round_s)
         return result
 
     def _evict(self, newcomer: Resident) -> None:

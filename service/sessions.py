@@ -173,7 +173,7 @@ class SessionService:
                 sent = None if request.x is None else self._read_input(hosted, request.x)[0]
                 return _duplicate(resident.name, found, sent, y)
             x, note, issued = found
-            self._check_room(resident)
+            self._check_room(resident, resident.bytes)
             pending = await self._arithmetic(
                 resident,
                 lambda h=hosted, x=x, y=y, n=note, i=issued, at=now: h.play(x, y, at=at, issued=i, note=n),
@@ -186,7 +186,7 @@ class SessionService:
                 case Appended():
                     await self._residents.learn(resident, hosted, lambda h=hosted, p=pending: h.learn(p))
                     if request.id is not None:
-                        resident.waiting.pop(request.id, None)
+                        resident.forget(request.id)
                     await self._residents.committed(resident, hosted, 1, len(event.blob))
                     return {"session": resident.name, "id": request.id} | answer | {"duplicate": False}
                 case AlreadyApplied() as applied:
@@ -255,13 +255,14 @@ class SessionService:
                 return _duplicate(resident.name, found, X, y)
             if isinstance(found, Waiting):
                 raise _id_conflict(resident.name, request.id, "waits for the truth of a prediction")
-        self._check_room(resident)
+        self._check_room(resident, resident.bytes)
         expected, before = hosted.t, hosted.card.loss
         # `run` changes the learner before the rounds are durable: until they are, this copy is nobody's.
         resident.hosted = None
         entries, values, probabilities = await self._arithmetic(
             resident, lambda: hosted.run(X, y, at=now, note=note), len(y)
         )
+        self._check_room(resident, hosted.nbytes)
         answer = _rounds_answer(hosted, values, probabilities, y, hosted.card.loss - before)
         events, end = [], expected
         for count, blob in entries:
@@ -327,10 +328,10 @@ class SessionService:
             raise invalid("/x", f"{len(x)} inputs; this service takes at most {self.settings.max_dim}")
         return x, note
 
-    def _check_room(self, resident: Resident) -> None:
-        if resident.bytes > self.settings.session_bytes:
+    def _check_room(self, resident: Resident, size: int) -> None:
+        if size > self.settings.session_bytes:
             raise SessionFull(
-                f"The learner of {resident.name!r} takes {resident.bytes} bytes, the cap is {self.settings.session_bytes}; "
+                f"The learner of {resident.name!r} takes {size} bytes, the cap is {self.settings.session_bytes}; "
                 "it still predicts. Create a session with a budgeted learner to go on learning.",
                 session=resident.name,
                 limit=self.settings.session_bytes,
@@ -408,7 +409,8 @@ def _same_prediction(name: str, first: Waiting, entry: WaitingEntry, now: float)
     if first.expires_at <= now:
         raise _expired(name, first)
     held = decode_waiting(first.blob)
-    if held.x.tobytes() != entry.x.tobytes():
+    # A note says how an input was laid out before the first round fixed that; afterwards there is none.
+    if held.x.tobytes() != entry.x.tobytes() or (entry.note and held.note != entry.note):
         raise _id_conflict(name, first.id, "waits for the truth of another input")
     return held
 

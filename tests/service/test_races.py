@@ -126,20 +126,21 @@ async def test_deleting_while_others_work(workers: tuple[Api, Api]) -> None:
     """Whoever is too late is told that the session is gone; nothing comes back to life."""
     one, other = workers
     await one.create(POMDR)
-    is_time = asyncio.Event()
+    is_under_way = {one: asyncio.Event(), other: asyncio.Event()}
 
     async def client(worker: Api) -> list[int]:
         statuses = []
-        for row in range(40):
+        for row in range(80):
             answer = await worker.http.post("/sessions/s/update", json={"x": X[row].tolist(), "y": int(Y[row])})
             statuses.append(answer.status_code)
             await asyncio.sleep(0)
             if row == 10:
-                is_time.set()
+                is_under_way[worker].set()
         return statuses
 
     async def deleter() -> None:
-        await is_time.wait()
+        for event in is_under_way.values():
+            await event.wait()
         await one.call("DELETE", "/sessions/s", status=204)
 
     *found, _ = await asyncio.gather(client(one), client(other), deleter())
