@@ -28,10 +28,13 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.learners
 	$(BIN)/python -m bench.store
 	$(BIN)/python -m bench.http
+	$(BIN)/python -m bench.workers
+	$(BIN)/python -m bench.journal
+	$(BIN)/python -m bench.published
 
-# A Redis server for the tests: the one on PATH, or one of the distribution's packages.
+# A Redis server and curl for the tests: those on PATH, or the distribution's packages.
 tools:
-	@sh tests/tools/install_redis.sh
+	@sh tests/tools/install_tools.sh
 
 lock: .venv/dev
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock

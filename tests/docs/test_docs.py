@@ -273,9 +273,11 @@ curl() { command curl --silent --show-error -w '\n%{http_code}' "$@" && printf '
 """
 
 
-@pytest.mark.skipif(not (shutil.which("bash") and shutil.which("curl")), reason="needs bash and curl")
 @pytest.mark.parametrize("page", pages_with("bash", "curl"), ids=name_of)
 def test_curl_answers_as_printed(page: Path, url: str) -> None:
+    for program in ("bash", "curl"):
+        if not shutil.which(program):
+            pytest.fail(f"There is no {program} on PATH: run `make tools`, or install it.", pytrace=False)
     for _, block in blocks(page, "bash"):
         script = PRELUDE + block.replace(DEFAULT_URL, url)
         ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,165 @@
+"""Write the golden files: `python -m tests.golden.make`.
+
+A folder is one set of stored formats, and what is in it is never written again: this program only adds cases that are
+not there. When a format gets a new version, raise `FOLDER`; the old files stay, as long as that version is readable.
+
+    <case>.json      the settings, the state of things at the end, forecasts of probes at the end
+    <case>.journal   all entries in order, each as u32 length (little-endian) and its bytes
+    <case>.snapshot  `HostedLearner.to_bytes` after the first `entries_before_snapshot` entries
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.demo_data import magic
+from service.hosted import HostedLearner
+from service.journal import encode_round
+from service.schemas import SessionCreate
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "v1"
+LENGTH = struct.Struct("<I")
+AT = 1_700_000_000.0
+LATE_VALUE = 0.25
+"""What the client was told in every third round: another value than that of the forecast at play."""
+PROBES = range(1_000, 1_005)
+
+X, Y = magic()
+GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
+MEDIAN = {"kind": "gaussian", "sigma": "median"}
+SCHEMA = [
+    {"name": "length"},
+    {"name": "wide", "type": "boolean"},
+    {"name": "angle", "type": "category", "categories": ["flat", "middle", "steep"]},
+    {"name": "distance"},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`inputs` says how a row of MAGIC is sent; `block` are the rounds [start, stop) that one request brings."""
+
+    settings: dict[str, Any]
+    rounds: int
+    snapshot_after: int
+    inputs: str = "list"
+    block: range = range(0)
+
+
+CASES = {
+    "pomdr": Case(
+        {"learner": {"kind": "pomdr", "config": {"kernel": GAUSSIAN, "budget": 30, "pomd_budget": 10}}}, 200, 120
+    ),
+    "kons": Case(
+        {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared-hinge", "step": "adaptive"}}},
+        120,
+        60,
+        inputs="inferred names",
+    ),
+    "probabilities": Case(
+        {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "logistic", "clip": 2.0}}}, 60, 30
+    ),
+    "named": Case(
+        {
+            "learner": {"kind": "pomdr", "config": {"kernel": MEDIAN, "budget": 40}},
+            "schema": SCHEMA,
+            "labels": ["no", "yes"],
+            "scale": {"kind": "warmup"},
+            "warmup_rounds": 40,
+        },
+        150,
+        75,
+        inputs="schema",
+    ),
+    "warming-up": Case(
+        {
+            "learner": {"kind": "kons", "config": {"kernel": MEDIAN}},
+            "y_range": [-2.0, 5.0],
+            "scale": {"kind": "warmup"},
+            "warmup_rounds": 40,
+        },
+        80,
+        20,
+    ),
+    "block": Case(
+        {"learner": {"kind": "pomdr", "config": {"kernel": GAUSSIAN, "budget": 40, "pomd_budget": 15}}, "dim": 10},
+        240,
+        190,
+        block=range(10, 170),
+    ),
+}
+
+
+def create(case: Case) -> HostedLearner:
+    return HostedLearner(SessionCreate.model_validate_json(json.dumps({"name": "golden"} | case.settings)))
+
+
+def input_of(case: Case, row: int) -> Any:
+    x = X[row].tolist()
+    if case.inputs == "inferred names":
+        return {f"input-{i}": value for i, value in enumerate(x)}
+    if case.inputs == "schema":
+        angle = ("flat", "middle", "steep")[min(2, int(3.0 * x[8]))]
+        return {"length": x[0], "wide": x[1] > 0.06, "angle": angle, "distance": x[9]}
+    return x
+
+
+def truth_of(case: Case, row: int) -> Any:
+    return ("yes" if Y[row] > 0.0 else "no") if "labels" in case.settings else float(Y[row])
+
+
+def live(case: Case) -> tuple[HostedLearner, list[bytes], int, bytes]:
+    """The learner at the end, its journal, and the snapshot with the number of entries before it."""
+    hosted, journal = create(case), []
+    before, snapshot = 0, b""
+    while hosted.t < case.rounds:
+        row = hosted.t
+        if row in case.block:
+            rows = slice(case.block.start, case.block.stop)
+            journal += [blob for _, blob in hosted.run(X[rows], Y[rows], at=AT + row)[0]]
+        else:
+            vector, note = hosted.read_input(input_of(case, row))
+            y = hosted.truths.to_learner(truth_of(case, row))
+            pending = hosted.play(vector, y, at=AT + row, issued=None if row % 3 else LATE_VALUE, note=note)
+            journal.append(encode_round(pending.entry))
+            hosted.learn(pending)
+        if hosted.t == case.snapshot_after:
+            before, snapshot = len(journal), hosted.to_bytes()
+    return hosted, journal, before, snapshot
+
+
+def write(folder: Path, name: str, case: Case) -> None:
+    hosted, journal, before, snapshot = live(case)
+    probes = []
+    for row in PROBES:
+        x = input_of(case, row)
+        forecast = hosted.forecast(hosted.read_input(x)[0])
+        probes.append({"x": x, "value": forecast.value, "probability": forecast.probability})
+    document = {
+        "settings": {"name": "golden"} | case.settings,
+        "entries_before_snapshot": before,
+        "t_of_snapshot": case.snapshot_after,
+        "t": hosted.t,
+        "metrics": hosted.metrics(),
+        "probes": probes,
+    }
+    (folder / f"{name}.journal").write_bytes(b"".join(LENGTH.pack(len(blob)) + blob for blob in journal))
+    (folder / f"{name}.snapshot").write_bytes(snapshot)
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, case in CASES.items():
+        if not (FOLDER / f"{name}.json").exists():
+            write(FOLDER, name, case)
+            print(f"wrote {FOLDER.name}/{name}")
+
+
+if __name__ == "__main__":
+    main()

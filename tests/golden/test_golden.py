@@ -1,0 +1,105 @@
+"""What an earlier program stored is read by this one, and gives what that one gave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from okl_core.state import from_bytes
+from service.hosted import HostedLearner
+from service.journal import BlockEntry, decode_entry
+from service.schemas import SessionCreate
+from tests.golden.make import CASES, FOLDER, HERE, LENGTH, live, write
+
+TOLERANCE = 1e-9
+GOLDEN = sorted(HERE.glob("v*/*.json"))
+MAX_BYTES = 60_000
+
+pytestmark = pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.stem}")
+
+
+def journal_of(path: Path) -> list[bytes]:
+    data, entries = path.with_suffix(".journal").read_bytes(), []
+    while data:
+        (length,) = LENGTH.unpack_from(data)
+        end = LENGTH.size + length
+        entries.append(data[LENGTH.size : end])
+        data = data[end:]
+    return entries
+
+
+def settings_of(document: dict[str, Any]) -> SessionCreate:
+    return SessionCreate.model_validate_json(json.dumps(document["settings"]))
+
+
+def assert_is_the_recorded_one(hosted: HostedLearner, document: dict[str, Any]) -> None:
+    assert hosted.t == document["t"]
+    assert hosted.metrics() == pytest.approx(document["metrics"], rel=TOLERANCE)
+    for probe in document["probes"]:
+        forecast = hosted.forecast(hosted.read_input(probe["x"])[0])
+        assert forecast.value == pytest.approx(probe["value"], rel=TOLERANCE, abs=TOLERANCE)
+        assert (forecast.probability is None) == (probe["probability"] is None)
+        if forecast.probability is not None:
+            assert forecast.probability == pytest.approx(probe["probability"], rel=TOLERANCE, abs=TOLERANCE)
+
+
+def test_the_journal_replays(path: Path) -> None:
+    document = json.loads(path.read_text())
+    hosted = HostedLearner(settings_of(document))
+    for blob in journal_of(path):
+        hosted.replay(blob)
+    assert_is_the_recorded_one(hosted, document)
+
+
+def test_the_snapshot_goes_on(path: Path) -> None:
+    document = json.loads(path.read_text())
+    hosted = HostedLearner.from_bytes(settings_of(document), path.with_suffix(".snapshot").read_bytes())
+    assert hosted.t == document["t_of_snapshot"]
+    for blob in journal_of(path)[document["entries_before_snapshot"] :]:
+        hosted.replay(blob)
+    assert_is_the_recorded_one(hosted, document)
+
+
+def test_the_files_are_small(path: Path) -> None:
+    for kind in (".json", ".journal", ".snapshot"):
+        assert 0 < path.with_suffix(kind).stat().st_size < MAX_BYTES
+
+
+def test_the_case_reaches_what_it_is_for(path: Path) -> None:
+    if path.parent != FOLDER:
+        pytest.skip("an earlier format")
+    hosted, journal, _, snapshot = live(CASES[path.stem])
+    is_warming_up = HostedLearner.from_bytes(hosted.settings, snapshot).warming_up
+    entries = [decode_entry(blob) for blob in journal]
+    told = hosted.describe()
+    assert not hosted.warming_up
+    assert is_warming_up == (path.stem == "warming-up")
+    assert any(isinstance(entry, BlockEntry) for entry in entries) == (path.stem == "block")
+    assert all(entry.choices for entry in entries if isinstance(entry, BlockEntry))
+    if path.stem == "pomdr":
+        assert told["phase"] == 2
+        assert told["removals"] >= 1
+
+
+def test_this_program_writes_the_newest_format(path: Path, tmp_path: Path) -> None:
+    """A format that changes needs a version, and a folder, of its own."""
+    if path.parent != FOLDER:
+        pytest.skip("an earlier format")
+    write(tmp_path, path.stem, CASES[path.stem])
+    again = tmp_path / path.name
+    assert json.loads(again.read_text())["settings"] == json.loads(path.read_text())["settings"]
+    assert [form_of_entry(blob) for blob in journal_of(again)] == [form_of_entry(blob) for blob in journal_of(path)]
+    assert form_of_snapshot(again) == form_of_snapshot(path)
+
+
+def form_of_entry(blob: bytes) -> tuple[bytes, int]:
+    """Version and kind, and the length."""
+    return blob[:2], len(blob)
+
+
+def form_of_snapshot(path: Path) -> tuple[dict[str, tuple[str, int]], set[str]]:
+    arrays, meta = from_bytes(path.with_suffix(".snapshot").read_bytes())
+    return {name: (array.dtype.str, array.ndim) for name, array in arrays.items()}, set(meta)
