@@ -38,10 +38,10 @@ def find_redis() -> tuple[str, dict[str, str]]:
 
 
 @contextlib.contextmanager
-def redis_server(folder: Path, *options: str) -> Iterator[int]:
-    """Runs a server until the end of the block; gives its port."""
+def redis_server(folder: Path, *options: str, port: int | None = None) -> Iterator[int]:
+    """Runs a server until the end of the block; gives its port, a free one unless it is given."""
     path, environment = find_redis()
-    port = free_port()
+    port = port or free_port()
     command = [path, *options, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     with (folder / "redis.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import struct
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, final
@@ -20,7 +20,14 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.connection import AbstractConnection, ConnectionPool, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import ConnectionError, NoScriptError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import (
+    ConnectionError,
+    InvalidResponse,
+    NoScriptError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import ConfigurationError, SessionExists, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
@@ -54,51 +61,102 @@ RETRIES = 3
 BACKOFF = ExponentialWithJitterBackoff(base=0.01, cap=0.25)
 CONNECT_TIMEOUT_S = 2.0
 DEADLINE_S = 5.0
-"""For an operation with all its retries. One deadline here costs a third of the driver's own for each read and write."""
+"""For an operation with all its retries."""
 
-EXPIRES_AT = struct.Struct("<d")
+TIMES = struct.Struct("<dd")
+"""In front of a waiting prediction's blob: when it expires, and when it is forgotten."""
+
+_INCOMPLETE = object()
+_FAILURES = (RedisError, RedisClusterException, OSError)
+
+
+class _Lane(asyncio.Protocol):
+    """A connection that the driver opened, one command at a time: the driver's own streams cost as much again."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self.connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._replies = hiredis.Reader(InvalidResponse, connection._parser.parse_error, notEnoughData=_INCOMPLETE)
+        self._reply: asyncio.Future[Any] = self._loop.create_future()
+        self._reply.cancel()  # nothing was asked yet
+        assert connection._writer is not None
+        self._transport = connection._writer.transport
+        self._transport.set_protocol(self)
+
+    async def ask(self, packed: bytes, deadline: float) -> Any:
+        if self._transport.is_closing():
+            raise ConnectionError("the connection broke while it was free")
+        self._reply = self._loop.create_future()
+        timer = self._loop.call_at(deadline, self._settle, RedisTimeoutError(f"no reply within {DEADLINE_S} s"))
+        try:
+            self._transport.write(packed)
+            return await self._reply
+        finally:
+            timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._replies.feed(data)
+        while (reply := self._replies.gets()) is not _INCOMPLETE:
+            if not isinstance(reply, hiredis.PushNotification):
+                self._settle(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle(ConnectionError(f"the connection broke: {exc or 'closed by the server'}"))
+
+    def _settle(self, reply: Any) -> None:
+        if self._reply.done():
+            return
+        if isinstance(reply, Exception):
+            self._reply.set_exception(reply)
+        else:
+            self._reply.set_result(reply)
 
 
 class _Lanes:
-    """Connections kept out of the driver's pool between commands, and commands encoded in C.
-
-    Taking a connection from the pool and giving it back costs as much as the rest of a command together.
-    """
+    """Connections kept out of the driver's pool between commands: to take one from it costs as much as a command."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        self._free: list[AbstractConnection] = []
+        self._free: list[_Lane] = []
 
     async def send(self, *command: bytes | str | float) -> Any:
         """The reply. A command whose connection broke is sent again, RETRIES times at most."""
         packed = hiredis.pack_command(command)  # pyright: ignore[reportArgumentType]
+        deadline = asyncio.get_running_loop().time() + DEADLINE_S
         for failures in range(1, RETRIES + 1):
             try:
-                return await self._send(packed)
+                return await self._send(packed, deadline)
             except ConnectionError:
+                # What broke one connection (the server was started again) broke the others too.
+                await self.close()
                 await asyncio.sleep(BACKOFF.compute(failures))
-        return await self._send(packed)
+        return await self._send(packed, deadline)
 
-    async def _send(self, packed: bytes) -> Any:
-        connection = self._free.pop() if self._free else await self._pool.get_connection()
+    async def _send(self, packed: bytes, deadline: float) -> Any:
+        lane = self._free.pop() if self._free else await self._open(deadline)
         try:
-            await connection.send_packed_command([packed])
-            reply = await connection.read_response()
+            reply = await lane.ask(packed, deadline)
         except ResponseError:
-            self._free.append(connection)
+            self._free.append(lane)
             raise
         except BaseException:
             # Its reply may come yet, and would be taken for that of the next command.
-            await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
+            await self._drop(lane)
             raise
-        self._free.append(connection)
+        self._free.append(lane)
         return reply
 
+    async def _open(self, deadline: float) -> _Lane:
+        async with asyncio.timeout_at(deadline):
+            return _Lane(await self._pool.get_connection())
+
+    async def _drop(self, lane: _Lane) -> None:
+        await lane.connection.disconnect(nowait=True)
+        await self._pool.release(lane.connection)
+
     async def close(self) -> None:
-        for connection in self._free:
-            await self._pool.release(connection)
-        self._free.clear()
+        while self._free:
+            await self._drop(self._free.pop())
 
 
 @final
@@ -116,7 +174,7 @@ async def _reply(request: Awaitable[T]) -> T:
     try:
         async with asyncio.timeout(DEADLINE_S):
             return await request
-    except (RedisError, RedisClusterException, OSError) as error:
+    except _FAILURES as error:
         raise _store_error(error) from error
 
 
@@ -168,8 +226,8 @@ def _refused(name: str, answer: Sequence[Any]) -> Behind | AlreadyApplied | Gone
 
 
 def _waiting(id: str, packed: bytes) -> Waiting:
-    (expires_at,) = EXPIRES_AT.unpack_from(packed)
-    return Waiting(id, packed[EXPIRES_AT.size :], expires_at)
+    expires_at, _ = TIMES.unpack_from(packed)
+    return Waiting(id, packed[TIMES.size :], expires_at)
 
 
 def _store_error(error: Exception) -> StoreError:
@@ -224,9 +282,10 @@ class RedisStore:
     async def hold(
         self, name: str, uid: str, expected: int, waiting: Waiting, *, now: float, limit: int
     ) -> Held | Behind | AlreadyWaiting | AlreadyApplied | TooManyWaiting | Gone:
-        packed = EXPIRES_AT.pack(waiting.expires_at) + waiting.blob
-        times = (waiting.expires_at, waiting.forget_at(now), now)
-        match await self._run(HOLD, name, uid, expected, waiting.id, packed, *times, limit, SWEPT_AT_ONCE):
+        packed = TIMES.pack(waiting.expires_at, waiting.forget_at(now)) + waiting.blob
+        match await self._run(
+            HOLD, name, uid, expected, waiting.id, packed, waiting.expires_at, now, limit, SWEPT_AT_ONCE
+        ):
             case [b"held"]:
                 return Held()
             case [b"full"]:
@@ -298,10 +357,17 @@ class RedisStore:
         return [_head(name, fields, waiting) if fields else Gone() for name, fields, waiting in rows]
 
     async def _run(self, script: Script, name: str, *arguments: bytes | str | float) -> Any:
-        return await _reply(self._evaluate(script, len(KEYS), *_keys(name), *arguments))
+        if self._lanes is None:
+            return await _reply(self._evaluate(self._client.execute_command, script, name, *arguments))
+        try:
+            return await self._evaluate(self._lanes.send, script, name, *arguments)
+        except _FAILURES as error:
+            raise _store_error(error) from error
 
-    async def _evaluate(self, script: Script, *call: bytes | str | float) -> Any:
-        send = self._client.execute_command if self._lanes is None else self._lanes.send
+    async def _evaluate(
+        self, send: Callable[..., Awaitable[Any]], script: Script, name: str, *arguments: bytes | str | float
+    ) -> Any:
+        call = (len(KEYS), *_keys(name), *arguments)
         try:
             return await send("EVALSHA", script.sha, *call)
         except NoScriptError:

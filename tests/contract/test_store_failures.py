@@ -13,7 +13,7 @@ import pytest
 
 import service.store.redis
 from service.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
-from service.store.base import AlreadyWaiting, Appended, Event, Head, Held, Reading, Store, Waiting, open_store
+from service.store.base import AlreadyWaiting, Appended, Event, Gone, Head, Held, Reading, Store, Waiting, open_store
 from tests.redis_server import connect, free_port, redis_server
 from tests.tcp_proxy import Proxy, proxy_to
 
@@ -181,6 +181,24 @@ async def test_a_server_that_went_away_is_unavailable_in_a_bounded_time(tmp_path
         with pytest.raises(StoreUnavailable):
             await call
     assert time.monotonic() - start < BOUND_S
+    await store.close()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("seen_s", [0.0, 0.1])
+async def test_a_server_that_is_back_serves_however_many_connections_it_broke(tmp_path: Path, seen_s: float) -> None:
+    with redis_server(tmp_path) as port:
+        store = open_store(f"redis://127.0.0.1:{port}")
+        await store.open()
+        await store.create(HEAD)
+        await asyncio.gather(*(store.read("s") for _ in range(30)))
+    # Without a moment to see them break, the connections look whole.
+    await asyncio.sleep(seen_s)
+    with redis_server(tmp_path, port=port):
+        for _ in range(5):
+            assert await store.read("s") == Gone()
+        await store.create(HEAD)
+        assert await append(store, 1) == Appended()
     await store.close()
 
 

@@ -2,7 +2,7 @@
 -- Answers {'gone'}, {'replayed'}, {'applied', id, answer}, {'behind', reading} or {'appended'}.
 
 local FIRST, WIDTH = 5, 5
-local round = round_of(ARGV[1])
+local round, journal_bytes = round_of(ARGV[1])
 if not round then return {'gone'} end
 local last = ARGV[#ARGV - WIDTH + 1]
 
@@ -31,22 +31,19 @@ end
 local expected = tonumber(ARGV[2])
 if round ~= expected then return {'behind', reading(expected)} end
 
-local bytes = 0
+local bytes, remembered = journal_bytes, 0
 for at = FIRST, #ARGV, WIDTH do
   local count, id, answer, blob = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   call('XADD', journal, entry_id(ARGV[at]), 'count', count, 'id', id, 'answer', answer, 'blob', blob)
   bytes = bytes + #blob
   if id ~= '' then
-    call('HDEL', waiting, id)
-    call('ZREM', expiry, id)
-    call('ZREM', forget, id)
+    if call('HDEL', waiting, id) == 1 and call('ZREM', expiry, id) == 0 then call('ZREM', forget, id) end
     call('HSET', applied, id, answer)
-    call('RPUSH', order, id)
+    remembered = call('RPUSH', order, id)
   end
 end
-for _ = 1, call('LLEN', order) - tonumber(ARGV[4]) do
+for _ = tonumber(ARGV[4]) + 1, remembered do
   call('HDEL', applied, call('LPOP', order))
 end
-call('HINCRBY', head, 'journal_bytes', bytes)
-call('HSET', head, 'round', last, 'updated_at', ARGV[3])
+call('HSET', head, 'round', last, 'updated_at', ARGV[3], 'journal_bytes', string.format('%d', bytes))
 return {'appended'}

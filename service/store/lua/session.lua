@@ -4,9 +4,9 @@
 --   1 head      hash     uid, meta, round, times and counters
 --   2 journal   stream   one entry an event, its id is "<last round>-0"
 --   3 snap      string   the latest snapshot
---   4 waiting   hash     id -> packed prediction, the expired ones included while they are remembered
+--   4 waiting   hash     id -> packed prediction (f64 expires_at, f64 forget_at, blob), the expired ones included while they are remembered
 --   5 expiry    zset     id -> when it expires; those that wait
---   6 forget    zset     id -> when it is forgotten; those that wait and those that have expired
+--   6 forget    zset     id -> when it is forgotten; those that have expired
 --   7 applied   hash     id -> answer
 --   8 order     list     the applied ids, oldest first
 -- Times come as text and go to commands as text: as Lua numbers they would lose digits.
@@ -14,9 +14,10 @@
 local head, journal, snap, waiting, expiry, forget, applied, order = unpack(KEYS)
 local call = redis.call
 
+-- The round and the bytes of the journal; nothing where the session is not this one.
 local function round_of(uid)
-  local found = call('HMGET', head, 'uid', 'round')
-  return found[1] == uid and tonumber(found[2]) or nil
+  local found = call('HMGET', head, 'uid', 'round', 'journal_bytes')
+  if found[1] == uid then return tonumber(found[2]), tonumber(found[3] or 0) end
 end
 
 local function entry_id(round)
