@@ -17,6 +17,7 @@ from typing import TypeVar
 from okl_core.errors import OklError
 from service.errors import SessionFailed, SessionNotFound, StateCorrupt, StoreError
 from service.hosted import HostedLearner
+from service.journal import WaitingEntry
 from service.schemas import SessionCreate
 from service.settings import Settings
 from service.store.base import Gone, Head, Reading, Store, Waiting
@@ -52,7 +53,7 @@ class Resident:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     uid: str = ""
     hosted: HostedLearner | None = None
-    waiting: dict[str, Waiting] = field(default_factory=dict)
+    waiting: dict[str, tuple[Waiting, WaitingEntry]] = field(default_factory=dict)
     waiting_bytes: int = 0
     bytes: int = 0
     round_s: float = 0.0
@@ -63,15 +64,15 @@ class Resident:
     journal_s: float = 0.0
     snapshot_task: asyncio.Task[None] | None = None
 
-    def remember(self, waiting: Waiting) -> None:
+    def remember(self, waiting: Waiting, entry: WaitingEntry) -> None:
         self.forget(waiting.id)
-        self.waiting[waiting.id] = waiting
+        self.waiting[waiting.id] = waiting, entry
         self.waiting_bytes += len(waiting.blob)
         while self.waiting_bytes > WAITING_CACHED_BYTES:
             self.forget(next(iter(self.waiting)))
 
     def forget(self, prediction_id: str) -> None:
-        waiting = self.waiting.pop(prediction_id, None)
+        waiting, _ = self.waiting.pop(prediction_id, (None, None))
         if waiting is not None:
             self.waiting_bytes -= len(waiting.blob)
 
@@ -215,15 +216,12 @@ class Residents:
     async def compute(self, resident: Resident, work: Callable[[], T], rounds: int = 1) -> T:
         """Run arithmetic here, or in a thread if this session's rounds take long."""
 
-        def timed() -> tuple[T, float]:
-            started = time.perf_counter()
-            return work(), (time.perf_counter() - started) / rounds
-
         is_unknown = resident.round_s == 0.0
         if resident.round_s * rounds > THREAD_FROM_S or (is_unknown and rounds > ROUNDS_AT_ONCE):
-            result, took = await asyncio.get_running_loop().run_in_executor(None, timed)
+            result, took = await asyncio.get_running_loop().run_in_executor(None, _timed, work)
         else:
-            result, took = timed()
+            result, took = _timed(work)
+        took /= rounds
         resident.round_s += took if is_unknown else 0.1 * (took - resident.round_s)
         return result
 
@@ -280,6 +278,11 @@ class Residents:
             await self.store.snapshot(resident.name, resident.uid, t, blob, now=time.time())
         except StoreError as error:
             log.warning("snapshot failed", extra={"session": resident.name, "t": t, "detail": error.detail})
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    started = time.perf_counter()
+    return work(), time.perf_counter() - started
 
 
 def parse_settings(head: Head) -> SessionCreate:

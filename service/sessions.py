@@ -7,6 +7,7 @@ that others were first replays what it missed, and plays the round again.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -71,6 +72,9 @@ class SessionService:
         self.store = store
         self.settings = settings
         self._residents = Residents(store, settings)
+        # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
+        self._id_prefix = secrets.token_urlsafe(9)
+        self._id_count = itertools.count()
 
     async def close(self) -> None:
         await self._residents.close()
@@ -122,8 +126,8 @@ class SessionService:
             x, _ = self._read_input(hosted, request.x)
             forecast = await self._arithmetic(resident, lambda: hosted.forecast(x))
             return {"session": resident.name, "id": None, "t": hosted.t} | hosted.truths.answer(forecast)
-        waiting, entry = await self._hold(resident, request.id or _new_id(), request.x)
-        resident.remember(waiting)
+        waiting, entry = await self._hold(resident, request.id or self._new_id(), request.x)
+        resident.remember(waiting, entry)
         hosted = await self._residents.loaded(resident)
         return {"session": resident.name, "id": waiting.id, "t": entry.t} | hosted.truths.answer(entry.forecast)
 
@@ -181,7 +185,7 @@ class SessionService:
             answer = _update_answer(hosted, pending)
             first = to_json(answer | {"x": _digest(x), "y": y})
             # An event of its own id: the store takes two that are equal to the last byte for one, sent twice.
-            event = Event(hosted.t + 1, encode_round(pending.entry), request.id or _new_id(), first)
+            event = Event(hosted.t + 1, encode_round(pending.entry), request.id or self._new_id(), first)
             match await self.store.append(resident.name, resident.uid, hosted.t, [event], now=now):
                 case Appended():
                     await self._residents.learn(resident, hosted, lambda h=hosted, p=pending: h.learn(p))
@@ -206,13 +210,13 @@ class SessionService:
         """
         if request.id is None:
             return *self._read_input(hosted, request.x), None
-        waiting = resident.waiting.get(request.id)
+        waiting, entry = resident.waiting.get(request.id, (None, None))
         # One that has expired here may have been settled in time by another worker.
         if waiting is None or waiting.expires_at <= now:
             found = await self.store.look_up(resident.name, resident.uid, request.id)
             if isinstance(found, AlreadyApplied | Gone):
                 return found
-            waiting = found
+            waiting, entry = found, None
         if waiting is None or waiting.expires_at <= now:
             if request.x is not None:
                 return *self._read_input(hosted, request.x), None
@@ -223,7 +227,7 @@ class SessionService:
                 session=resident.name,
                 id=request.id,
             )
-        entry = decode_waiting(waiting.blob)
+        entry = entry or decode_waiting(waiting.blob)
         if request.x is not None and self._read_input(hosted, request.x)[0].tobytes() != entry.x.tobytes():
             raise _id_conflict(resident.name, request.id, "waits for the truth of another input")
         return entry.x, entry.note, entry.forecast.value
@@ -269,7 +273,7 @@ class SessionService:
             end += count
             events.append(Event(end, blob, count=count))
         first = to_json(answer | {"x": _digest(X), "y": _digest(y)})
-        events[-1] = Event(end, events[-1].blob, request.id or _new_id(), first, events[-1].count)
+        events[-1] = Event(end, events[-1].blob, request.id or self._new_id(), first, events[-1].count)
         match await self.store.append(resident.name, resident.uid, expected, events, now=now):
             case Appended():
                 resident.hosted = hosted
@@ -314,6 +318,9 @@ class SessionService:
                     raise
             resident.hosted = None
             return await work(resident)
+
+    def _new_id(self) -> str:
+        return f"{self._id_prefix}-{next(self._id_count):x}"
 
     def _tries(self, resident: Resident) -> Iterator[float]:
         """The time of each try. Raises Overloaded when other workers have been faster for too long."""
@@ -394,10 +401,6 @@ def _duplicate(name: str, applied: AlreadyApplied, x: F64 | None, y: float | F64
     if first_y != (_digest(y) if isinstance(y, np.ndarray) else y):
         raise _id_conflict(name, applied.id, "was settled with another truth")
     return {"session": name, "id": applied.id} | first | {"duplicate": True}
-
-
-def _new_id() -> str:
-    return secrets.token_urlsafe(12)
 
 
 def _digest(x: F64) -> str:

@@ -24,6 +24,7 @@ from redis.exceptions import (
     ConnectionError,
     InvalidResponse,
     NoScriptError,
+    ReadOnlyError,
     RedisClusterException,
     RedisError,
     ResponseError,
@@ -87,7 +88,7 @@ class _Lane(asyncio.Protocol):
         if self._transport.is_closing():
             raise ConnectionError("the connection broke while it was free")
         self._reply = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self._settle, RedisTimeoutError(f"no reply within {DEADLINE_S} s"))
+        timer = self._loop.call_at(deadline, self._give_up)
         try:
             self._transport.write(packed)
             return await self._reply
@@ -102,6 +103,9 @@ class _Lane(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._settle(ConnectionError(f"the connection broke: {exc or 'closed by the server'}"))
+
+    def _give_up(self) -> None:
+        self._settle(RedisTimeoutError(f"no reply within {DEADLINE_S} s"))
 
     def _settle(self, reply: Any) -> None:
         if self._reply.done():
@@ -136,6 +140,10 @@ class _Lanes:
         lane = self._free.pop() if self._free else await self._open(deadline)
         try:
             reply = await lane.ask(packed, deadline)
+        except ReadOnlyError as error:
+            # The master that Sentinel named has become a replica; a new connection asks for the new one.
+            await self._drop(lane)
+            raise ConnectionError("the server has become a replica") from error
         except ResponseError:
             self._free.append(lane)
             raise
