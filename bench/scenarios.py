@@ -108,6 +108,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         unit=gaussian_row,
         unit_name="kernel row, 400 x 10",
         update_bar=4.5,
-        run_bar=2.5,
+        run_bar=3.0,
     ),
 )
