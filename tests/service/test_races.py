@@ -145,7 +145,9 @@ async def test_deleting_while_others_work(workers: tuple[Api, Api]) -> None:
 
     *found, _ = await asyncio.gather(client(one), client(other), deleter())
     for statuses in found:
-        assert set(statuses) == {200, 404}
+        # One may be through before the other is under way.
+        assert statuses[:11] == [200] * 11
+        assert set(statuses) <= {200, 404}
         assert statuses == sorted(statuses)
     for worker in workers:
         await worker.refused("session-not-found", "GET", "/sessions/s")
