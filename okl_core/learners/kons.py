@@ -1,59 +1,26 @@
-r"""Kernel Online Newton Steps: second-order online convex optimisation in the whole feature space.
-
-| symbol | meaning                                                              | in [calandriello2017] |
-|--------|----------------------------------------------------------------------|-----------------------|
-| C      | bound on the predictions, of the learner and of those it competes with | section 2           |
-| alpha  | regularization, A_0 = alpha I                                        | algorithm 1           |
-| eta    | step size of round t                                                 | algorithm 1           |
-| sigma  | curvature of the loss on [-C, C]; 0 if it has none                   | assumption 2          |
-| L      | largest \|l'\| on [-C, C]                                            | assumption 1          |
-| g      | l'(value), the derivative at the point played                        | algorithm 1           |
-| w      | eta g^2, the weight of phi_t phi_t^T in A_t                          | lemma 1               |
-| m, q   | phi_t^T u_t and phi_t^T A_{t-1}^{-1} phi_t, of the engine            | lemma 2               |
-| h(m)   | sign(m) max(\|m\| - C, 0) = m - clip(m): what the projection takes off | lemma 2             |
-"""
+"""Kernel Online Newton Steps: second-order online convex optimisation in the whole feature space."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, final
+from typing import ClassVar, final
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from okl_core.engine import BLOCK, Decision, Engine, EngineState, Moments, Rule
+from okl_core.engine import BLOCK, Decision, Engine, EngineState, Moments
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.learner import Learner, register
-from okl_core.losses import LOSSES, Loss, LossName
+from okl_core.losses import LOSSES, Loss
+from okl_core.newton import NewtonConfig, account, clipped, newton_rule
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, Round
-
-BORDER = 1e-10
-"""An m this near to +-C, relative to C, is +-C. A projection ends there, and when its input comes again rounding alone
-would decide whether the round has a derivative or a projection, and is stored for it."""
-
-Step = Literal["curvature", "adaptive", "inverse-sqrt"] | Annotated[float, Field(gt=0.0)]
+from okl_core.types import F64, BlockInfo, Forecast, Round
 
 
-class KonsConfig(LearnerConfig):
-    """Parameters of KONS. The default step size is that of [calandriello2017]."""
+class KonsConfig(NewtonConfig):
+    """Parameters of KONS."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    loss: LossName = Field(default="squared", description="The loss; squared takes |y| <= clip, the others labels.")
-    clip: float = Field(default=1.0, gt=0.0, description="C: bound on the predictions.")
-    regularization: float = Field(default=1.0, gt=0.0, description="alpha: A_0 = alpha I.")
-    step: Step = Field(
-        default="curvature",
-        description="eta: the loss's curvature on [-C, C], its curvature at the point played (adaptive), "
-        "1 / (L C sqrt(t)) (inverse-sqrt), or a number.",
-    )
-
-    @model_validator(mode="after")
-    def _step_fits_loss(self) -> Self:
-        if self.loss == "hinge" and self.step in ("curvature", "adaptive"):
-            raise ValueError('the hinge loss has no curvature; step must be "inverse-sqrt" or a number')
-        return self
 
 
 @dataclass(slots=True)
@@ -76,7 +43,7 @@ class KonsRound(Round):
 class Kons(Learner[KonsConfig, KonsState, KonsRound]):
     r"""Online Newton steps in the kernel's feature space, exactly: the strongest guarantee, at a cost that grows with t.
 
-    With g = l'(value), A_t = A_{t-1} + eta g^2 phi_t phi_t^T and A_0 = alpha I,
+    With the symbols of `okl_core.newton`, A_t = A_{t-1} + eta g^2 phi_t phi_t^T and A_0 = alpha I,
 
         u_t = w_{t-1} - A_{t-1}^{-1} g_{t-1} phi_{t-1},   value = clip(phi_t^T u_t, -C, C),
         w_t = u_t - (h(phi_t^T u_t) / q) A_{t-1}^{-1} phi_t.
@@ -121,16 +88,16 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
         return LOSSES[config.loss]
 
     def largest_truth(self, config: KonsConfig) -> float:
-        return config.clip if config.loss == "squared" else math.inf
+        return config.largest_truth
 
     def init(self, config: KonsConfig, dim: int) -> KonsState:
         return KonsState(0, *_engine(config).parts(dim), loss=0.0, bound_gradient=0.0, bound_step=0.0)
 
     def predict(self, config: KonsConfig, state: KonsState, x: F64) -> Forecast:
-        return self._forecast(config, _clip(config, _engine(config).moments(state, x).m))
+        return self._forecast(config, clipped(config, _engine(config).moments(state, x).m))
 
     def play(self, config: KonsConfig, state: KonsState, x: F64, y: float, rng: RoundRng) -> KonsRound:
-        moments, decision = _engine(config).play(state, x, y, _rule(config, rng))
+        moments, decision = _engine(config).play(state, x, y, newton_rule(config, rng))
         value = decision.value
         loss = self.loss(config).value(value, y)
         forecast = self._forecast(config, value)
@@ -138,10 +105,10 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
 
     def learn(self, config: KonsConfig, state: KonsState, played: KonsRound) -> None:
         _engine(config).absorb(state, played.x, played.moments, played.decision)
-        _account(config, state, played.loss, played.moments.q, played.decision)
+        account(config, state, played.loss, played.moments.q, played.decision)
 
     def run(self, config: KonsConfig, state: KonsState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        engine, rule, loss = _engine(config), _rule(config, rng), self.loss(config)
+        engine, rule, loss = _engine(config), newton_rule(config, rng), self.loss(config)
         values, losses = np.empty(len(y)), np.empty(len(y))
         for start in range(0, len(y), BLOCK):
             block = slice(start, start + BLOCK)
@@ -149,7 +116,7 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
             values[block] = [decision.value for _, decision in played]
             losses[block] = loss.values(values[block], y[block])
             for cost, (q, decision) in zip(losses[block].tolist(), played, strict=True):
-                _account(config, state, cost, q, decision)
+                account(config, state, cost, q, decision)
         probabilities = [loss.probability(value) for value in values.tolist()]
         given = None if None in probabilities else np.array(probabilities, dtype=np.float64)
         return BlockInfo(state.t, values, losses, given, rng.finish())
@@ -177,54 +144,3 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
 
 def _engine(config: KonsConfig) -> Engine:
     return Engine(config.kernel, config.regularization)
-
-
-def _clip(config: KonsConfig, m: float) -> float:
-    C = config.clip
-    return m if abs(m) < C * (1.0 - BORDER) else math.copysign(C, m)
-
-
-def _rule(config: KonsConfig, rng: RoundRng) -> Rule:
-    """The KONS row of the engine's table: w = eta g^2, c = w value - g - h(m) / q."""
-
-    C = config.clip
-
-    def rule(m: float, q: float, y: float, t: int) -> Decision:
-        rng.at(t)
-        value = _clip(config, m)
-        g = _derivative(config, value, y, rng)
-        w = _weight(config, value, g, y, t)
-        h_over_q = (m - value) / q if q > 0.0 and abs(m) > C * (1.0 + BORDER) else 0.0
-        rho_delta = -(g + h_over_q * (1.0 + w * q)) / math.sqrt(w) if w > 0.0 else 0.0
-        return Decision(value, w, -g - h_over_q, rho_delta, g)
-
-    return rule
-
-
-def _derivative(config: KonsConfig, value: float, y: float, rng: RoundRng) -> float:
-    """g. The hinge's jumps at its kink, so that the side is a choice to record."""
-    if config.loss == "hinge":
-        return -y if rng.decide(y * value < 1.0) else 0.0
-    return LOSSES[config.loss].derivative(value, y)
-
-
-def _weight(config: KonsConfig, value: float, g: float, y: float, t: int) -> float:
-    """w = eta g^2."""
-    loss, C = LOSSES[config.loss], config.clip
-    if config.step == "adaptive":
-        return loss.weight(value, y, C)
-    if config.step == "curvature":
-        return loss.curvature(C) * (g * g)
-    if config.step == "inverse-sqrt":
-        return (g * g) / (loss.lipschitz(C) * C * math.sqrt(t))
-    return config.step * (g * g)
-
-
-def _account(config: KonsConfig, state: KonsState, loss: float, q: float, decision: Decision) -> None:
-    """Add a round to the cumulative loss and to the terms of the bound."""
-    C, w, g = config.clip, decision.w, decision.g
-    state.loss += loss
-    state.bound_gradient += 0.5 * g * g * q / (1.0 + w * q)
-    excess = 0.0 if config.step == "adaptive" else w - LOSSES[config.loss].curvature(C) * (g * g)
-    if excess > 0.0:
-        state.bound_step += 2.0 * C * C * excess
