@@ -29,7 +29,7 @@ BORDER = 1e-10
 """An m this near to +-C, relative to C, is +-C. A projection ends there, and when its input comes again rounding alone
 would decide whether the round has a derivative or a projection, and is stored for it."""
 
-Step = Literal["curvature", "adaptive", "inverse-sqrt"] | Annotated[float, Field(gt=0.0)]
+Step = Literal["curvature", "half-curvature", "adaptive", "inverse-sqrt"] | Annotated[float, Field(gt=0.0)]
 
 
 class NewtonConfig(LearnerConfig):
@@ -40,13 +40,13 @@ class NewtonConfig(LearnerConfig):
     regularization: float = Field(default=1.0, gt=0.0, description="alpha: A_0 = alpha I.")
     step: Step = Field(
         default="curvature",
-        description="eta: the loss's curvature on [-C, C], its curvature at the point played (adaptive), "
+        description="eta: the loss's curvature on [-C, C], half of it, its curvature at the point played (adaptive), "
         "1 / (L C sqrt(t)) (inverse-sqrt), or a number.",
     )
 
     @model_validator(mode="after")
     def _step_fits_loss(self) -> Self:
-        if self.loss == "hinge" and self.step in ("curvature", "adaptive"):
+        if self.loss == "hinge" and self.step in ("curvature", "half-curvature", "adaptive"):
             raise ValueError('the hinge loss has no curvature; step must be "inverse-sqrt" or a number')
         return self
 
@@ -101,6 +101,8 @@ def _weight(config: NewtonConfig, value: float, g: float, y: float, t: int) -> f
         return loss.weight(value, y, C)
     if config.step == "curvature":
         return loss.curvature(C) * (g * g)
+    if config.step == "half-curvature":
+        return 0.5 * loss.curvature(C) * (g * g)
     if config.step == "inverse-sqrt":
         return (g * g) / (loss.lipschitz(C) * C * math.sqrt(t))
     return config.step * (g * g)

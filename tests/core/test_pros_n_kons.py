@@ -1,0 +1,227 @@
+"""PROS-N-KONS against a direct computation of its definition, and what its dictionary does to the learned function."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from okl_core import create, restore
+from okl_core.kernels import Gaussian
+from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
+from okl_core.losses import LOSSES
+from okl_core.posterior import Posterior
+from okl_core.rng import RoundRng
+from okl_core.types import F64
+from tests.oracles.kons import Derivative, Weight
+from tests.oracles.pros_n_kons import LinearDependence, RowSampling, pros_n_kons
+
+ROUNDS = 300
+Carry = Literal["transport", "reset"]
+
+KORS: dict[str, Any] = {"kind": "kors", "regularization": 0.5, "oversampling": 1.0, "accuracy": 0.5}
+ALD: dict[str, Any] = {"kind": "ald", "threshold": 0.3}
+
+
+def stream(loss: str, seed: int = 5, rounds: int = ROUNDS) -> tuple[F64, F64]:
+    """A smooth function on the square; its inputs come from a corner at first, so that the dictionary changes late too."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 1.0, (rounds, 2)) * np.linspace(0.3, 1.0, rounds)[:, None]
+    y = np.sin(5.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.1 * rng.standard_normal(rounds)
+    return X, np.clip(y, -1.0, 1.0) if loss == "squared" else np.where(y >= 0.0, 1.0, -1.0)
+
+
+def definition(loss: str, step: str, C: float) -> tuple[Derivative, Weight]:
+    of_loss = LOSSES[loss]
+
+    def weight(t: int, value: float, g: float, y: float) -> float:
+        if step == "adaptive":
+            return of_loss.weight(value, y, C)
+        return {"curvature": 1.0, "half-curvature": 0.5}[step] * of_loss.curvature(C) * g**2
+
+    return lambda t, value, y: of_loss.derivative(value, y), weight
+
+
+@pytest.mark.parametrize("form", ["update", "run"])
+@pytest.mark.parametrize("half_life", [None, 80])
+@pytest.mark.parametrize("dictionary", [KORS, ALD], ids=["kors", "ald"])
+@pytest.mark.parametrize("carry", ["transport", "reset"])
+@pytest.mark.parametrize(
+    ("loss", "step", "C"),
+    [("squared", "half-curvature", 1.0), ("squared", "adaptive", 0.8), ("logistic", "adaptive", 2.0),
+     ("squared-hinge", "curvature", 1.5)],
+)  # fmt: skip
+def test_it_is_its_definition(
+    loss: str, step: str, C: float, carry: Carry, dictionary: dict[str, Any], half_life: int | None, form: str
+) -> None:
+    X, y = stream(loss)
+    y = y * min(C, 1.0) if loss == "squared" else y
+    kernel = Gaussian(sigma=0.15)
+    seed, alpha = 11, 0.3
+    config = {
+        "kernel": kernel.model_dump(), "loss": loss, "step": step, "clip": C, "regularization": alpha,
+        "dictionary": dictionary, "carry": carry, "half_life": half_life,
+    }  # fmt: skip
+    learner = create({"kind": "pros-n-kons", "seed": seed, "config": config}, 2)
+    if form == "run":
+        values = learner.run(X, y).values
+    else:
+        values = np.array([learner.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)])
+    derivative, weight = definition(loss, step, C)
+    rng = RoundRng(seed)
+    coins = np.empty(ROUNDS)
+    for t in range(ROUNDS):
+        rng.at(t + 1)
+        coins[t] = rng.uniform(1)[0]
+    direct = pros_n_kons(
+        kernel.gram(X), y, C=C, alpha=alpha, derivative=derivative, weight=weight, carry=carry,
+        choice=LinearDependence(0.3) if dictionary is ALD else RowSampling(0.5, 1.0, 0.5, coins),
+        discount=lambda t: 0.5 ** (10 / 80) if half_life and t % 10 == 0 else 1.0,
+    )  # fmt: skip
+    assert learner.describe()["dictionary"] == len(direct.dictionary)
+    assert len([t for t in direct.dictionary if t > 30]) > 5, "the dictionary must change late too"
+    assert np.abs(values - direct.values).max() < 1e-7
+
+
+@pytest.mark.parametrize("carry", ["transport", "reset"])
+def test_a_new_point_and_the_learned_function(carry: Carry) -> None:
+    """`transport` keeps the function to rounding, `reset` makes it 0."""
+    X, y = stream("squared")
+    algorithm = ProsNKons()
+    config = ProsNKonsConfig.model_validate({"kernel": {"kind": "gaussian", "sigma": 0.4}, "carry": carry})
+    state, rng = algorithm.init(config, 2), RoundRng(0)
+    probes = np.random.default_rng(1).uniform(0.0, 1.0, (50, 2))
+    changes = 0
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
+        rng.begin()
+        rng.at(t + 1)
+        played = algorithm.play(config, state, x, truth, rng)
+        if played.turn.is_kept:
+            changes += 1
+            without = copy.deepcopy(state)
+            played.turn = played.turn._replace(is_kept=False)
+            algorithm.learn(config, without, played)
+            played.turn = played.turn._replace(is_kept=True)
+        else:
+            without = None
+        algorithm.learn(config, state, played)
+        if without is not None:
+            after = np.array([algorithm.predict(config, state, probe).value for probe in probes])
+            before = np.array([algorithm.predict(config, without, probe).value for probe in probes])
+            expected = before if carry == "transport" else 0.0 * before
+            assert np.abs(after - expected).max() < 1e-9
+    assert changes > 20
+
+
+@pytest.mark.parametrize("budget", [1, 7, 40])
+def test_budget_is_kept(budget: int) -> None:
+    X, y = stream("squared")
+    config = {"kernel": {"kind": "gaussian", "sigma": 0.2}, "budget": budget}
+    learner = create({"kind": "pros-n-kons", "config": config}, 2)
+    sizes = []
+    for x, truth in zip(X, y.tolist(), strict=True):
+        learner.update(x, truth)
+        sizes.append(learner.describe()["dictionary"])
+    assert max(sizes) == budget
+    bounded = learner.nbytes
+    learner.run(*stream("squared", seed=6, rounds=1000))
+    assert learner.describe()["dictionary"] == budget
+    assert learner.nbytes == bounded
+
+
+def test_repeated_points_add_no_coordinate() -> None:
+    X = np.repeat(np.random.default_rng(0).uniform(0.0, 1.0, (5, 2)), 40, axis=0)
+    y = np.tile([1.0, -0.5], 100)
+    everything = {"kind": "kors", "oversampling": 1e12}
+    learner = create({"kind": "pros-n-kons", "config": {"dictionary": everything, "budget": None}}, 2)
+    values = learner.run(X, y).values
+    assert learner.describe()["dictionary"] == 200
+    assert learner.state()["independent"].sum() == 5
+    assert np.isfinite(values).all()
+    assert np.abs(values).max() <= 1.0
+
+
+def test_forgetting_follows_a_flip_that_remembering_does_not() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.uniform(0.0, 1.0, (2000, 1))
+    y = np.sin(6.0 * X[:, 0]) * np.where(np.arange(2000) < 1000, 1.0, -1.0)
+    kernel = {"kind": "gaussian", "sigma": 0.3}
+
+    def late_loss(half_life: int | None) -> float:
+        learner = create({"kind": "pros-n-kons", "config": {"kernel": kernel, "half_life": half_life}}, 1)
+        return float(learner.run(X, y).losses[1300:].mean())
+
+    assert late_loss(50) < 0.01 * late_loss(None)
+
+
+def test_choices_are_the_coins_and_replay_them() -> None:
+    X, y = stream("squared", rounds=200)
+    spec = {"kind": "pros-n-kons", "config": {"kernel": {"kind": "gaussian", "sigma": 0.3}}}
+    learner = create(spec, 2)
+    choices = learner.run(X, y).choices
+    assert 0 < choices.count(1) < len(choices)
+    # Another seed with the choices of the first is the first.
+    other = create(spec | {"seed": 99}, 2)
+    other.run(X, y, choices=choices)
+    for name, array in learner.state().items():
+        assert other.state()[name] == pytest.approx(array, abs=1e-12), name
+
+
+def test_a_restored_learner_continues_through_discounts() -> None:
+    X, y = stream("squared")
+    spec = {"kind": "pros-n-kons", "config": {"kernel": {"kind": "gaussian", "sigma": 0.3}, "half_life": 40}}
+    learner = create(spec, 2)
+    learner.run(X[:103], y[:103])
+    again = restore(spec, learner.state(), 2)
+    assert again.run(X[103:], y[103:]).values.tobytes() == learner.run(X[103:], y[103:]).values.tobytes()
+
+
+def test_bound_terms_bound_the_regret_in_the_span() -> None:
+    """With a dictionary that no longer changes this is kons on phi: its bound holds for every f in the span."""
+    X, y = stream("squared", rounds=600)
+    kernel = Gaussian(sigma=0.15)
+    config = {"kernel": kernel.model_dump(), "step": "curvature", "budget": 15}
+    learner = create({"kind": "pros-n-kons", "config": config}, 2)
+    learner.run(X, y)
+    start = learner.describe()
+    points = learner._state.sample.points.coordinates()  # type: ignore[attr-defined]
+    X2, y2 = stream("squared", seed=8, rounds=600)
+    losses = learner.run(X2, y2).losses.sum()
+    end = learner.describe()
+    # Nearly least squares in the span, with |f(x)| below C.
+    K_I, k = kernel.gram(points), kernel.block(points, X2)
+    a = 0.95 * np.linalg.solve(k @ k.T + 1e-6 * K_I, k @ y2)
+    assert np.abs(a @ k).max() <= 1.0
+    best = float(((a @ k - y2) ** 2).sum())
+    # What was learned before the start is a prior with A_start, centred at u: |f - u|^2_A / 2 is its norm term.
+    P = learner._state.posterior.full()  # type: ignore[attr-defined]
+    assert len(P) == 15
+    assert losses - best <= _norm(config, X, y, a, K_I) + end["bound_gradient"] - start["bound_gradient"]
+
+
+def _norm(config: dict[str, Any], X: F64, y: F64, a: F64, K_I: F64) -> float:
+    """|f - u|^2_A / 2 at the start, f = sum a_i k(x_i, .)."""
+    learner = create({"kind": "pros-n-kons", "config": config}, 2)
+    learner.run(X, y)
+    posterior = learner._state.posterior  # type: ignore[attr-defined]
+    coordinates = np.linalg.cholesky(K_I).T @ a
+    difference = coordinates - posterior.u
+    return 0.5 * float(difference @ np.linalg.solve(posterior.full(), difference))
+
+
+def test_a_discount_is_that_of_a_and_s() -> None:
+    rng = np.random.default_rng(0)
+    Phi = rng.standard_normal((4, 30))
+    posterior = Posterior(0.7, 4)
+    A = 0.7 * np.eye(4) + Phi @ Phi.T
+    posterior.P = np.triu(np.linalg.inv(A))
+    posterior.u = rng.standard_normal(4)
+    s = A @ posterior.u
+    posterior.discount(0.8)
+    A = 0.8 * A + 0.2 * 0.7 * np.eye(4)
+    assert posterior.full() == pytest.approx(np.linalg.inv(A), abs=1e-13)
+    assert posterior.u == pytest.approx(np.linalg.solve(A, 0.8 * s), abs=1e-13)
+    assert math.isfinite(posterior.largest)
