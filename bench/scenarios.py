@@ -91,6 +91,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         run_bar=1.25,
     ),
     Scenario(
+        id="pros-n-kons-magic",
+        kind="pros-n-kons",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "squared-hinge", "clip": 2.0},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=25.0,
+        run_bar=7.0,
+    ),
+    Scenario(
         id="pomdr-magic",
         kind="pomdr",
         config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "horizon": 19020, "step_factor": 0.05},

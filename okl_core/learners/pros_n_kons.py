@@ -19,6 +19,10 @@ from okl_core.types import F64, BlockInfo, Forecast, Round
 class ProsNKonsConfig(NystromConfig, NewtonConfig):
     """Parameters of PROS-N-KONS. Published: `carry: reset`, `step: half-curvature`, no budget."""
 
+    clip: float = Field(
+        default=2.0, gt=0.0, description="C: bound on the predictions; labels are learned best when it is not touched."
+    )
+    regularization: float = Field(default=0.1, gt=0.0, description="alpha: A_0 = alpha I.")
     step: Step = Field(
         default="adaptive",
         description="eta: the loss's curvature at the point played (adaptive), on [-C, C] (curvature), half of that "
@@ -69,11 +73,11 @@ class ProsNKons(Learner[ProsNKonsConfig, ProsNKonsState, ProsNKonsRound]):
     Examples
     --------
     >>> from okl_core import create
-    >>> learner = create({"kind": "pros-n-kons", "config": {"clip": 2.0}}, dim=1)
+    >>> learner = create({"kind": "pros-n-kons"}, dim=1)
     >>> for _ in range(3):
     ...     info = learner.update(np.array([0.0]), 1.0)
     >>> round(info.forecast.value, 4)
-    0.6667
+    0.9524
     """
 
     kind: ClassVar[str] = "pros-n-kons"
