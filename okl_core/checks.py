@@ -41,7 +41,7 @@ from okl_core.errors import (
     ShapeError,
     StateFormatError,
 )
-from okl_core.learner import LearnerSpec, OnlineLearner, create, get_learner, parse_spec, resolve, restore
+from okl_core.learner import LAGS, LearnerSpec, OnlineLearner, create, get_learner, parse_spec, resolve, restore
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, Target
 
@@ -320,6 +320,35 @@ def check_inputs_are_copied(subject: Subject) -> None:
     before = learner.state()
     X[:] = np.pi
     same_arrays(before, learner.state(), "the state refers to a block of the caller")
+
+
+@_clause
+def check_lags(subject: Subject) -> None:
+    """With `lags` in the spec it is the learner of so many inputs more that is given the truths before each round."""
+    # As many inputs together as the stream has: a config may be made for them.
+    k = max(1, min(2, subject.dim - 1))
+    dim = max(1, subject.dim - k)
+    spec, X = subject.spec.model_copy(update={"lags": k}), subject.X[:, :dim]
+    lagged, by_hand = create(spec, dim), create(subject.spec, dim + k)
+    require(LAGS not in by_hand.state(), f"the array {LAGS!r} of a state is the library's; the learner has one too")
+    past, choices = [0.0] * k, []
+    for t, (x, y) in enumerate(zip(X, subject.y.tolist(), strict=True)):
+        given, where = np.append(x, past), f"round {t + 1} with lags"
+        require(lagged.predict(x) == by_hand.predict(given), f"{where}: another forecast than with the inputs by hand")
+        played, expected = lagged.play(x, y), by_hand.play(given, y)
+        same_rounds(expected, played, f"{where}: inputs by hand and lags")
+        by_hand.learn(expected)
+        lagged.learn(played)
+        require(lagged.t == t + 1, f"{where}: the learner counts {lagged.t}")
+        choices.append(played.choices)
+        past = [y, *past[:-1]]
+    state = lagged.state()
+    same_arrays(by_hand.state() | {LAGS: np.array(past)}, state, "the state with lags")
+    same_arrays(state, restore(spec, state, dim).state(), "the state with lags, restored")
+    blocked = create(spec, dim)
+    for block in (slice(0, subject.half), slice(subject.half, None)):
+        blocked.run(X[block], subject.y[block], choices=b"".join(choices[block]))
+    close_states(state, blocked.state(), "a run in two blocks with lags")
 
 
 @_clause

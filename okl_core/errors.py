@@ -43,7 +43,7 @@ class UnknownLearner(ConfigError):
 
 
 class InputError(OklError):
-    """`field` is "x" or "y"; `index` the offending position where there is one."""
+    """`field` is "x", "y" or "lags"; `index` the offending position where there is one."""
 
     def __init__(self, message: str, field: str = "x", index: int | None = None) -> None:
         super().__init__(message)

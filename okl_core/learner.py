@@ -22,14 +22,17 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 from okl_core.errors import (
     ConfigError,
     DivergedError,
+    InputError,
     LabelError,
     NonFiniteError,
     ReplayDivergence,
     ShapeError,
     StateError,
+    StateFormatError,
     UnknownLearner,
 )
 from okl_core.kernels import needs_median
+from okl_core.lags import LARGEST_TRUTH, MAX_LAGS, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.losses import Loss
 from okl_core.rng import RoundRng
 from okl_core.state import pack, unpack
@@ -38,6 +41,9 @@ from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState
 C = TypeVar("C", bound=LearnerConfig)
 S = TypeVar("S", bound=LearnerState)
 R = TypeVar("R", bound=Round)
+
+LAGS = "lags"
+"""The array that `state` has beside those of the learner, where there are lags."""
 
 REPLAY_TOLERANCE = 1e-9
 """How far, relative to max(1, |value|), a replayed forecast may be from the recorded one."""
@@ -106,10 +112,22 @@ class Learner(ABC, Generic[C, S, R]):
 class LearnerSpec(BaseModel):
     """What makes a learner: a kind, the seed of its coins, and its parameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"kind": "kons", "lags": 5, "config": {"loss": "logistic"}}]},
+    )
 
     kind: str = Field(description="Wire name of the learner; see the catalogue.")
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of its coins.")
+    lags: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_LAGS,
+        description="So many of the last truths, newest first, become further inputs; 0 before there were any.",
+        examples=[5],
+    )
     config: dict[str, Any] = Field(default_factory=dict, description="Parameters; each kind has its own schema.")
 
 
@@ -184,8 +202,12 @@ def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) ->
     return ConfigError(f"{what}: {listed}", errors)
 
 
-def resolve(spec: LearnerSpec | Mapping[str, Any], X: F64) -> LearnerSpec:
+def resolve(
+    spec: LearnerSpec | Mapping[str, Any], X: F64, y: F64 | None = None, *, lags: F64 | None = None
+) -> LearnerSpec:
     """The spec with `sigma: "median"` replaced by the median distance of the rows of X, shape (n, d).
+
+    A spec with lags needs the truths y, shape (n,), or the `lags` of the rows, shape (n, k), too. Raises ShapeError.
 
     Examples
     --------
@@ -197,6 +219,12 @@ def resolve(spec: LearnerSpec | Mapping[str, Any], X: F64) -> LearnerSpec:
     kernel = getattr(config, "kernel", None)
     if not needs_median(kernel):
         return parsed
+    if parsed.lags:
+        if lags is None:
+            lags = lag_rows(first_lags(parsed.lags), np.empty(0) if y is None else y)[:-1]
+        if lags.shape != (len(X), parsed.lags):
+            raise ShapeError(f"a spec with lags is resolved by inputs and as many truths; X has {len(X)} rows", "y")
+        X = np.hstack((X, lags))
     resolved = config.model_copy(update={"kernel": kernel.model_copy(update={"sigma": kernel.median_distance(X)})})
     return parsed.model_copy(update={"config": resolved.model_dump(mode="json")})
 
@@ -207,32 +235,51 @@ def waits_for_median(spec: LearnerSpec | Mapping[str, Any]) -> bool:
 
 
 class OnlineLearner:
-    """A learner in use: algorithm, config, state and coins, held together. Made by `create` and `restore`."""
+    """A learner in use: algorithm, config, state, coins and lags, held together. Made by `create` and `restore`.
 
-    def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int) -> None:
+    With `lags` in the spec each x gets the last k truths learned, without a word from the caller. One whose truths come
+    late keeps the `lags` that it made a forecast with, and gives them back as `lags=` when the truth is there, so that
+    the learner learns from what it predicted from.
+    """
+
+    def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int, lags: F64 | None = None) -> None:
         self.spec, self._learner, self._config = parse_spec(spec)
         self.dim = dim
+        self._k = self.spec.lags
         self._rng = RoundRng(self.spec.seed)
-        self._state = self._learner.init(self._config, dim) if state is None else state
+        self._state = self._learner.init(self._config, dim + self._k) if state is None else state
         self._largest = self._learner.largest_truth(self._config)
         self.target = self._learner.target(self._config)
         self.loss = self._learner.loss(self._config)
+        if self._k:
+            self._largest = min(self._largest, LARGEST_TRUTH)
+        self._lags = first_lags(self._k)
+        if lags is not None:
+            self._lags = kept_lags(self._checked_lags(lags, self._lags.shape))
 
     @property
     def t(self) -> int:
         """Rounds learned."""
         return self._state.t
 
-    def predict(self, x: F64) -> Forecast:
-        """The forecast for x, shape (d,). Changes nothing. Raises ShapeError, NonFiniteError."""
-        return self._finite(self._learner.predict(self._config, self._state, self._input(x)))
+    @property
+    def lags(self) -> F64:
+        """The truths that go with the next input, shape (k,), newest first, read-only."""
+        return self._lags
 
-    def play(self, x: F64, y: float, *, choices: bytes | None = None) -> Round:
+    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+        """The forecast for x, shape (d,). Changes nothing. `lags`: other ones than the present.
+
+        Raises ShapeError, NonFiniteError, LabelError.
+        """
+        return self._finite(self._learner.predict(self._config, self._state, self._input(x, lags)))
+
+    def play(self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None) -> Round:
         """One round that `learn` can carry into the state; changes nothing. `choices`: outcomes to replay.
 
         Raises ShapeError, NonFiniteError, LabelError, NumericalError.
         """
-        x, y = self._input(x), self._truth(y)
+        x, y = self._input(x, lags), self._truth(y)
         self._rng.begin(choices)
         self._rng.at(self._state.t + 1)
         try:
@@ -248,25 +295,30 @@ class OnlineLearner:
         if played.t != self._state.t + 1:
             raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
         self._learner.learn(self._config, self._state, played)
+        if self._k:
+            self._lags = next_lags(self._lags, played.y)
 
-    def update(self, x: F64, y: float) -> RoundInfo:
+    def update(self, x: F64, y: float, *, lags: F64 | None = None) -> RoundInfo:
         """One full round at the current state: predict, observe, learn."""
-        played = self.play(x, y)
+        played = self.play(x, y, lags=lags)
         self._learner.learn(self._config, self._state, played)
+        if self._k:
+            self._lags = next_lags(self._lags, played.y)
         return RoundInfo(played.t, played.forecast, played.loss)
 
-    def replay(self, x: F64, y: float, *, choices: bytes, value: float) -> Round:
+    def replay(self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None) -> Round:
         """Play and learn a recorded round, with its recorded choices. Raises ReplayDivergence."""
-        played = self.play(x, y, choices=choices)
+        played = self.play(x, y, choices=choices, lags=lags)
         if not abs(played.forecast.value - value) <= REPLAY_TOLERANCE * max(1.0, abs(value)):
             raise ReplayDivergence(f"round {played.t}: recorded {value!r}, replayed {played.forecast.value!r}")
         self.learn(played)
         return played
 
-    def run(self, X: F64, y: F64, *, choices: bytes | None = None) -> BlockInfo:
+    def run(self, X: F64, y: F64, *, choices: bytes | None = None, lags: F64 | None = None) -> BlockInfo:
         """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
 
-        Checks every row first, so that a bad one changes nothing.
+        Checks every row first, so that a bad one changes nothing. `lags`, shape (n, k): those of each row, where they
+        are not the truths of the rows before it.
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
         y = np.ascontiguousarray(y, dtype=np.float64)
@@ -282,17 +334,26 @@ class OnlineLearner:
         if not (size == 1.0 if self.target == "binary" else np.isfinite(y) & (size <= self._largest)).all():
             for row, truth in enumerate(y.tolist()):
                 self._truth(truth, row)
+        before, after = self._state.t, None
+        if self._k or lags is not None:
+            after = lag_rows(self._lags, y)
+            X = np.hstack((X, after[:-1] if lags is None else self._checked_lags(lags, after[:-1].shape)))
         self._rng.begin(choices)
         try:
             info = self._learner.run(self._config, self._state, X, y, self._rng)
         except OverflowError as error:
             raise self._overflow() from error
+        finally:
+            # A run that fails has learned the rounds before the one that it fails at.
+            if after is not None:
+                self._lags = kept_lags(after[self._state.t - before])
         self._rng.verify()
         return info
 
     def state(self) -> dict[str, F64]:
         """Copies of every array of the state; with the spec they are everything."""
-        return pack(self._state)
+        arrays = pack(self._state)
+        return arrays | {LAGS: self._lags.copy()} if self._k else arrays
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe(self._config, self._state)
@@ -300,16 +361,27 @@ class OnlineLearner:
     @property
     def nbytes(self) -> int:
         """Memory that the state takes, in bytes."""
-        return int(self.describe()["bytes"])
+        return int(self.describe()["bytes"]) + self._lags.nbytes
 
-    def _input(self, x: F64) -> F64:
+    def _input(self, x: F64, lags: F64 | None) -> F64:
         x = np.ascontiguousarray(x, dtype=np.float64)
         if x.shape != (self.dim,):
             raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
         # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
         if not math.isfinite(ddot(x, x)):
             raise _not_finite(x, "x")
+        if self._k or lags is not None:
+            x = np.concatenate((x, self._lags if lags is None else self._checked_lags(lags, self._lags.shape)))
         return x
+
+    def _checked_lags(self, lags: F64, shape: tuple[int, ...]) -> F64:
+        lags = np.asarray(lags, dtype=np.float64)
+        if lags.shape != shape:
+            raise ShapeError(f"lags have shape {lags.shape}, this learner takes {shape}", "lags")
+        size = np.abs(lags)
+        if not ((size == 1.0) | (size == 0.0) if self.target == "binary" else size <= self._largest).all():
+            raise LabelError("lags are truths that this learner takes, or 0", "lags")
+        return lags
 
     def _truth(self, y: float, row: int | None = None) -> float:
         y = float(y)
@@ -367,4 +439,11 @@ def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], di
     Raises StateFormatError.
     """
     parsed, learner, _ = parse_spec(spec)
-    return OnlineLearner(parsed, unpack(learner.state_type, arrays), dim)
+    own = dict(arrays)
+    lags = own.pop(LAGS, None) if parsed.lags else None
+    if parsed.lags and lags is None:
+        raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
+    try:
+        return OnlineLearner(parsed, unpack(learner.state_type, own), dim, lags)
+    except InputError as error:
+        raise StateFormatError(f"the array {LAGS!r} is not what the spec needs: {error}") from error

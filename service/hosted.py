@@ -89,6 +89,13 @@ class HostedLearner:
         learner = 0 if self._learner is None else self._learner.nbytes
         return learner + (0 if self._warm is None else self._warm.nbytes)
 
+    @property
+    def lags(self) -> F64 | None:
+        """The truths that go with the next input, in the learner's terms, newest first; None for a learner without."""
+        if not self.spec.lags:
+            return None
+        return np.zeros(self.spec.lags) if self._learner is None else self._learner.lags
+
     # -- inputs ---------------------------------------------------------------------------------------------------
 
     def read_input(self, x: Any) -> tuple[F64, bytes]:
@@ -133,14 +140,18 @@ class HostedLearner:
         issued: float | None = None,
         note: bytes = b"",
         choices: bytes | None = None,
+        lags: F64 | None = None,
     ) -> Pending:
-        """One round, nothing changed. `y` is in the learner's terms; `issued` the value that the client was given, if any."""
+        """One round, nothing changed. `y` is in the learner's terms; `issued` the value that the client was given, if any,
+        and `lags` those that went with it, if they are not the present ones.
+        """
         layout = self._settle_layout(x, note)
-        played = self._active(len(x)).play(self._scaled(x), y, choices=None if self.warming_up else choices)
+        lags = self.lags if lags is None else lags
+        played = self._active(len(x)).play(self._scaled(x), y, choices=None if self.warming_up else choices, lags=lags)
         value = played.forecast.value
         issued = value if issued is None else issued
-        successor, made = self._successor(x, y, choices)
-        entry = RoundEntry(at, x, y, issued, value, made or played.choices, b"" if self.layout else note)
+        successor, made = self._successor(x, lags, y, choices)
+        entry = RoundEntry(at, x, y, issued, value, made or played.choices, b"" if self.layout else note, lags)
         loss, error = self._judge(issued, y)
         return Pending(entry, played, layout, loss, error, successor)
 
@@ -155,8 +166,8 @@ class HostedLearner:
         if not self.warming_up:
             return
         if self._warm is None:
-            self._warm = GrowingArray(self.layout.dim + 1)
-        self._warm.append(np.append(entry.x, entry.y))
+            self._warm = GrowingArray(self.layout.dim + self.spec.lags + 1)
+        self._warm.append(_warm_row(entry.x, entry.lags, entry.y))
         if pending.successor is not None:
             self._end_warmup(pending.successor)
 
@@ -184,7 +195,7 @@ class HostedLearner:
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
-        entry = decode_entry(blob)
+        entry = decode_entry(blob, self.spec.lags)
         try:
             if isinstance(entry, RoundEntry):
                 self._replay_round(entry)
@@ -194,7 +205,15 @@ class HostedLearner:
             raise StateCorrupt(f"Round {self.t + 1} of {self.settings.name!r} does not replay: {error}") from error
 
     def _replay_round(self, entry: RoundEntry) -> None:
-        pending = self.play(entry.x, entry.y, at=entry.at, issued=entry.issued, note=entry.note, choices=entry.choices)
+        pending = self.play(
+            entry.x,
+            entry.y,
+            at=entry.at,
+            issued=entry.issued,
+            note=entry.note,
+            choices=entry.choices,
+            lags=entry.lags,
+        )
         _check_replay(np.array([pending.entry.value]), np.array([entry.value]))
         self.learn(pending)
 
@@ -241,22 +260,25 @@ class HostedLearner:
 
     @property
     def _stand_in(self) -> LearnerSpec:
-        return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean")
+        # It looks at no input, and keeps the lags for those that do.
+        return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean", lags=self.spec.lags)
 
-    def _successor(self, x: F64, y: float, choices: bytes | None) -> tuple[OnlineLearner | None, bytes]:
+    def _successor(
+        self, x: F64, lags: F64 | None, y: float, choices: bytes | None
+    ) -> tuple[OnlineLearner | None, bytes]:
         """The learner after the warm-up and the choices of its run, if this is the last round of one."""
         if not self.warming_up or self.t + 1 < self.settings.warmup_rounds or self._warm is None:
             return None, b""
-        rows = np.vstack([self._warm.view, np.append(x, y)])
-        X, truths = rows[:, :-1], rows[:, -1]
+        rows = np.vstack([self._warm.view, _warm_row(x, lags, y)])
+        X, own_lags, truths = rows[:, : len(x)], rows[:, len(x) : -1], rows[:, -1]
         X = Scaling.of(X)(X) if isinstance(self.settings.scale, WarmupScale) else self._scaled(X)
-        learner = create(resolve(self.spec, X), X.shape[1])
-        return learner, learner.run(X, truths, choices=choices).choices
+        learner = create(resolve(self.spec, X, lags=own_lags), len(x))
+        return learner, learner.run(X, truths, choices=choices, lags=own_lags).choices
 
     def _end_warmup(self, successor: OnlineLearner) -> None:
         assert self._warm is not None
         if isinstance(self.settings.scale, WarmupScale):
-            self._scaling = Scaling.of(self._warm.view[:, :-1])
+            self._scaling = Scaling.of(self._warm.view[:, : successor.dim])
         self.spec = successor.spec
         self._learner = successor
         self._warm = None
@@ -308,6 +330,11 @@ class HostedLearner:
 
 def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:
     return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def _warm_row(x: F64, lags: F64 | None, y: float) -> F64:
+    """What a warm-up keeps of a round."""
+    return np.concatenate((x, () if lags is None else lags, (y,)))
 
 
 def _check_replay(values: F64, recorded: F64) -> None:

@@ -4,11 +4,13 @@ A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rou
 learner played). Both hold what a replay needs and what it is checked against: inputs, truths, the forecasts at play,
 the recorded choices. `note` is JSON that a later round relies on: the schema that the first round fixed.
 
-    round   u8 version, u8 kind = 0, f64 at, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x, crc
+    round   u8 version, u8 kind = 0, f64 at, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x, lags, crc
     block   u8 version, u8 kind = 1, f64 at, u32 n, bytes choices, bytes note, f64[n] y, f64[n] values, f64[n d] X, crc
-    waiting u8 version, u64 t, f64 value, f64 probability (NaN: none), bytes note, f64[d] x, crc
+    waiting u8 version, u64 t, f64 value, f64 probability (NaN: none), bytes note, f64[d] x, lags, crc
 
-`bytes` is u32 length and the bytes; `crc` the u32 CRC-32 of all before it: damage is refused, not learned.
+`bytes` is u32 length and the bytes; `crc` the u32 CRC-32 of all before it: damage is refused, not learned. `lags` are the
+f64[k] that went with x, in the learner's terms; the session's spec says how many, and most have none. A block needs none:
+they are the truths before each of its rows.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class RoundEntry:
     value: float
     choices: bytes = b""
     note: bytes = b""
+    lags: F64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class WaitingEntry:
     forecast: Forecast
     x: F64
     note: bytes = b""
+    lags: F64 | None = None
 
 
 def encode_round(entry: RoundEntry) -> bytes:
@@ -73,6 +77,7 @@ def encode_round(entry: RoundEntry) -> bytes:
         _sized(entry.choices),
         _sized(entry.note),
         entry.x.tobytes(),
+        b"" if entry.lags is None else entry.lags.tobytes(),
     )
 
 
@@ -88,8 +93,8 @@ def encode_block(entry: BlockEntry) -> bytes:
     )
 
 
-def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
-    """Raises StateCorrupt for bytes of another format."""
+def decode_entry(blob: bytes, k: int = 0) -> RoundEntry | BlockEntry:
+    """An entry of a learner with k lags. Raises StateCorrupt for bytes of another format."""
     blob = _unsealed(blob, "A journal entry")
     try:
         version, kind, at = _HEAD.unpack_from(blob)
@@ -101,7 +106,8 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
             y, issued, value = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
             choices, end = _unsized(blob, _HEAD.size + _ROUND_NUMBERS.size)
             note, end = _unsized(blob, end)
-            return RoundEntry(at, np.frombuffer(blob, np.float64, offset=end), y, issued, value, choices, note)
+            x, lags = _input(blob, end, k)
+            return RoundEntry(at, x, y, issued, value, choices, note, lags)
         (n,) = _U32.unpack_from(blob, _HEAD.size)
         choices, end = _unsized(blob, _HEAD.size + _U32.size)
         note, end = _unsized(blob, end)
@@ -115,21 +121,32 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
 def encode_waiting(entry: WaitingEntry) -> bytes:
     probability = math.nan if entry.forecast.probability is None else entry.forecast.probability
     head = _WAITING.pack(VERSION, entry.t, entry.forecast.value, probability)
-    return _sealed(head, _sized(entry.note), entry.x.tobytes())
+    lags = b"" if entry.lags is None else entry.lags.tobytes()
+    return _sealed(head, _sized(entry.note), entry.x.tobytes(), lags)
 
 
-def decode_waiting(blob: bytes) -> WaitingEntry:
-    """Raises StateCorrupt for bytes of another format."""
+def decode_waiting(blob: bytes, k: int = 0) -> WaitingEntry:
+    """A waiting prediction of a learner with k lags. Raises StateCorrupt for bytes of another format."""
     blob = _unsealed(blob, "A waiting prediction")
     try:
         version, t, value, probability = _WAITING.unpack_from(blob)
         if version != VERSION:
             raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
         note, end = _unsized(blob, _WAITING.size)
-        x = np.frombuffer(blob, np.float64, offset=end)
+        x, lags = _input(blob, end, k)
     except (struct.error, ValueError) as error:
         raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error
-    return WaitingEntry(t, Forecast(value, None if math.isnan(probability) else probability), x, note)
+    return WaitingEntry(t, Forecast(value, None if math.isnan(probability) else probability), x, note, lags)
+
+
+def _input(blob: bytes, start: int, k: int) -> tuple[F64, F64 | None]:
+    """x and its k lags, which are all that is left."""
+    x = np.frombuffer(blob, np.float64, offset=start)
+    if not k:
+        return x, None
+    if len(x) <= k:
+        raise ValueError(f"{len(x)} numbers are not an input with {k} lags")
+    return x[:-k], x[-k:]
 
 
 def _sealed(*parts: bytes) -> bytes:

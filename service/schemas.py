@@ -349,6 +349,9 @@ class SessionDetail(SessionSummary):
     features: list[Feature] | None = Field(description="Named inputs, once they are known.")
     dim: int | None
     warming_up: bool
+    lags: list[float] | None = Field(
+        description="The truths that go with the next input, in the learner's terms, newest first; null without `lags`."
+    )
     metrics: Metrics
     describe: dict[str, float]
     bytes: int = Field(description="Memory of the learner.")

@@ -136,7 +136,7 @@ class SessionService:
             hosted = await self._residents.loaded(resident)
             x, note = self._read_input(hosted, sent)
             forecast = await self._arithmetic(resident, lambda h=hosted, x=x: h.forecast(x))
-            entry = WaitingEntry(hosted.t, forecast, x, note)
+            entry = WaitingEntry(hosted.t, forecast, x, note, hosted.lags)
             expires_at = now + (hosted.settings.expires_s or self.settings.waiting_expires_s)
             waiting = Waiting(prediction_id, encode_waiting(entry), expires_at)
             match await self.store.hold(
@@ -176,11 +176,13 @@ class SessionService:
             if isinstance(found, AlreadyApplied):
                 sent = None if request.x is None else self._read_input(hosted, request.x)[0]
                 return _duplicate(resident.name, found, sent, y)
-            x, note, issued = found
+            x, note, issued, lags = found
             self._check_room(resident, resident.bytes)
             pending = await self._arithmetic(
                 resident,
-                lambda h=hosted, x=x, y=y, n=note, i=issued, at=now: h.play(x, y, at=at, issued=i, note=n),
+                lambda h=hosted, x=x, y=y, n=note, i=issued, at=now, k=lags: h.play(
+                    x, y, at=at, issued=i, note=n, lags=k
+                ),
             )
             answer = _update_answer(hosted, pending)
             first = to_json(answer | {"x": _digest(x), "y": y})
@@ -203,13 +205,13 @@ class SessionService:
 
     async def _find_round(
         self, resident: Resident, hosted: HostedLearner, request: UpdateBody, now: float
-    ) -> tuple[F64, bytes, float | None] | AlreadyApplied | Gone:
-        """The input of an update, its note, and the value that was issued for it.
+    ) -> tuple[F64, bytes, float | None, F64 | None] | AlreadyApplied | Gone:
+        """The input of an update, its note, and the value that was issued for it with which lags.
 
         Raises PredictionNotFound, PredictionExpired, IdConflict.
         """
         if request.id is None:
-            return *self._read_input(hosted, request.x), None
+            return *self._read_input(hosted, request.x), None, None
         waiting, entry = resident.waiting.get(request.id, (None, None))
         # One that has expired here may have been settled in time by another worker.
         if waiting is None or waiting.expires_at <= now:
@@ -219,7 +221,7 @@ class SessionService:
             waiting, entry = found, None
         if waiting is None or waiting.expires_at <= now:
             if request.x is not None:
-                return *self._read_input(hosted, request.x), None
+                return *self._read_input(hosted, request.x), None, None
             if waiting is not None:
                 raise _expired(resident.name, waiting)
             raise PredictionNotFound(
@@ -227,10 +229,10 @@ class SessionService:
                 session=resident.name,
                 id=request.id,
             )
-        entry = entry or decode_waiting(waiting.blob)
+        entry = entry or decode_waiting(waiting.blob, hosted.spec.lags)
         if request.x is not None and self._read_input(hosted, request.x)[0].tobytes() != entry.x.tobytes():
             raise _id_conflict(resident.name, request.id, "waits for the truth of another input")
-        return entry.x, entry.note, entry.forecast.value
+        return entry.x, entry.note, entry.forecast.value, entry.lags
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
@@ -411,7 +413,7 @@ def _same_prediction(name: str, first: Waiting, entry: WaitingEntry, now: float)
     """The prediction that waits under this id already, if it is of the same input."""
     if first.expires_at <= now:
         raise _expired(name, first)
-    held = decode_waiting(first.blob)
+    held = decode_waiting(first.blob, 0 if entry.lags is None else len(entry.lags))
     # A note says how an input was laid out before the first round fixed that; afterwards there is none.
     if held.x.tobytes() != entry.x.tobytes() or (entry.note and held.note != entry.note):
         raise _id_conflict(name, first.id, "waits for the truth of another input")
@@ -454,6 +456,7 @@ def detail(head: Head, hosted: HostedLearner) -> dict[str, Any]:
         "features": features,
         "dim": None if layout is None else layout.dim,
         "warming_up": hosted.warming_up,
+        "lags": None if hosted.lags is None else hosted.lags.tolist(),
         "metrics": hosted.metrics(),
         "describe": hosted.describe(),
         "bytes": hosted.nbytes,

@@ -269,6 +269,21 @@ class KeepsTheInput(Sleepy):
         state.last = played.x
 
 
+@dataclass(slots=True)
+class OwnLags(Weights):
+    lags: F64
+
+
+@breaks(checks.check_lags)
+class CallsItsOwnLags(Sleepy):
+    """Has an array of the name that is the library's."""
+
+    state_type = OwnLags
+
+    def init(self, config: Any, dim: int) -> Any:
+        return OwnLags(t=0, w=np.zeros(dim), lags=np.zeros(2))
+
+
 @breaks(checks.check_describe)
 class DescribesNan(Sleepy):
     """Divides by the rounds, of which there are none yet."""

@@ -27,6 +27,8 @@ LENGTH = struct.Struct("<I")
 AT = 1_700_000_000.0
 LATE_VALUE = 0.25
 """What the client was told in every third round: another value than that of the forecast at play."""
+LATE_BY = 2
+"""Rounds learned between the forecast and the truth of those rounds; it is their lags that show."""
 PROBES = range(1_000, 1_005)
 
 X, Y = magic()
@@ -54,6 +56,16 @@ class Case:
 CASES = {
     "pomdr": Case(
         {"learner": {"kind": "pomdr", "config": {"kernel": GAUSSIAN, "budget": 30, "pomd_budget": 10}}}, 200, 120
+    ),
+    "pros-n-kons": Case(
+        {
+            "learner": {
+                "kind": "pros-n-kons",
+                "config": {"kernel": GAUSSIAN, "loss": "logistic", "clip": 4.0, "half_life": 40, "budget": 50},
+            }
+        },
+        150,
+        90,
     ),
     "kons": Case(
         {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared-hinge", "step": "adaptive"}}},
@@ -92,6 +104,17 @@ CASES = {
         190,
         block=range(10, 170),
     ),
+    "lags": Case(
+        {
+            "learner": {"kind": "pomdr", "lags": 3, "config": {"kernel": MEDIAN, "budget": 30, "pomd_budget": 10}},
+            "labels": ["no", "yes"],
+            "scale": {"kind": "warmup"},
+            "warmup_rounds": 25,
+        },
+        130,
+        50,
+        block=range(60, 100),
+    ),
 }
 
 
@@ -117,6 +140,7 @@ def live(case: Case) -> tuple[HostedLearner, list[bytes], int, bytes]:
     """The learner at the end, its journal, and the snapshot with the number of entries before it."""
     hosted, journal = create(case), []
     before, snapshot = 0, b""
+    lags = []
     while hosted.t < case.rounds:
         row = hosted.t
         if row in case.block:
@@ -125,7 +149,9 @@ def live(case: Case) -> tuple[HostedLearner, list[bytes], int, bytes]:
         else:
             vector, note = hosted.read_input(input_of(case, row))
             y = hosted.truths.to_learner(truth_of(case, row))
-            pending = hosted.play(vector, y, at=AT + row, issued=None if row % 3 else LATE_VALUE, note=note)
+            lags.append(hosted.lags)
+            issued, made_with = (None, None) if row % 3 else (LATE_VALUE, lags[-1 - LATE_BY :][0])
+            pending = hosted.play(vector, y, at=AT + row, issued=issued, note=note, lags=made_with)
             journal.append(encode_round(pending.entry))
             hosted.learn(pending)
         if hosted.t == case.snapshot_after:

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from okl_core.state import from_bytes
 from service.hosted import HostedLearner
-from service.journal import BlockEntry, decode_entry
+from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
 from service.schemas import SessionCreate
 from tests.golden.make import CASES, FOLDER, HERE, LENGTH, live, write
 
@@ -71,6 +72,14 @@ def test_the_snapshot_goes_on(path: Path) -> None:
     assert_is_the_recorded_one(hosted, document)
 
 
+@newest_format
+def test_an_entry_read_is_written_as_it_was(path: Path) -> None:
+    k = json.loads(path.read_text())["settings"]["learner"].get("lags", 0)
+    for blob in journal_of(path):
+        entry = decode_entry(blob, k)
+        assert (encode_round(entry) if isinstance(entry, RoundEntry) else encode_block(entry)) == blob
+
+
 @every_format
 def test_the_files_are_small(path: Path) -> None:
     for kind in (".json", ".journal", ".snapshot"):
@@ -81,15 +90,19 @@ def test_the_files_are_small(path: Path) -> None:
 def test_the_case_reaches_what_it_is_for(path: Path) -> None:
     hosted, journal, _, snapshot = live(CASES[path.stem])
     is_warming_up = HostedLearner.from_bytes(hosted.settings, snapshot).warming_up
-    entries = [decode_entry(blob) for blob in journal]
+    entries = [decode_entry(blob, hosted.spec.lags) for blob in journal]
     told = hosted.describe()
     assert not hosted.warming_up
     assert is_warming_up == (path.stem == "warming-up")
-    assert any(isinstance(entry, BlockEntry) for entry in entries) == (path.stem == "block")
+    assert any(isinstance(entry, BlockEntry) for entry in entries) == (path.stem in ("block", "lags"))
     assert all(entry.choices for entry in entries if isinstance(entry, BlockEntry))
     if path.stem == "pomdr":
         assert told["phase"] == 2
         assert told["removals"] >= 1
+    if path.stem == "lags":
+        shown = [entry.lags for entry in entries if isinstance(entry, RoundEntry)]
+        assert all(lags is not None and np.isin(lags, [-1.0, 0.0, 1.0]).all() for lags in shown)
+        assert told["phase"] == 2
 
 
 @newest_format

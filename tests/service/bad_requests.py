@@ -221,6 +221,8 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
         ("a session that exists", "session-exists", {"name": "s"}, None),
         ("no learner", "invalid-request", {"learner": None}, "/learner"),
         ("a seed below 0", "invalid-request", {"learner": MEAN | {"seed": -1}}, "/learner/seed"),
+        ("lags below 0", "invalid-request", {"learner": MEAN | {"lags": -1}}, "/learner/lags"),
+        ("too many lags", "invalid-request", {"learner": MEAN | {"lags": 65}}, "/learner/lags"),
         ("dim 0", "invalid-request", {"dim": 0}, "/dim"),
         ("dim true", "wrong-type", {"dim": True}, "/dim"),
         ("dim as text", "wrong-type", {"dim": "3"}, "/dim"),

@@ -30,6 +30,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "median": {"learner": MEDIAN, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
     "named": {"learner": MEDIAN, "warmup_rounds": 20, "schema": [{"name": name} for name in NAMES]},
     "inferred": {"learner": MEAN},
+    "lags": {"learner": POMDR | {"lags": 3}},
+    "lags and units": {"learner": KONS | {"lags": 2}, "y_range": [-2.0, 5.0], "scale": {"kind": "warmup"}},
+    "lags and median": {"learner": MEDIAN | {"lags": 2}, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
 }
 PHASES = {"nothing yet": 0, "one round": 1, "in the warm-up": 12, "its last round": 19, "its end": 20, "after it": 60}
 
@@ -42,8 +45,11 @@ def play(one: HostedLearner, row: int, name: str) -> Pending:
     x = dict(zip(NAMES, X[row].tolist(), strict=True)) if name in ("named", "inferred") else X[row].tolist()
     vector, note = one.read_input(x)
     y = one.truths.to_learner("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
-    issued = None if row % 3 else 0.25
-    return one.play(vector, y, at=float(row), issued=issued, note=note)
+    if row % 3:
+        return one.play(vector, y, at=float(row), note=note)
+    # One whose truth is late: what the client was told, and the lags of that forecast, are not those of now.
+    lags = np.ones(one.spec.lags) if one.spec.lags else None
+    return one.play(vector, y, at=float(row), issued=0.25, note=note, lags=lags)
 
 
 def lived(name: str, rounds: int) -> tuple[HostedLearner, list[bytes]]:
@@ -92,7 +98,7 @@ def test_playing_changes_nothing(name: str) -> None:
         assert live.to_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["plain", "labels", "ranges", "median"])
+@pytest.mark.parametrize("name", ["plain", "labels", "ranges", "median", "lags", "lags and median"])
 def test_a_block_replays(name: str) -> None:
     live, journal = lived(name, 7)
     entries, values, _ = live.run(X[7:90], Y[7:90], at=1.0)

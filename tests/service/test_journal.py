@@ -45,6 +45,21 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
         assert same(getattr(found, name), getattr(entry, name))
 
 
+@given(st.data(), st.integers(1, 5), st.integers(1, 5))
+def test_lags_come_back(data: st.DataObject, d: int, k: int) -> None:
+    x, lags = (data.draw(hnp.arrays(np.float64, n, elements=number)) for n in (d, k))
+    entry = RoundEntry(0.0, x, 1.0, 0.5, 0.5, b"\x01", b"note", lags)
+    waiting = WaitingEntry(3, Forecast(0.5), x, b"note", lags)
+    for found in (decode_entry(encode_round(entry), k), decode_waiting(encode_waiting(waiting), k)):
+        assert isinstance(found, RoundEntry | WaitingEntry)
+        assert found.lags is not None
+        assert (found.x.tobytes(), found.lags.tobytes()) == (x.tobytes(), lags.tobytes())
+        assert found.note == b"note"
+    for decode, blob in ((decode_entry, encode_round(entry)), (decode_waiting, encode_waiting(waiting))):
+        with pytest.raises(StateCorrupt, match="lags"):
+            decode(blob, d + k)
+
+
 @st.composite
 def blocks(draw: st.DrawFn) -> BlockEntry:
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))

@@ -29,7 +29,7 @@ async def test_inspection_says_everything(api: Api) -> None:
     await api.predict([0.0, 0.0])
     found = await api.inspect()
     assert (found["name"], found["kind"], found["t"], found["waiting"], found["dim"]) == ("s", "pomdr", 3, 1, 2)
-    assert found["learner"] == {"kind": "pomdr", "seed": 0, "config": POMDR["config"]}
+    assert found["learner"] == {"kind": "pomdr", "seed": 0, "lags": 0, "config": POMDR["config"]}
     assert found["describe"] == learner.describe()
     assert found["bytes"] == learner.nbytes
     assert found["features"] is None
