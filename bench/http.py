@@ -21,6 +21,8 @@ import numpy as np
 from bench.http_client import CLIENTS, Process, Timed, redis_server, start_app
 from okl_core.types import F64
 
+# What `okl serve` runs on. The floor runs on it too, so that it is the floor of the same server.
+OUR_PROTOCOL = "service.http_protocol:HttpProtocol"
 LEGS = 10
 WARM_UP = 100
 LEARNER = {
@@ -35,6 +37,7 @@ class Contestant:
     app: str
     environment: dict[str, str] = field(default_factory=dict)
     is_ours: bool = False
+    protocol: str = OUR_PROTOCOL
     latencies: dict[str, list[float]] = field(default_factory=dict)
     cpu_s: float = 0.0
     mistakes: int = 0
@@ -42,7 +45,8 @@ class Contestant:
     client: Timed | None = None
 
     def start(self, stack: ExitStack, client: str) -> None:
-        self.process = stack.enter_context(start_app(self.app, self.environment, is_factory=self.is_ours))
+        app = start_app(self.app, self.environment, protocol=self.protocol, is_factory=self.is_ours)
+        self.process = stack.enter_context(app)
         raw = CLIENTS[client](self.process.port)
         stack.callback(raw.close)
         self.client = Timed(raw, self.latencies)
@@ -91,7 +95,7 @@ def contestants(folder: Path, redis_port: int, names: Sequence[str] | None) -> l
         Contestant("echo", "bench.echo_app:app"),
         Contestant("okl sqlite", ours_app, {"OKL_STORE": f"sqlite:///{folder / 'bench.sqlite3'}"}, is_ours=True),
         Contestant("okl redis", ours_app, {"OKL_STORE": ours}, is_ours=True),
-        Contestant("river redis", "bench.river_app:app", {"REDIS_URL": river}),
+        Contestant("river redis", "bench.river_app:app", {"REDIS_URL": river}, protocol="httptools"),
     ]
     return [contestant for contestant in field_ if not names or contestant.name in names]
 

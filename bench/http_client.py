@@ -170,11 +170,16 @@ class Process:
         raise RuntimeError(f"the server did not become healthy:\n{log}")
 
 
-def start_app(app: str, environment: Mapping[str, str], *, is_factory: bool, health: str = "/healthz") -> Process:
-    """Serve an ASGI application as one would in production, and wait until it is healthy."""
+def start_app(
+    app: str, environment: Mapping[str, str], *, protocol: str, is_factory: bool, health: str = "/healthz"
+) -> Process:
+    """Serve an ASGI application as one would in production, and wait until it is healthy.
+
+    `protocol` is uvicorn's `--http`: one of its own, or the path of a class.
+    """
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", app, "--host", HOST, "--port", str(port)]
-    command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+    command += ["--loop", "uvloop", "--http", protocol, "--no-access-log", "--log-level", "warning"]
     # The contestants take turns; none may find its connection closed when its own comes.
     command += ["--timeout-keep-alive", "600"]
     command += ["--factory"] if is_factory else []

@@ -56,7 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         summary="Online kernel learning as a service.",
         lifespan=lifespan,
-        telemetry={"metrics": False, "tracing": False},
+        telemetry={"metrics": False, "tracing": False, "logs": False},
         responses=problems.responses(problems.ServiceError),
     )
     app.state.settings = settings

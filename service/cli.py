@@ -23,6 +23,7 @@ from rich.table import Table
 from service import __version__, demo
 from service.client import DEFAULT_URL, OklClient
 from service.errors import ConfigurationError, ServiceError
+from service.http_protocol import HttpProtocol
 from service.replay import replay as replay_file
 from service.settings import Settings
 from service.store.base import open_store
@@ -81,6 +82,7 @@ def serve(
             host=settings.host,
             port=settings.port,
             workers=workers,
+            http=HttpProtocol,
             access_log=False,
             log_config=None,
             timeout_graceful_shutdown=settings.shutdown_grace_s,

@@ -264,7 +264,8 @@ class Residents:
             return False
         if resident.journal_s > self.settings.snapshot_replay_s:
             return True
-        least = max(self.settings.snapshot_min_bytes, resident.snapshot_bytes)
+        # The size looked at last spares a look after each round: the journal has to reach that one first.
+        least = max(self.settings.snapshot_min_bytes, resident.snapshot_bytes, resident.bytes)
         return resident.journal_bytes >= least and resident.journal_bytes >= hosted.nbytes
 
     async def _pack(self, hosted: HostedLearner) -> bytes:

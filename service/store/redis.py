@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, final
@@ -80,6 +80,8 @@ class _Lane(asyncio.Protocol):
         self._replies = hiredis.Reader(InvalidResponse, connection._parser.parse_error, notEnoughData=_INCOMPLETE)
         self._reply: asyncio.Future[Any] = self._loop.create_future()
         self._reply.cancel()  # nothing was asked yet
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         assert connection._writer is not None
         self._transport = connection._writer.transport
         self._transport.set_protocol(self)
@@ -88,12 +90,26 @@ class _Lane(asyncio.Protocol):
         if self._transport.is_closing():
             raise ConnectionError("the connection broke while it was free")
         self._reply = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self._give_up)
-        try:
-            self._transport.write(packed)
-            return await self._reply
-        finally:
-            timer.cancel()
+        self._deadline = deadline
+        # The timer of an earlier command goes on: to make and cancel one costs more than to look again when it is up.
+        if self._timer is None or self._timer.when() > deadline:
+            self._watch()
+        self._transport.write(packed)
+        return await self._reply
+
+    def _watch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._deadline, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        if self._reply.done():
+            return
+        if self._loop.time() < self._deadline:
+            self._watch()
+        else:
+            self._settle(RedisTimeoutError(f"no reply within {DEADLINE_S} s"))
 
     def data_received(self, data: bytes) -> None:
         self._replies.feed(data)
@@ -103,9 +119,6 @@ class _Lane(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._settle(ConnectionError(f"the connection broke: {exc or 'closed by the server'}"))
-
-    def _give_up(self) -> None:
-        self._settle(RedisTimeoutError(f"no reply within {DEADLINE_S} s"))
 
     def _settle(self, reply: Any) -> None:
         if self._reply.done():
@@ -123,9 +136,8 @@ class _Lanes:
         self._pool = pool
         self._free: list[_Lane] = []
 
-    async def send(self, *command: bytes | str | float) -> Any:
+    async def send(self, packed: bytes) -> Any:
         """The reply. A command whose connection broke is sent again, RETRIES times at most."""
-        packed = hiredis.pack_command(command)  # pyright: ignore[reportArgumentType]
         deadline = asyncio.get_running_loop().time() + DEADLINE_S
         for failures in range(1, RETRIES + 1):
             try:
@@ -184,6 +196,22 @@ async def _reply(request: Awaitable[T]) -> T:
             return await request
     except _FAILURES as error:
         raise _store_error(error) from error
+
+
+def _pack(*command: bytes | str | float) -> bytes:
+    return hiredis.pack_command(command)  # pyright: ignore[reportArgumentType]
+
+
+@lru_cache(4096)
+def _opening(sha: bytes, name: str) -> bytes:
+    """The packed parts of a call that stay the same, behind the line that counts them."""
+    return _pack("EVALSHA", sha, len(KEYS), *_keys(name)).partition(b"\r\n")[2]
+
+
+def _pack_call(script: Script, name: str, arguments: Sequence[bytes | str | float]) -> bytes:
+    count = 3 + len(KEYS) + len(arguments)
+    own = _pack(*arguments).partition(b"\r\n")[2]
+    return b"*%d\r\n%b%b" % (count, _opening(script.sha, name), own)
 
 
 @lru_cache(4096)
@@ -294,7 +322,7 @@ class RedisStore:
         match await self._run(
             HOLD, name, uid, expected, waiting.id, packed, waiting.expires_at, now, limit, SWEPT_AT_ONCE
         ):
-            case [b"held"]:
+            case b"held":
                 return Held()
             case [b"full"]:
                 return TooManyWaiting()
@@ -309,7 +337,7 @@ class RedisStore:
         check_events(expected, events)
         rows = [value for e in events for value in (e.round, e.count, e.id or "", e.answer, e.blob)]
         match await self._run(APPEND, name, uid, expected, now, APPLIED_KEPT, *rows):
-            case [b"appended"]:
+            case b"appended":
                 return Appended()
             case [b"replayed"]:
                 return Appended(replayed=True)
@@ -366,20 +394,23 @@ class RedisStore:
 
     async def _run(self, script: Script, name: str, *arguments: bytes | str | float) -> Any:
         if self._lanes is None:
-            return await _reply(self._evaluate(self._client.execute_command, script, name, *arguments))
+            return await _reply(self._evaluate(self._client, script, name, *arguments))
         try:
-            return await self._evaluate(self._lanes.send, script, name, *arguments)
+            try:
+                return await self._lanes.send(_pack_call(script, name, arguments))
+            except NoScriptError:
+                return await self._lanes.send(_pack("EVAL", script.source, len(KEYS), *_keys(name), *arguments))
         except _FAILURES as error:
             raise _store_error(error) from error
 
     async def _evaluate(
-        self, send: Callable[..., Awaitable[Any]], script: Script, name: str, *arguments: bytes | str | float
+        self, client: Redis | RedisCluster, script: Script, name: str, *arguments: bytes | str | float
     ) -> Any:
         call = (len(KEYS), *_keys(name), *arguments)
         try:
-            return await send("EVALSHA", script.sha, *call)
+            return await client.execute_command("EVALSHA", script.sha, *call)
         except NoScriptError:
-            return await send("EVAL", script.source, *call)
+            return await client.execute_command("EVAL", script.source, *call)
 
     async def _execute(self, *command: bytes | str | float) -> Any:
         return await _reply(self._client.execute_command(*command))

@@ -318,6 +318,19 @@ async def test_an_expired_prediction_makes_room_and_is_remembered_as_long_again(
     assert (await head(session)).waiting == 2
 
 
+async def test_what_was_held_last_may_expire_first(session: Store) -> None:
+    long, short, shorter = waiting("long", wait=1000), waiting("short", wait=10), waiting("shorter", wait=5)
+    for prediction in (long, short, shorter):
+        assert await hold(session, 0, prediction, limit=3) == Held()
+    assert await hold(session, 0, waiting("a"), now=NOW + 4.999, limit=3) == TooManyWaiting()
+    assert await hold(session, 0, waiting("a"), now=shorter.expires_at, limit=3) == Held()
+    assert await hold(session, 0, waiting("b"), now=NOW + 9.999, limit=3) == TooManyWaiting()
+    assert await session.look_up(NAME, UID, "shorter") == shorter
+    assert await hold(session, 0, waiting("b"), now=short.expires_at, limit=3) == Held()
+    assert await session.look_up(NAME, UID, "shorter") is None
+    assert (await head(session)).waiting == 3
+
+
 async def test_an_expired_prediction_can_still_be_settled(session: Store) -> None:
     await hold(session, 0, waiting("p", wait=10))
     await hold(session, 0, waiting("q"), now=NOW + 15)

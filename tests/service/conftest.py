@@ -14,6 +14,7 @@ from redis import Redis
 
 from service.app import create_app
 from service.client import OklClient
+from service.http_protocol import HttpProtocol
 from service.settings import Settings
 from tests.service.api import Api, serving
 
@@ -46,7 +47,7 @@ def url() -> Iterator[str]:
     """A service on a real socket, in a thread of this process; its sessions are all the tests' together."""
     app = create_app(Settings(store="sqlite://", log_level="error"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
+        server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, log_config=None, lifespan="on"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -1,8 +1,8 @@
 -- ARGV: uid, expected, now, how many applied ids to keep, then for each event: round, count, id or '', answer, blob
--- Answers {'gone'}, {'replayed'}, {'applied', id, answer}, {'behind', reading} or {'appended'}.
+-- Answers {'gone'}, {'replayed'}, {'applied', id, answer}, {'behind', reading} or 'appended'.
 
 local FIRST, WIDTH = 5, 5
-local round, journal_bytes = round_of(ARGV[1])
+local round, journal_bytes = round_of(ARGV[1], 'journal_bytes')
 if not round then return {'gone'} end
 local last = ARGV[#ARGV - WIDTH + 1]
 
@@ -31,7 +31,7 @@ end
 local expected = tonumber(ARGV[2])
 if round ~= expected then return {'behind', reading(expected)} end
 
-local bytes, remembered = journal_bytes, 0
+local bytes, remembered = tonumber(journal_bytes or 0), 0
 for at = FIRST, #ARGV, WIDTH do
   local count, id, answer, blob = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   call('XADD', journal, entry_id(ARGV[at]), 'count', count, 'id', id, 'answer', answer, 'blob', blob)
@@ -46,4 +46,4 @@ for _ = tonumber(ARGV[4]) + 1, remembered do
   call('HDEL', applied, call('LPOP', order))
 end
 call('HSET', head, 'round', last, 'updated_at', ARGV[3], 'journal_bytes', string.format('%d', bytes))
-return {'appended'}
+return 'appended'

@@ -1,7 +1,7 @@
 -- Stands in front of every other script here: what they share.
 --
 -- KEYS, the same for all scripts; one hash tag, so one slot:
---   1 head      hash     uid, meta, round, times and counters
+--   1 head      hash     uid, meta, round, times and counters; nothing expires or is forgotten before `due_at`
 --   2 journal   stream   one entry an event, its id is "<last round>-0"
 --   3 snap      string   the latest snapshot
 --   4 waiting   hash     id -> packed prediction (f64 expires_at, f64 forget_at, blob), the expired ones included while they are remembered
@@ -14,10 +14,10 @@
 local head, journal, snap, waiting, expiry, forget, applied, order = unpack(KEYS)
 local call = redis.call
 
--- The round and the bytes of the journal; nothing where the session is not this one.
-local function round_of(uid)
-  local found = call('HMGET', head, 'uid', 'round', 'journal_bytes')
-  if found[1] == uid then return tonumber(found[2]), tonumber(found[3] or 0) end
+-- The round, and another field of the head as text or false; nothing where the session is not this one.
+local function round_of(uid, field)
+  local found = call('HMGET', head, 'uid', 'round', field or 'round')
+  if found[1] == uid then return tonumber(found[2]), found[3] end
 end
 
 local function entry_id(round)
