@@ -91,12 +91,20 @@ class Points:
         """The points of these rows, up to rounding; a copy."""
         return rows[..., :-2] * self.unit + self.origin
 
+    def encoded(self, i: int) -> F64:
+        """The row of point i; no copy."""
+        return self._rows.view[i]
+
     def append_encoded(self, row: F64) -> None:
         self._rows.append(row)
 
     def replace(self, i: int, row: F64) -> None:
         """Put an encoded point in the place of point i."""
         self._rows.view[i] = row
+
+    def replace_block(self, indices: NDArray[np.intp], X: F64) -> None:  # X: (n, d)
+        """Put the points X in the place of those of n indices."""
+        self._rows.view[indices] = self._encode_block(X, -2)
 
     def truncate(self, size: int) -> None:
         """Keep the oldest `size` points."""

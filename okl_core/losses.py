@@ -177,6 +177,12 @@ class SquaredHinge:
         return None
 
 
+def probabilities(loss: Loss, values: F64) -> F64 | None:
+    """P(y = +1) of n predictions, shape (n,); None where the loss defines none."""
+    found = [loss.probability(value) for value in values.tolist()]
+    return None if None in found else np.array(found, dtype=np.float64)
+
+
 def sigmoid(a: float) -> float:
     """1 / (1 + exp(-a)), without overflow."""
     if a >= 0.0:

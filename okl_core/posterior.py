@@ -143,9 +143,11 @@ class PosteriorBlock:
     | symbol | meaning                                                                               | shape  |
     |--------|---------------------------------------------------------------------------------------|--------|
     | G      | P Phi, of the P before the block                                                      | (p, n) |
-    | S      | Phi^T P Phi with all rounds so far; rows and columns > j                              | (n, n) |
-    | mu     | m of the inputs given all rounds so far; entries > j                                  | (n,)   |
-    | V      | row b: scale S_{j,:} of the b-th round with weight, scale = sqrt(w / (1 + w q))        | (n, n) |
+    | S      | Phi^T P Phi, of the P before the block                                                | (n, n) |
+    | V      | row b: scale times the row j of Phi^T P Phi, P that of the b-th round with weight, at j;  | (n, n) |
+    |        | scale = sqrt(w / (1 + w q)): with k of them, P now gives S - V_{:k}^T V_{:k}           |        |
+    | row    | the row j of that, entries >= j                                                       | (n - j,) |
+    | mu     | m of the inputs given all rounds so far; entries >= j                                 | (n,)   |
     """
 
     def __init__(self, posterior: Posterior, Phi: F64) -> None:  # Phi: (p, n)
@@ -157,6 +159,7 @@ class PosteriorBlock:
         self.squares = np.einsum("ij,ij->j", Phi, Phi)
         self.largest = posterior.largest
         self.V = np.empty((n, n))
+        self.row = np.empty(0)
         self.weighted: list[int] = []
         self.scales: list[float] = []
         self.rho: list[float] = []
@@ -166,23 +169,25 @@ class PosteriorBlock:
         self.is_reset = False
 
     def moments(self, j: int) -> tuple[float, float]:
-        return self.mu.item(j), max(self.S.item(j, j), self.squares.item(j) / self.largest)
+        """m and q of the next input: O(n^2)."""
+        V = self.V[: len(self.weighted)]
+        self.row = self.S[j, j:] - V[:, j] @ V[:, j:]
+        return self.mu.item(j), max(self.row.item(0), self.squares.item(j) / self.largest)
 
     def absorb(self, j: int, q: float, decision: Decision) -> None:
-        """What round j does to the rest of the block: O(n^2)."""
-        w, later = decision.w, slice(j + 1, None)
+        """What round j, the one just asked about, does to the rest of the block: O(n)."""
+        w = decision.w
         if w > 0.0:
             root = math.sqrt(1.0 + w * q)
             scale, rho = math.sqrt(w) / root, decision.rho_delta / root
-            v = np.multiply(self.S[j], scale, out=self.V[len(self.weighted)])[later]
-            self.S[later, later] -= v[:, None] * v
-            self.mu[later] += rho * v
+            v = np.multiply(self.row, scale, out=self.V[len(self.weighted), j:])
+            self.mu[j:] += rho * v
             self.weighted.append(j)
             self.scales.append(scale)
             self.rho.append(rho)
             self.largest += w * self.squares.item(j)
         elif decision.c != 0.0:
-            self.mu[later] += decision.c * self.S[j, later]
+            self.mu[j:] += decision.c * self.row
             self.passive.append((j, len(self.weighted), decision.c))
 
     def grow(self, coordinate: F64) -> None:
