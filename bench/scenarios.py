@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +37,32 @@ class Scenario:
     run_bar: float
 
 
+def load(path: Path) -> Stream:
+    """X and y of an .npz file."""
+    with np.load(path) as archive:
+        return archive["X"].astype(np.float64), archive["y"].astype(np.float64)
+
+
+def scaled(X: F64) -> F64:
+    """Each column to [0, 1]."""
+    return (X - X.min(axis=0)) / np.maximum(np.ptp(X, axis=0), 1e-12)
+
+
 def magic_stream(path: Path | None) -> Stream:
     """MAGIC in a fixed order. A file is the raw set: arrays X and y, columns then scaled to [0, 1]."""
     if path is None:
         X, y = magic()
     else:
-        with np.load(path) as archive:
-            X, y = archive["X"].astype(np.float64), archive["y"].astype(np.float64)
-        X = (X - X.min(axis=0)) / np.ptp(X, axis=0)
+        X, y = load(path)
+        X = scaled(X)
     order = np.random.default_rng(0).permutation(len(y))
     return X[order], y[order]
 
 
-def gaussian_row() -> float:
-    """One Gaussian kernel row against 400 points in 10 dimensions, and its product with a vector."""
+def gaussian_row(points: int = 400) -> float:
+    """One Gaussian kernel row against so many points in 10 dimensions, and its product with a vector."""
     rng = np.random.default_rng(0)
-    S, a, X = rng.random((400, 10)), rng.standard_normal(400), rng.random((2000, 10))
+    S, a, X = rng.random((points, 10)), rng.standard_normal(points), rng.random((2000, 10))
     sq, gamma = np.einsum("ij,ij->i", S, S), 2.0
     start = time.process_time()
     for x in X:
@@ -68,6 +79,11 @@ def kons_stream(path: Path | None) -> Stream:
     return X[:KONS_ROUNDS], y[:KONS_ROUNDS]
 
 
+def mean_row() -> float:
+    """A kernel row against all points so far, in the mean over the rounds."""
+    return gaussian_row(KONS_ROUNDS // 2)
+
+
 def factor_read() -> float:
     """A sum over 4 t^2 bytes, the Cholesky factor of round t, in the mean over the rounds: a third of the last one's."""
     factor = np.ones(KONS_ROUNDS * KONS_ROUNDS // 2)
@@ -77,6 +93,24 @@ def factor_read() -> float:
         factor.sum()
         times.append(time.process_time() - start)
     return min(times) / 3.0
+
+
+def magic_features(path: Path | None) -> Stream:
+    """The first rounds of MAGIC in 400 cosines of random directions."""
+    X, y = kons_stream(path)
+    rng = np.random.default_rng(0)
+    return np.cos(X @ rng.standard_normal((X.shape[1], 400)) + rng.uniform(0.0, 2.0 * np.pi, 400)), y
+
+
+def rank_one(p: int) -> float:
+    """The product of a p x p matrix with a vector, and a rank-one update of the matrix."""
+    P, x = np.eye(p), np.random.default_rng(0).standard_normal(p)
+    rounds = 400_000 // (p + 200)
+    start = time.process_time()
+    for _ in range(rounds):
+        g = P @ x
+        P -= np.outer(g, g) / (1.0 + x @ g)
+    return (time.process_time() - start) / rounds
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -91,6 +125,56 @@ SCENARIOS: tuple[Scenario, ...] = (
         run_bar=1.25,
     ),
     Scenario(
+        id="kons-magic-window",
+        kind="kons",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "logistic", "step": "adaptive", "window": 400},
+        stream=kons_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=20.0,
+        run_bar=11.0,
+    ),
+    Scenario(
+        id="sketched-kons-magic-4000",
+        kind="sketched-kons",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "logistic"},
+        stream=kons_stream,
+        unit=mean_row,
+        unit_name="kernel row, 2000 x 10",
+        update_bar=11.0,
+        run_bar=3.5,
+    ),
+    Scenario(
+        id="kernel-ridge-magic-4000",
+        kind="kernel-ridge",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}},
+        stream=kons_stream,
+        unit=factor_read,
+        unit_name="sum over the factor",
+        update_bar=2.5,
+        run_bar=1.25,
+    ),
+    Scenario(
+        id="kernel-aar-magic-4000",
+        kind="kernel-aar",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}},
+        stream=kons_stream,
+        unit=factor_read,
+        unit_name="sum over the factor",
+        update_bar=2.5,
+        run_bar=1.25,
+    ),
+    Scenario(
+        id="nystrom-ridge-magic",
+        kind="nystrom-ridge",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "clip": 1.0},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=25.0,
+        run_bar=7.0,
+    ),
+    Scenario(
         id="pros-n-kons-magic",
         kind="pros-n-kons",
         config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "squared-hinge", "clip": 2.0},
@@ -99,6 +183,116 @@ SCENARIOS: tuple[Scenario, ...] = (
         unit_name="kernel row, 400 x 10",
         update_bar=25.0,
         run_bar=7.0,
+    ),
+    Scenario(
+        id="kernel-ogd-magic",
+        kind="kernel-ogd",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "step_size": 0.1, "norm_bound": None, "budget": 400},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=2.1,
+        run_bar=1.1,
+    ),
+    Scenario(
+        id="kernel-ogd-magic-ball",
+        kind="kernel-ogd",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 400},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=2.8,
+        run_bar=1.7,
+    ),
+    Scenario(
+        id="fogd-magic",
+        kind="fogd",
+        config={
+            "kernel": {"kind": "gaussian", "sigma": 0.5},
+            "step_size": "horizon",
+            "step_factor": 100.0,
+            "horizon": 19020,
+        },
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=4.5,
+        run_bar=0.9,
+    ),
+    Scenario(
+        id="nogd-magic",
+        kind="nogd",
+        config={
+            "kernel": {"kind": "gaussian", "sigma": 0.5},
+            "step_size": "horizon",
+            "step_factor": 100.0,
+            "horizon": 19020,
+        },
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=3.1,
+        run_bar=1.05,
+    ),
+    Scenario(
+        id="bogd-magic",
+        kind="bogd",
+        config={
+            "kernel": {"kind": "gaussian", "sigma": 0.5},
+            "step_size": "horizon",
+            "step_factor": 100.0,
+            "horizon": 19020,
+        },
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=3.6,
+        run_bar=2.1,
+    ),
+    Scenario(
+        id="ons-magic",
+        kind="ons",
+        config={"loss": "squared-hinge", "clip": 2.0},
+        stream=magic_stream,
+        unit=partial(rank_one, 11),
+        unit_name="rank-one update, 11 x 11",
+        update_bar=4.5,
+        run_bar=2.6,
+    ),
+    Scenario(
+        id="ons-magic-400",
+        kind="ons",
+        config={"loss": "squared-hinge", "clip": 2.0},
+        stream=magic_features,
+        unit=partial(rank_one, 401),
+        unit_name="rank-one update, 401 x 401",
+        update_bar=0.5,
+        run_bar=0.3,
+    ),
+    Scenario(
+        id="skegd-magic",
+        kind="skegd",
+        config={
+            "kernel": {"kind": "gaussian", "sigma": 0.5},
+            "step_size": "horizon",
+            "horizon": 19020,
+            "step_factor": 100.0,
+        },
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=2.5,
+        run_bar=0.8,
+    ),
+    Scenario(
+        id="bao2ks-magic",
+        kind="bao2ks",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "step_size": "horizon", "horizon": 19020},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=4.0,
+        run_bar=1.8,
     ),
     Scenario(
         id="pomdr-magic",

@@ -21,7 +21,8 @@ is then carried into one of two sets: J, the rounds with weight, or N, those tha
 | rho    | (c / sqrt(w) - sqrt(w) m) / delta, the new entry of r                        |            |
 
 Then m = z^T r + k_N^T c / alpha and alpha q = kappa - z^T z. L, sigma, J and N only ever grow; nothing is inverted, and
-nothing is divided by a weight or a derivative that may be 0. The split into J and N is exact wherever it is drawn.
+nothing is divided by a weight or a derivative that may be 0. The split into J and N is exact wherever it is drawn. With a
+window of rounds the sums run over those only: every so often the older ones are dropped, and L and r built anew.
 
 References: [calandriello2017] lemmas 1 and 2, restated so that rounds without a derivative are covered.
 """
@@ -34,9 +35,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.dictionary import Points
 from okl_core.errors import DivergedError
+from okl_core.forgetting import Window
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Kernel
 from okl_core.types import F64, LearnerState
@@ -72,6 +76,16 @@ class Decision(NamedTuple):
     g: float = 0.0
 
 
+class Joined(NamedTuple):
+    """What J keeps of a round beside its point, in the letters of the module's table; b = c / sqrt(w)."""
+
+    w: float
+    q: float
+    kappa: float
+    delta: float
+    b: float
+
+
 Rule = Callable[[float, float, float, int], Decision]
 """(m, q, y, t) -> Decision: all that a learner adds to the engine. Called once a round, in order."""
 
@@ -88,10 +102,15 @@ class EngineState(LearnerState):
     c: GrowingArray
     trace: float
     log_det: float
+    window: Window | None
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self.J, self.N, self.sigma, self.L, self.r, self.c))
+        parts = (self.J, self.N, self.sigma, self.L, self.r, self.c, self.window)
+        return sum(part.nbytes for part in parts if part is not None)
+
+
+Parts = tuple[Points, Points, GrowingArray, Factor, GrowingArray, GrowingArray, float, float, Window | None]
 
 
 @final
@@ -101,12 +120,20 @@ class Engine(NamedTuple):
     kernel: Kernel
     alpha: float
 
-    def parts(self, dim: int) -> tuple[Points, Points, GrowingArray, Factor, GrowingArray, GrowingArray, float, float]:
-        """The fields of `EngineState` after `t`, before the first round. Raises ConfigError for an unresolved kernel."""
+    def parts(self, dim: int, window: int | None = None) -> Parts:
+        """The fields of `EngineState` after `t`, before the first round, to remember the last `window` rounds (None: all).
+
+        Raises ConfigError for an unresolved kernel.
+        """
         J, N = self.kernel.points(dim), self.kernel.points(dim)
         # A kernel that still waits for data would otherwise be found out in the first round only.
         self.kernel.row(J, np.zeros(dim))
-        return J, N, GrowingArray(), Factor(), GrowingArray(), GrowingArray(), 0.0, 0.0
+        kept = None if window is None else Window(window)
+        return J, N, GrowingArray(), Factor(), GrowingArray(), GrowingArray(), 0.0, 0.0, kept
+
+    def room(self, state: EngineState) -> int:
+        """Rounds that the next block may have: at most BLOCK, and none after one that forgets."""
+        return BLOCK if state.window is None else min(BLOCK, state.window.room(state.t))
 
     def moments(self, state: EngineState, x: F64) -> Moments:
         """m, q, z and kappa of x, shape (d,): one triangular solve, O(|J|^2 + d |J| + d |N|). Raises DivergedError."""
@@ -116,47 +143,52 @@ class Engine(NamedTuple):
         if len(state.N):
             m += float(self.kernel.row(state.N, x) @ state.c.view) / self.alpha
         q = self._variance(state.trace, kappa, kappa - float(z @ z))
-        _require_finite(state.t + 1, m, q)
+        require_finite(state.t + 1, m, q)
         return Moments(m, q, z, kappa)
 
     def play(self, state: EngineState, x: F64, y: float, rule: Rule) -> tuple[Moments, Decision]:
         """Moments and decision of one round; changes nothing. Raises DivergedError."""
         moments = self.moments(state, x)
         decision = rule(moments.m, moments.q, y, state.t + 1)
-        _require_finite(state.t + 1, *decision)
+        require_finite(state.t + 1, *decision)
         return moments, decision
 
     def absorb(self, state: EngineState, x: F64, moments: Moments, decision: Decision) -> None:
-        """Carry a played round into the state: O(|J|). A round with neither weight nor coefficient leaves only its t."""
-        _, q, z, kappa = moments
+        """Carry a played round into the state: O(|J|). A round with neither weight nor coefficient leaves only its t.
+
+        With a window, every so often a rebuild of O(|J|^3), which costs a round O(|J|^2) in the mean.
+        """
+        m, q, z, kappa = moments
         w = decision.w
+        state.t += 1
         if self._has_weight(w, kappa):
+            root = math.sqrt(w)
             delta = math.sqrt(self.alpha * (1.0 + w * q))
-            state.L.append(math.sqrt(w) * z, delta)
+            state.L.append(root * z, delta)
             state.r.append(decision.rho_delta / delta)
-            self._grow_J(state, x, w, q, kappa)
+            _grow_J(state, state.t, x, Joined(w, q, kappa, delta, decision.rho_delta + root * m))
         elif decision.c != 0.0 and kappa > 0.0:
             r = state.r.view
             r -= (decision.c / self.alpha) * z
-            state.N.append(x)
-            state.c.append(decision.c)
-        state.t += 1
+            _grow_N(state, state.t, x, decision.c)
+        self._forget(state)
 
     def run(self, state: EngineState, X: F64, y: F64, rule: Rule) -> list[tuple[float, Decision]]:
-        """q and decision of at most BLOCK rounds in order, learned as one block. X: (n, d).
+        """q and decision of n rounds in order, learned as one block. X: (n, d).
 
-        What `play` and `absorb` do one by one, from one kernel matrix and one solve. Raises DivergedError before
-        anything has changed.
+        What `play` and `absorb` do one by one, from one kernel matrix and one solve. X has at most `room` rows. Raises
+        DivergedError before anything has changed.
         """
         block = _Block(self, state, X)
         played: list[tuple[float, Decision]] = []
         for j, truth in enumerate(y.tolist()):
             m, q = block.moments(j)
             decision = rule(m, q, truth, state.t + 1 + j)
-            _require_finite(state.t + 1 + j, m, q, *decision)
+            require_finite(state.t + 1 + j, m, q, *decision)
             block.absorb(j, q, decision)
             played.append((q, decision))
-        block.settle(played)
+        block.settle()
+        self._forget(state)
         return played
 
     def _variance(self, trace: float, kappa: float, alpha_q: float) -> float:
@@ -166,11 +198,28 @@ class Engine(NamedTuple):
     def _has_weight(self, w: float, kappa: float) -> bool:
         return w * kappa > NEGLIGIBLE * self.alpha
 
-    def _grow_J(self, state: EngineState, x: F64, w: float, q: float, kappa: float) -> None:
-        state.J.append(x)
-        state.sigma.append(math.sqrt(w))
-        state.trace += w * kappa
-        state.log_det += math.log1p(w * q)
+    def _forget(self, state: EngineState) -> None:
+        """Build J, N, L and r anew from the rounds that the window keeps, if it is time to.
+
+        The order in which rounds enter is free: first those of J, then all of N.
+        """
+        window = state.window
+        if window is None or not window.is_due(state.t):
+            return
+        i, k = window.forget(state.t)
+        fresh = EngineState(0, *self.parts(state.J.dim))
+        # Points decoded and stored again: the first kept is the new origin, so that distances stay exact under a drift.
+        X, sigma, b = state.J.coordinates()[i:], state.sigma.view[i:], window.b.view
+        for start in range(0, len(X), BLOCK):
+            rows = slice(start, start + BLOCK)
+            _Block(self, fresh, X[rows]).enter(sigma[rows], b[rows])
+        if k < len(state.N):
+            fresh.N.extend(state.N.coordinates()[k:])
+            fresh.c.extend(state.c.view[k:])
+            K_JN = self.kernel.block(fresh.J, fresh.N.coordinates())
+            fresh.r.view[:] -= fresh.L.solve(fresh.sigma.view * (K_JN @ fresh.c.view)) / self.alpha
+        state.J, state.N, state.sigma, state.L = fresh.J, fresh.N, fresh.sigma, fresh.L
+        state.r, state.c, state.trace, state.log_det = fresh.r, fresh.c, fresh.trace, fresh.log_det
 
 
 @final
@@ -197,51 +246,98 @@ class _Block:
         if len(state.N):
             self.mu += state.c.view @ kernel.block(state.N, X) / engine.alpha
         self.trace = state.trace
-        self.joined: list[int] = []
         self.V = np.empty((n, n))
         self.rho = np.empty(n)
-        self.delta: list[float] = []
+        self.joined: list[tuple[int, Joined]] = []
+        self.passed: list[tuple[int, float]] = []
+        """(j, c) of the rounds of N."""
 
     def moments(self, j: int) -> tuple[float, float]:
         return self.mu.item(j), self.engine._variance(self.trace, self.kappa[j], self.S.item(j, j))
 
     def absorb(self, j: int, q: float, decision: Decision) -> None:
         """What round j does to the block and to r."""
-        alpha, k, w, c = self.engine.alpha, len(self.joined), decision.w, decision.c
-        later = slice(j + 1, None)
-        if self.engine._has_weight(w, self.kappa[j]):
-            delta = math.sqrt(alpha * (1.0 + w * q))
-            v = np.multiply(self.S[j], math.sqrt(w) / delta, out=self.V[k])[later]
-            self.rho[k] = rho = decision.rho_delta / delta
-            self.S[later, later] -= v[:, None] * v
-            self.mu[later] += rho * v
-            self.joined.append(j)
-            self.delta.append(delta)
-            self.trace += w * self.kappa[j]
-        elif c != 0.0:
-            self.mu[later] += (c / alpha) * self.S[j, later]
-            self.r -= (c / alpha) * self.Z[:, j]
-            self.rho[:k] -= (c / alpha) * self.V[:k, j]
+        if self.engine._has_weight(decision.w, self.kappa[j]):
+            self.join(j, decision.w, q, decision.rho_delta)
+        elif decision.c != 0.0 and self.kappa[j] > 0.0:
+            self.pass_by(j, decision.c)
 
-    def settle(self, played: list[tuple[float, Decision]]) -> None:
+    def join(self, j: int, w: float, q: float, rho_delta: float) -> None:
+        """Round j joins J."""
+        k, root, later = len(self.joined), math.sqrt(w), slice(j + 1, None)
+        delta = math.sqrt(self.engine.alpha * (1.0 + w * q))
+        v = np.multiply(self.S[j], root / delta, out=self.V[k])[later]
+        self.rho[k] = rho = rho_delta / delta
+        b = rho_delta + root * self.mu.item(j)
+        self.S[later, later] -= v[:, None] * v
+        self.mu[later] += rho * v
+        self.trace += w * self.kappa[j]
+        self.joined.append((j, Joined(w, q, self.kappa[j], delta, b)))
+
+    def enter(self, sigma: F64, b: F64) -> None:
+        """All rounds join J, with weights and b known, and the block is carried into the state."""
+        state, alpha = self.state, self.engine.alpha
+        D_S_D = sigma[:, None] * self.S * sigma
+        D_S_D[np.diag_indices_from(D_S_D)] += alpha
+        L, has_failed = dpotrf(D_S_D, lower=1, clean=1)
+        if has_failed:
+            # alpha is below rounding here. One by one they keep q off zero.
+            for j, (root, b_j) in enumerate(zip(sigma.tolist(), b.tolist(), strict=True)):
+                m, q = self.moments(j)
+                self.join(j, root * root, q, b_j - root * m)
+            self.settle()
+            return
+        rows = self.Z.T * sigma[:, None]
+        state.r.extend(solve_triangular(L, b - rows @ self.r, lower=True, check_finite=False))
+        for j, row in enumerate(np.hstack((rows, L))):
+            state.L.append(row[: len(self.r) + j], row.item(len(self.r) + j))
+        state.J.extend(self.X)
+        state.sigma.extend(sigma)
+        state.trace += float(sigma * sigma @ self.kappa)
+        state.log_det += 2.0 * float(np.log(L.diagonal()).sum()) - len(L) * math.log(alpha)
+        state.t += len(L)
+
+    def pass_by(self, j: int, c: float) -> None:
+        """Round j joins N."""
+        alpha, k, later = self.engine.alpha, len(self.joined), slice(j + 1, None)
+        self.mu[later] += (c / alpha) * self.S[j, later]
+        self.r -= (c / alpha) * self.Z[:, j]
+        self.rho[:k] -= (c / alpha) * self.V[:k, j]
+        self.passed.append((j, c))
+
+    def settle(self) -> None:
         """Carry the whole block into the state."""
-        engine, state, joined = self.engine, self.state, self.joined
+        state, first = self.state, self.state.t + 1
         # A copy by rows: reading columns of Z one by one would touch a cache line for every entry.
-        rows = self.Z.T[joined]
+        rows = self.Z.T[[j for j, _ in self.joined]]
         state.r.view[:] = self.r
-        for k, j in enumerate(joined):
-            q, decision = played[j]
+        for k, (j, joined) in enumerate(self.joined):
             row = np.concatenate((rows[k], self.V[:k, j]))
-            state.L.append(math.sqrt(decision.w) * row, self.delta[k])
-            engine._grow_J(state, self.X[j], decision.w, q, self.kappa[j])
-        state.r.extend(self.rho[: len(joined)])
-        for j in sorted(set(range(len(played))) - set(joined)):
-            if played[j][1].c != 0.0 and self.kappa[j] > 0.0:
-                state.N.append(self.X[j])
-                state.c.append(played[j][1].c)
-        state.t += len(played)
+            state.L.append(math.sqrt(joined.w) * row, joined.delta)
+            _grow_J(state, first + j, self.X[j], joined)
+        state.r.extend(self.rho[: len(self.joined)])
+        for j, c in self.passed:
+            _grow_N(state, first + j, self.X[j], c)
+        state.t += len(self.X)
 
 
-def _require_finite(t: int, *numbers: float) -> None:
+def _grow_J(state: EngineState, t: int, x: F64, joined: Joined) -> None:
+    state.J.append(x)
+    state.sigma.append(math.sqrt(joined.w))
+    state.trace += joined.w * joined.kappa
+    state.log_det += math.log1p(joined.w * joined.q)
+    if state.window is not None:
+        state.window.J.append(t)
+        state.window.b.append(joined.b)
+
+
+def _grow_N(state: EngineState, t: int, x: F64, c: float) -> None:
+    state.N.append(x)
+    state.c.append(c)
+    if state.window is not None:
+        state.window.N.append(t)
+
+
+def require_finite(t: int, *numbers: float) -> None:
     if not all(map(math.isfinite, numbers)):
         raise DivergedError(f"round {t} overflows; scale the inputs down, or raise the regularization")

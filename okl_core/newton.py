@@ -21,6 +21,7 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from okl_core.engine import Decision, Rule
+from okl_core.engine_learner import EngineConfig
 from okl_core.losses import LOSSES, LossName
 from okl_core.rng import RoundRng
 from okl_core.types import LearnerConfig
@@ -54,6 +55,23 @@ class NewtonConfig(LearnerConfig):
     def largest_truth(self) -> float:
         """The largest |y| that the loss's constants are made for."""
         return self.clip if self.loss == "squared" else math.inf
+
+
+class KernelNewtonConfig(EngineConfig, NewtonConfig):
+    """What an online Newton step on the engine is given.
+
+    A window needs adaptive steps. The quadratics of the others are flatter than the loss, with minima far beyond its own:
+    it takes all of them to balance. Those of the last rounds alone throw the function from side to side, and its error is
+    several times that of no window, under a drift too.
+    """
+
+    @model_validator(mode="after")
+    def _step_fits_window(self) -> Self:
+        if self.window is not None and self.step != "adaptive":
+            raise ValueError(
+                'a window needs step "adaptive": with others the function swings once rounds are forgotten'
+            )
+        return self
 
 
 class BoundState(Protocol):

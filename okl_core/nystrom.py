@@ -116,6 +116,10 @@ class Turn(NamedTuple):
     is_kept: bool
     is_independent: bool
 
+    @property
+    def q(self) -> float:
+        return self.projection.q
+
 
 @final
 class Nystrom(NamedTuple):
@@ -142,18 +146,17 @@ class Nystrom(NamedTuple):
         self.config.kernel.row(sample.points, np.zeros(dim))
         return sample, GrowingArray(), Factor(), Posterior(self.alpha, 0), 0.0
 
-    def mean(self, state: NystromState, x: F64) -> float:
-        """m of x, shape (d,): O(|I|^2 + d |I|). Raises DivergedError."""
-        m = state.posterior.mean(self._embed(state, self.config.kernel.row(state.sample.points, x)))
-        require_finite(state.t + 1, m)
-        return m
+    def project(self, state: NystromState, phi: F64) -> Projection:
+        """m and q of an input's phi: O(|I|^2). Raises DivergedError."""
+        projection = state.posterior.project(phi)
+        require_finite(state.t + 1, projection.m, projection.q)
+        return projection
 
     def play(self, state: NystromState, x: F64, y: float, rule: Rule, rng: RoundRng) -> Turn:
         """One round; changes nothing. Raises DivergedError."""
         row = self.config.kernel.row(state.sample.points, x)
         phi = self._embed(state, row)
-        projection = state.posterior.project(phi)
-        require_finite(state.t + 1, projection.m, projection.q)
+        projection = self.project(state, phi)
         decision = rule(projection.m, projection.q, y, state.t + 1)
         require_finite(state.t + 1, *decision)
         if self._is_full(state):
@@ -186,18 +189,22 @@ class Nystrom(NamedTuple):
                 state.posterior.reset(len(state.posterior))
         self._discount(state)
 
+    def room(self, state: NystromState) -> int:
+        """Rounds that the next block may have: at most BLOCK, and none after one that discounts."""
+        return min(BLOCK, self._stride - state.t % self._stride) if self._stride else BLOCK
+
     def run(self, state: NystromState, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
-        """q and decision of n rounds in order; X: (n, d). Raises DivergedError, in a block that then changed nothing."""
-        played: list[tuple[float, Decision]] = []
-        while len(played) < len(y):
-            start = len(played)
-            size = min(BLOCK, len(y) - start)
-            if self._stride:
-                size = min(size, self._stride - state.t % self._stride)
-            block = slice(start, start + size)
-            played += _Block(self, state, X[block]).run(y[block], rule, rng)
-            self._discount(state)
+        """q and decision of at most `room` rounds in order, learned as one block; X: (n, d).
+
+        Raises DivergedError before anything has changed.
+        """
+        played = _Block(self, state, X).run(y, rule, rng)
+        self._discount(state)
         return played
+
+    def embed(self, state: NystromState, x: F64) -> F64:
+        """phi of x, shape (d,): O(|I|^2 + d |I|)."""
+        return self._embed(state, self.config.kernel.row(state.sample.points, x))
 
     def _embed(self, state: NystromState, rows: F64) -> F64:
         """phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n)."""
@@ -251,6 +258,7 @@ class _Block:
         played: list[tuple[float, Decision]] = []
         for j, truth in enumerate(y.tolist()):
             t = state.t + 1 + j
+            rng.at(t)
             m, q = posterior.moments(j)
             require_finite(t, m, q)
             decision = rule(m, q, truth, t)

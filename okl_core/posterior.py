@@ -61,10 +61,6 @@ class Posterior:
     def nbytes(self) -> int:
         return self.P.nbytes + self.u.nbytes
 
-    def mean(self, phi: F64) -> float:
-        """m alone: O(p)."""
-        return float(self.u @ phi)
-
     def project(self, phi: F64) -> Projection:
         """m, q and g of phi, shape (p,): O(p^2)."""
         if not len(phi):

@@ -14,7 +14,7 @@ r"""Kernel Online Row Sampling: a dictionary that keeps a point with the probabi
 With beta >= 3 log(T / delta) / epsilon^2, with probability 1 - delta and in all rounds:
 (1 - epsilon) A <= A^I <= (1 + epsilon) A; tau is between the leverage score and rho = (1 + epsilon) / (1 - epsilon) times
 it; and |I| <= 3 rho beta d_onl, the online effective dimension. The factor only grows: points are never dropped or
-weighted anew.
+weighted anew, unless the oldest are forgotten.
 
 References: [calandriello2017] algorithm 2, theorem 2, whose bound on |I| is corrected.
 """
@@ -30,6 +30,9 @@ from okl_core.dictionary import Points
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Kernel
 from okl_core.types import F64
+
+BLOCK = 64
+"""Points that enter a factor built anew at once."""
 
 
 @final
@@ -131,6 +134,19 @@ class Kors(NamedTuple):
         sample.points.append(x)
         sample.weight.append(weight)
         sample.probability.append(probability)
+
+    def without(self, sample: Sample, count: int) -> Sample:
+        """The dictionary without its oldest `count` points, the others with their old probabilities. Time O(|I|^3)."""
+        X, weights = sample.points.coordinates()[count:], sample.weight.view[count:]
+        kept, probabilities = self.empty(sample.points.dim), sample.probability.view[count:]
+        for start in range(0, len(X), BLOCK):
+            rows = slice(start, start + BLOCK)
+            kernels = self.kernel.gram(X[rows]), self.kernel.block(kept.points, X[rows])
+            block = KorsBlock(self, kept, X[rows], *kernels)
+            for j, (weight, p) in enumerate(zip(weights[rows].tolist(), probabilities[rows].tolist(), strict=True)):
+                block.keep(j, p, weight * math.sqrt(p))
+            block.settle()
+        return kept
 
 
 @final

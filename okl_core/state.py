@@ -13,7 +13,8 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -28,10 +29,15 @@ S = TypeVar("S", bound=LearnerState)
 
 
 def pack(state: LearnerState) -> dict[str, F64]:
-    """The state as {name: array}; fields of an object that packs to several arrays are named "field.part"."""
+    """The state as {name: array}; fields of an object that packs to several arrays are named "field.part".
+
+    A field that is None has no array. What it holds otherwise must pack to several: a single one, lost, would not be missed.
+    """
     arrays: dict[str, F64] = {}
     for field in dataclasses.fields(state):
         value = getattr(state, field.name)
+        if value is None:
+            continue
         packed = value.pack() if hasattr(value, "pack") else value
         if isinstance(packed, dict):
             arrays.update({f"{field.name}.{part}": array for part, array in packed.items()})
@@ -46,6 +52,11 @@ def unpack(state_type: type[S], arrays: Mapping[str, F64]) -> S:
     used: set[str] = set()
     for name, kind in get_type_hints(state_type).items():
         parts = {key[len(name) + 1 :]: key for key in arrays if key.startswith(f"{name}.")}
+        if NoneType in get_args(kind):
+            [kind] = set(get_args(kind)) - {NoneType}
+            if not parts:
+                values[name] = None
+                continue
         if name not in arrays and not parts:
             raise StateFormatError(f"the state has no array {name!r}; {state_type.__name__} needs it")
         used.update(parts.values() if parts else [name])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
-from pydantic import Field
-
-from okl_core.engine import BLOCK, Decision, Engine, EngineState, Moments
-from okl_core.kernels import Gaussian, Kernel
-from okl_core.learner import Learner, register
+from okl_core.engine import Decision, Engine, EngineState, Rule
+from okl_core.engine_learner import EngineLearner
+from okl_core.learner import register
 from okl_core.losses import LOSSES, Loss
-from okl_core.newton import NewtonConfig, account, clipped, newton_rule
+from okl_core.newton import KernelNewtonConfig, account, clipped, newton_rule
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.types import F64
 
 
-class KonsConfig(NewtonConfig):
+class KonsConfig(KernelNewtonConfig):
     """Parameters of KONS."""
-
-    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
 
 
 @dataclass(slots=True)
@@ -32,15 +28,9 @@ class KonsState(EngineState):
     bound_step: float
 
 
-@dataclass(slots=True)
-class KonsRound(Round):
-    moments: Moments
-    decision: Decision
-
-
 @final
 @register
-class Kons(Learner[KonsConfig, KonsState, KonsRound]):
+class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
     r"""Online Newton steps in the kernel's feature space, exactly: the strongest guarantee, at a cost that grows with t.
 
     With the symbols of `okl_core.newton`, A_t = A_{t-1} + eta g^2 phi_t phi_t^T and A_0 = alpha I,
@@ -64,6 +54,10 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
     Against the paper: the coefficients of lemma 2 are corrected and hold where g = 0, which they divide by; half of its
     bound suffices; adaptive steps are ours.
 
+    With a window, which needs adaptive steps, all sums run over the rounds kept, between W and 5/4 W of them: a round then
+    costs O(W^2 + d W), and `log_det` is theirs. The guarantee is lost, since the best function may need what was forgotten.
+    It is for streams that drift.
+
     Rounding moves the forecasts by some t eps sum kappa |h(m)| / (alpha q) over the rounds that were projected: 1e-12 with
     alpha = 1, below 1e-5 with alpha = 1e-5. An alpha below 1e-14 sum w kappa is beyond float64 (DivergedError, at best).
 
@@ -71,6 +65,7 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from okl_core import create
     >>> learner = create({"kind": "kons", "config": {"clip": 2.0}}, dim=1)
     >>> learner.update(np.array([0.0]), 1.0).loss
@@ -90,57 +85,30 @@ class Kons(Learner[KonsConfig, KonsState, KonsRound]):
     def largest_truth(self, config: KonsConfig) -> float:
         return config.largest_truth
 
+    def engine(self, config: KonsConfig) -> Engine:
+        return Engine(config.kernel, config.regularization)
+
     def init(self, config: KonsConfig, dim: int) -> KonsState:
-        return KonsState(0, *_engine(config).parts(dim), loss=0.0, bound_gradient=0.0, bound_step=0.0)
+        parts = self.engine(config).parts(dim, config.window)
+        return KonsState(0, *parts, loss=0.0, bound_gradient=0.0, bound_step=0.0)
 
-    def predict(self, config: KonsConfig, state: KonsState, x: F64) -> Forecast:
-        return self._forecast(config, clipped(config, _engine(config).moments(state, x).m))
+    def value(self, config: KonsConfig, m: float, q: float) -> float:
+        return clipped(config, m)
 
-    def play(self, config: KonsConfig, state: KonsState, x: F64, y: float, rng: RoundRng) -> KonsRound:
-        moments, decision = _engine(config).play(state, x, y, newton_rule(config, rng))
-        value = decision.value
-        loss = self.loss(config).value(value, y)
-        forecast = self._forecast(config, value)
-        return KonsRound(state.t + 1, x, y, forecast, loss, rng.choices(), moments, decision)
+    def rule(self, config: KonsConfig, state: KonsState, X: F64, rng: RoundRng) -> Rule:
+        return newton_rule(config, rng)
 
-    def learn(self, config: KonsConfig, state: KonsState, played: KonsRound) -> None:
-        _engine(config).absorb(state, played.x, played.moments, played.decision)
-        account(config, state, played.loss, played.moments.q, played.decision)
-
-    def run(self, config: KonsConfig, state: KonsState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        engine, rule, loss = _engine(config), newton_rule(config, rng), self.loss(config)
-        values, losses = np.empty(len(y)), np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            block = slice(start, start + BLOCK)
-            played = engine.run(state, X[block], y[block], rule)
-            values[block] = [decision.value for _, decision in played]
-            losses[block] = loss.values(values[block], y[block])
-            for cost, (q, decision) in zip(losses[block].tolist(), played, strict=True):
-                account(config, state, cost, q, decision)
-        probabilities = [loss.probability(value) for value in values.tolist()]
-        given = None if None in probabilities else np.array(probabilities, dtype=np.float64)
-        return BlockInfo(state.t, values, losses, given, rng.finish())
+    def carry(
+        self, config: KonsConfig, state: KonsState, rule: Rule, rounds: Sequence[tuple[float, float, Decision]]
+    ) -> None:
+        for loss, q, decision in rounds:
+            account(config, state, loss, q, decision)
 
     def describe(self, config: KonsConfig, state: KonsState) -> dict[str, float]:
-        numbers: dict[str, float] = {
-            "t": state.t,
-            "dictionary": len(state.J) + len(state.N),
-            "bytes": state.nbytes,
-            "active": len(state.J),
-            "passive": len(state.N),
-            "loss": state.loss,
-            "log_det": state.log_det,
-            "bound_gradient": state.bound_gradient,
-            "bound_step": state.bound_step,
-        }
-        if config.step == "curvature":
-            # w = sigma g^2, so that the two sums are the same one.
-            numbers["bound_b2"] = state.bound_gradient
+        numbers = self.describe_engine(state) | {"loss": state.loss}
+        if config.window is None:
+            numbers |= {"bound_gradient": state.bound_gradient, "bound_step": state.bound_step}
+            if config.step == "curvature":
+                # w = sigma g^2, so that the two sums are the same one.
+                numbers["bound_b2"] = state.bound_gradient
         return numbers
-
-    def _forecast(self, config: KonsConfig, value: float) -> Forecast:
-        return Forecast(value, self.loss(config).probability(value))
-
-
-def _engine(config: KonsConfig) -> Engine:
-    return Engine(config.kernel, config.regularization)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
 from pydantic import Field
 
-from okl_core.learner import Learner, register
+from okl_core.engine import Decision, Rule
+from okl_core.learner import register
 from okl_core.losses import LOSSES, Loss
 from okl_core.newton import NewtonConfig, Step, account, clipped, newton_rule
-from okl_core.nystrom import Nystrom, NystromConfig, NystromState, Turn
+from okl_core.nystrom import Nystrom, NystromConfig, NystromState
+from okl_core.nystrom_learner import NystromLearner
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.types import F64
 
 
 class ProsNKonsConfig(NystromConfig, NewtonConfig):
@@ -39,14 +41,9 @@ class ProsNKonsState(NystromState):
     bound_step: float
 
 
-@dataclass(slots=True)
-class ProsNKonsRound(Round):
-    turn: Turn
-
-
 @final
 @register
-class ProsNKons(Learner[ProsNKonsConfig, ProsNKonsState, ProsNKonsRound]):
+class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
     r"""Online Newton steps on a dictionary of points: second-order learning at a cost that does not grow with the stream.
 
     phi is the embedding of the dictionary I, into which row sampling takes x_t with a probability that its leverage asks
@@ -72,6 +69,7 @@ class ProsNKons(Learner[ProsNKonsConfig, ProsNKonsState, ProsNKonsRound]):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from okl_core import create
     >>> learner = create({"kind": "pros-n-kons"}, dim=1)
     >>> for _ in range(3):
@@ -91,47 +89,30 @@ class ProsNKons(Learner[ProsNKonsConfig, ProsNKonsState, ProsNKonsRound]):
     def largest_truth(self, config: ProsNKonsConfig) -> float:
         return config.largest_truth
 
+    def engine(self, config: ProsNKonsConfig) -> Nystrom:
+        return Nystrom(config, config.regularization)
+
     def init(self, config: ProsNKonsConfig, dim: int) -> ProsNKonsState:
-        return ProsNKonsState(0, *_engine(config).parts(dim), loss=0.0, bound_gradient=0.0, bound_step=0.0)
+        return ProsNKonsState(0, *self.engine(config).parts(dim), loss=0.0, bound_gradient=0.0, bound_step=0.0)
 
-    def predict(self, config: ProsNKonsConfig, state: ProsNKonsState, x: F64) -> Forecast:
-        return self._forecast(config, clipped(config, _engine(config).mean(state, x)))
+    def value(self, config: ProsNKonsConfig, m: float, q: float) -> float:
+        return clipped(config, m)
 
-    def play(self, config: ProsNKonsConfig, state: ProsNKonsState, x: F64, y: float, rng: RoundRng) -> ProsNKonsRound:
-        turn = _engine(config).play(state, x, y, newton_rule(config, rng), rng)
-        forecast = self._forecast(config, turn.decision.value)
-        loss = self.loss(config).value(turn.decision.value, y)
-        return ProsNKonsRound(state.t + 1, x, y, forecast, loss, rng.choices(), turn)
+    def rule(self, config: ProsNKonsConfig, state: ProsNKonsState, X: F64, rng: RoundRng) -> Rule:
+        return newton_rule(config, rng)
 
-    def learn(self, config: ProsNKonsConfig, state: ProsNKonsState, played: ProsNKonsRound) -> None:
-        _engine(config).absorb(state, played.x, played.turn)
-        account(config, state, played.loss, played.turn.projection.q, played.turn.decision)
-
-    def run(self, config: ProsNKonsConfig, state: ProsNKonsState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        loss = self.loss(config)
-        played = _engine(config).run(state, X, y, newton_rule(config, rng), rng)
-        values = np.array([decision.value for _, decision in played], dtype=np.float64)
-        losses = loss.values(values, y)
-        for cost, (q, decision) in zip(losses.tolist(), played, strict=True):
-            account(config, state, cost, q, decision)
-        probabilities = [loss.probability(value) for value in values.tolist()]
-        given = None if None in probabilities else np.array(probabilities, dtype=np.float64)
-        return BlockInfo(state.t, values, losses, given, rng.finish())
+    def carry(
+        self,
+        config: ProsNKonsConfig,
+        state: ProsNKonsState,
+        rule: Rule,
+        rounds: Sequence[tuple[float, float, Decision]],
+    ) -> None:
+        for loss, q, decision in rounds:
+            account(config, state, loss, q, decision)
 
     def describe(self, config: ProsNKonsConfig, state: ProsNKonsState) -> dict[str, float]:
-        return {
-            "t": state.t,
-            "dictionary": len(state.sample),
-            "bytes": state.nbytes,
-            "loss": state.loss,
-            "log_det": state.log_det,
-            "bound_gradient": state.bound_gradient,
-            "bound_step": state.bound_step,
-        }
-
-    def _forecast(self, config: ProsNKonsConfig, value: float) -> Forecast:
-        return Forecast(value, self.loss(config).probability(value))
-
-
-def _engine(config: ProsNKonsConfig) -> Nystrom:
-    return Nystrom(config, config.regularization)
+        numbers = self.describe_engine(state) | {"loss": state.loss}
+        if config.half_life is None:
+            numbers |= {"bound_gradient": state.bound_gradient, "bound_step": state.bound_step}
+        return numbers

@@ -25,10 +25,100 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "squared-hinge": {"loss": "squared-hinge", "kernel": GAUSSIAN},
         "adaptive": {"loss": "squared", "step": "adaptive", "kernel": {"kind": "matern", "nu": 2.5}},
         "inverse-sqrt": {"loss": "logistic", "step": "inverse-sqrt", "kernel": {"kind": "laplacian"}},
+        "window": {"loss": "squared-hinge", "step": "adaptive", "kernel": GAUSSIAN, "window": 30},
+    },
+    "sketched-kons": {
+        "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "oversampling": 1.0},
+        "hinge": {"loss": "hinge", "step": 0.5, "kernel": {"kind": "matern"}},
+        "window": {"step": "adaptive", "kernel": GAUSSIAN, "oversampling": 1.0, "window": 30},
+    },
+    "kernel-ridge": {
+        "clip": {"clip": 0.5, "regularization": 0.1, "kernel": GAUSSIAN},
+        "window": {"window": 30, "kernel": GAUSSIAN},
+    },
+    "kernel-aar": {
+        "clip": {"clip": 0.5, "regularization": 0.1, "kernel": {"kind": "laplacian"}},
+        "window": {"window": 1, "kernel": GAUSSIAN},
+    },
+    "nystrom-aar": {"budget": {"kernel": GAUSSIAN, "clip": 2.0, "budget": 12}},
+    "nystrom-ridge": {
+        "forgetting": {"kernel": GAUSSIAN, "half_life": 16},
+        "ald": {"clip": 1.5, "carry": "reset", "dictionary": {"kind": "ald"}, "kernel": {"kind": "laplacian"}},
+    },
+    "pros-n-kons": {
+        "squared": {"clip": 2.0, "kernel": GAUSSIAN, "half_life": 16},
+        "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "budget": 12},
+        "published": {"carry": "reset", "step": "half-curvature", "budget": None, "kernel": GAUSSIAN},
+        "ald": {
+            "loss": "squared-hinge",
+            "dictionary": {"kind": "ald", "threshold": 0.3},
+            "kernel": {"kind": "laplacian"},
+        },
+        "inverse-sqrt": {"loss": "hinge", "kernel": {"kind": "matern"}, "step": "inverse-sqrt"},
+    },
+    "kernel-ogd": {
+        "plain": {"step_size": 0.3, "norm_bound": None, "kernel": GAUSSIAN},
+        "NORMA": {"step_size": 0.5, "regularization": 0.1, "norm_bound": None, "budget": 25, "kernel": GAUSSIAN},
+        "ball": {"loss": "logistic", "norm_bound": 1.5, "budget": 20, "kernel": {"kind": "laplacian"}},
+        "squared": {"loss": "squared", "clip": 2.0, "norm_bound": 3.0, "kernel": {"kind": "polynomial"}},
+        "Pegasos": {
+            "loss": "squared-hinge",
+            "step_size": "inverse-t",
+            "regularization": 0.05,
+            "kernel": {"kind": "linear"},
+        },
+    },
+    "ons": {
+        "adaptive": {"loss": "squared", "step": "adaptive", "clip": 2.0, "intercept": False},
+        "logistic": {"loss": "logistic", "step": "inverse-sqrt"},
+        "hinge": {"loss": "hinge", "step": 0.5, "regularization": 0.1},
     },
     "pomdr": {
         "removal": {"budget": 20, "pomd_budget": 6, "window": 4, "kernel": {"kind": "gaussian", "sigma": 0.3}},
         "wide": {"budget": 40, "pomd_budget": 10, "kernel": {"kind": "gaussian", "sigma": 3.0}},
+    },
+    "fogd": {
+        "published": {"kernel": GAUSSIAN, "step_size": "horizon", "step_factor": 10.0, "horizon": 150},
+        "logistic": {"loss": "logistic", "kernel": {"kind": "laplacian"}, "frequencies": 20},
+        "squared": {"loss": "squared", "step_size": 0.2, "clip": 2.0, "kernel": {"kind": "matern", "nu": 2.5}},
+        "squared-hinge": {"loss": "squared-hinge", "step_size": "horizon", "step_factor": 1.0, "frequencies": 1},
+    },
+    "nogd": {
+        "embedded": {"kernel": GAUSSIAN, "budget": 20},
+        "first": {"kernel": GAUSSIAN, "budget": 30, "buffer": "first", "step_size": 0.5},
+        "full-rank": {"loss": "logistic", "kernel": {"kind": "matern"}, "budget": 25, "rank": 25},
+        "squared": {"loss": "squared", "step_factor": 0.5, "kernel": {"kind": "laplacian"}, "budget": 16},
+        "squared-hinge": {"loss": "squared-hinge", "step_size": 0.2, "budget": 2, "rank": 1},
+    },
+    "skegd": {
+        "transport": {"budget": 20, "cycle": 7, "kernel": GAUSSIAN},
+        "match": {"budget": 24, "cycle": 5, "carry": "match", "step_size": 0.3, "kernel": {"kind": "matern"}},
+        "logistic": {"budget": 16, "loss": "logistic", "buffer": "first", "kernel": {"kind": "laplacian"}},
+        "squared": {
+            "budget": 10,
+            "loss": "squared",
+            "rank": 3,
+            "landmarks": 5,
+            "cycle": 3,
+            "kernel": {"kind": "linear"},
+        },
+    },
+    "bao2ks": {
+        "restarts": {"budget": 12, "reservoir": 4, "kernel": GAUSSIAN},
+        "projects": {
+            "budget": 40,
+            "reservoir": 6,
+            "norm_bound": 1.0,
+            "thinning": 1.0,
+            "kernel": {"kind": "polynomial"},
+        },
+        "one slot": {"budget": 3, "reservoir": 1, "step_size": 0.5, "kernel": {"kind": "laplacian"}},
+    },
+    "bogd": {
+        "removal": {"kernel": GAUSSIAN, "budget": 20, "regularization": 0.05},
+        "plain": {"step_size": 0.5, "coefficient_bound": None, "budget": 15},
+        "logistic": {"loss": "logistic", "kernel": {"kind": "laplacian"}, "budget": 10, "step_factor": 2.0},
+        "squared": {"loss": "squared", "step_size": 0.2, "clip": 2.0, "kernel": {"kind": "matern"}, "budget": 2},
     },
 }
 """Configs beside the default that reach other branches of a learner within a short stream."""

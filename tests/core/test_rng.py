@@ -50,6 +50,15 @@ def test_calls_within_a_round_continue_it() -> None:
     assert rng.uniform(0).shape == (0,)
 
 
+@given(seed=st.integers(0, 2**63 - 1), n=st.integers(0, 9))
+def test_a_few_draws_are_the_same_as_python_numbers(seed: int, n: int) -> None:
+    rng, other = RoundRng(seed), RoundRng(seed)
+    rng.at(5)
+    other.at(5)
+    for _ in range(2):
+        assert rng.uniforms(n) == other.uniform(n).tolist()
+
+
 def test_draws_are_uniform() -> None:
     rng = RoundRng(11)
     rng.at(1)

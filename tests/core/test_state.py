@@ -36,6 +36,7 @@ class Everything(LearnerState):
     points: Points
     factor: Factor
     r: GrowingArray
+    later: Points | None
 
 
 def everything() -> Everything:
@@ -47,6 +48,7 @@ def everything() -> Everything:
         points=Points.of(np.random.default_rng(0).normal(size=(5, 2)), centred=True),
         factor=Factor(),
         r=GrowingArray(2),
+        later=None,
     )
     for i in range(70):
         state.factor.append(np.full(i, 0.01), 1.0 + i)
@@ -76,6 +78,19 @@ def test_every_kind_of_field_is_packed_and_comes_back() -> None:
     assert {name: array.tobytes() for name, array in again.items()} == {
         name: array.tobytes() for name, array in arrays.items()
     }
+
+
+def test_what_is_none_has_no_arrays_and_comes_back() -> None:
+    state = everything()
+    assert unpack(Everything, pack(state)).later is None
+    state.later = state.points
+    arrays = pack(state)
+    again = unpack(Everything, arrays).later
+    assert again is not None
+    np.testing.assert_array_equal(again.coordinates(), state.points.coordinates())
+    del arrays["later.rows"]
+    with pytest.raises(StateFormatError, match="later"):
+        unpack(Everything, arrays)
 
 
 def test_packed_arrays_are_copies() -> None:

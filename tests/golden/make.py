@@ -57,6 +57,25 @@ CASES = {
     "pomdr": Case(
         {"learner": {"kind": "pomdr", "config": {"kernel": GAUSSIAN, "budget": 30, "pomd_budget": 10}}}, 200, 120
     ),
+    "nystrom-ridge": Case(
+        {
+            "learner": {"kind": "nystrom-ridge", "config": {"kernel": GAUSSIAN, "clip": 1.0, "budget": 40}},
+            "y_range": [-1.0, 1.0],
+        },
+        140,
+        80,
+    ),
+    "nystrom-aar": Case(
+        {
+            "learner": {
+                "kind": "nystrom-aar",
+                "config": {"kernel": GAUSSIAN, "clip": 1.0, "half_life": 32, "dictionary": {"kind": "ald"}},
+            },
+            "y_range": [-1.0, 1.0],
+        },
+        140,
+        80,
+    ),
     "pros-n-kons": Case(
         {
             "learner": {
@@ -66,6 +85,89 @@ CASES = {
         },
         150,
         90,
+    ),
+    "sketched-kons": Case(
+        {
+            "learner": {
+                "kind": "sketched-kons",
+                "config": {"kernel": GAUSSIAN, "loss": "logistic", "step": "adaptive", "window": 40},
+            },
+        },
+        130,
+        70,
+        block=range(80, 110),
+    ),
+    "kernel-ridge": Case(
+        {
+            "learner": {"kind": "kernel-ridge", "config": {"kernel": GAUSSIAN, "regularization": 0.5, "clip": 1.0}},
+            "labels": ["no", "yes"],
+        },
+        70,
+        40,
+    ),
+    "kernel-aar": Case(
+        {
+            "learner": {"kind": "kernel-aar", "config": {"kernel": MEDIAN, "window": 32}},
+            "y_range": [-2.0, 2.0],
+            "scale": {"kind": "warmup"},
+            "warmup_rounds": 30,
+        },
+        90,
+        60,
+    ),
+    "kernel-ogd": Case(
+        {
+            "learner": {
+                "kind": "kernel-ogd",
+                "config": {
+                    "kernel": GAUSSIAN,
+                    "loss": "logistic",
+                    "regularization": 0.01,
+                    "norm_bound": 2.0,
+                    "budget": 30,
+                },
+            }
+        },
+        150,
+        90,
+    ),
+    "fogd": Case(
+        {"learner": {"kind": "fogd", "seed": 3, "config": {"kernel": {"kind": "matern"}, "frequencies": 40}}},
+        120,
+        70,
+        block=range(80, 110),
+    ),
+    "nogd": Case({"learner": {"kind": "nogd", "config": {"kernel": GAUSSIAN, "budget": 30}}}, 150, 90),
+    "skegd": Case(
+        {"learner": {"kind": "skegd", "seed": 5, "config": {"kernel": GAUSSIAN, "budget": 30, "cycle": 20}}},
+        150,
+        90,
+        block=range(100, 130),
+    ),
+    "bao2ks": Case(
+        {
+            "learner": {
+                "kind": "bao2ks",
+                "seed": 4,
+                "config": {"kernel": GAUSSIAN, "budget": 25, "reservoir": 6, "norm_bound": 8.0},
+            }
+        },
+        150,
+        90,
+        block=range(100, 130),
+    ),
+    "bogd": Case(
+        {
+            "learner": {
+                "kind": "bogd",
+                "config": {"kernel": GAUSSIAN, "loss": "logistic", "budget": 20, "regularization": 0.01},
+            }
+        },
+        120,
+        60,
+    ),
+    "ons": Case(
+        {"learner": {"kind": "ons", "config": {"loss": "squared-hinge", "clip": 2.0, "step": "adaptive"}}}, 90, 40
     ),
     "kons": Case(
         {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared-hinge", "step": "adaptive"}}},

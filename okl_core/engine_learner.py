@@ -1,0 +1,72 @@
+"""A rule on the engine of the whole feature space."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Generic, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from okl_core.engine import Decision, Engine, EngineState, Moments, Rule
+from okl_core.kernels import Gaussian, Kernel
+from okl_core.rng import RoundRng
+from okl_core.rule_learner import RuleLearner
+from okl_core.types import F64, LearnerConfig
+
+
+class EngineConfig(LearnerConfig):
+    """What every learner on the engine is given, beside its alpha."""
+
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    window: int | None = Field(
+        default=None, ge=1, description="Forgetting: rounds to remember, and up to a quarter more; all by default."
+    )
+
+
+class EngineTurn(NamedTuple):
+    moments: Moments
+    decision: Decision
+
+    @property
+    def q(self) -> float:
+        return self.moments.q
+
+
+C = TypeVar("C", bound=EngineConfig)
+S = TypeVar("S", bound=EngineState)
+P = TypeVar("P", bound=Rule)
+
+
+class EngineLearner(RuleLearner[C, S, P, EngineTurn], Generic[C, S, P]):
+    """See `RuleLearner` for what a learner adds."""
+
+    @abstractmethod
+    def engine(self, config: C) -> Engine:
+        """The recursion of this config."""
+
+    def moments(self, config: C, state: S, x: F64) -> tuple[float, float]:
+        found = self.engine(config).moments(state, x)
+        return found.m, found.q
+
+    def turn(self, config: C, state: S, x: F64, y: float, rule: P, rng: RoundRng) -> EngineTurn:
+        return EngineTurn(*self.engine(config).play(state, x, y, rule))
+
+    def absorb(self, config: C, state: S, x: F64, turn: EngineTurn) -> None:
+        self.engine(config).absorb(state, x, turn.moments, turn.decision)
+
+    def room(self, config: C, state: S) -> int:
+        return self.engine(config).room(state)
+
+    def block(self, config: C, state: S, X: F64, y: F64, rule: P, rng: RoundRng) -> list[tuple[float, Decision]]:
+        return self.engine(config).run(state, X, y, rule)
+
+    def describe_engine(self, state: S) -> dict[str, float]:
+        """What `describe` says of the engine's part."""
+        return {
+            "t": state.t,
+            "dictionary": len(state.J) + len(state.N),
+            "bytes": state.nbytes,
+            "active": len(state.J),
+            "passive": len(state.N),
+            "log_det": state.log_det,
+        }

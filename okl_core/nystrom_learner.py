@@ -1,0 +1,49 @@
+"""A rule on the engine in a Nystrom embedding."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Generic, TypeVar
+
+from okl_core.engine import Decision, Rule
+from okl_core.nystrom import Nystrom, NystromConfig, NystromState, Turn
+from okl_core.rng import RoundRng
+from okl_core.rule_learner import RuleLearner
+from okl_core.types import F64
+
+C = TypeVar("C", bound=NystromConfig)
+S = TypeVar("S", bound=NystromState)
+
+
+class NystromLearner(RuleLearner[C, S, Rule, Turn], Generic[C, S]):
+    """See `RuleLearner` for what a learner adds."""
+
+    @abstractmethod
+    def engine(self, config: C) -> Nystrom:
+        """The recursion of this config."""
+
+    def moments(self, config: C, state: S, x: F64) -> tuple[float, float]:
+        engine = self.engine(config)
+        projection = engine.project(state, engine.embed(state, x))
+        return projection.m, projection.q
+
+    def turn(self, config: C, state: S, x: F64, y: float, rule: Rule, rng: RoundRng) -> Turn:
+        return self.engine(config).play(state, x, y, rule, rng)
+
+    def absorb(self, config: C, state: S, x: F64, turn: Turn) -> None:
+        self.engine(config).absorb(state, x, turn)
+
+    def room(self, config: C, state: S) -> int:
+        return self.engine(config).room(state)
+
+    def block(self, config: C, state: S, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
+        return self.engine(config).run(state, X, y, rule, rng)
+
+    def describe_engine(self, state: S) -> dict[str, float]:
+        """What `describe` says of the engine's part."""
+        return {
+            "t": state.t,
+            "dictionary": len(state.sample),
+            "bytes": state.nbytes,
+            "log_det": state.log_det,
+        }

@@ -1,0 +1,233 @@
+"""Learners with a window of rounds against dense sums over the rounds kept, and learners that never saw the others."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from okl_core import Gaussian, OnlineLearner, create, engine, restore
+from okl_core.errors import ConfigError, StateFormatError
+from okl_core.forgetting import Window
+from okl_core.rule_learner import RuleRound
+from okl_core.sampling import Kors, KorsBlock
+from tests.core.newton_streams import STREAMS, stream_for
+from tests.oracles.kons import batch_moments
+
+ALPHA = 0.1
+KERNEL = Gaussian(sigma=0.5)
+
+LEARNERS: list[tuple[str, dict[str, Any]]] = [
+    ("kons", {"loss": "squared", "step": "adaptive"}),
+    ("kons", {"loss": "logistic", "step": "adaptive", "clip": 4.0}),
+    ("kons", {"loss": "squared-hinge", "step": "adaptive", "clip": 2.0}),
+    ("sketched-kons", {"loss": "squared", "step": "adaptive", "oversampling": 1.0}),
+    ("sketched-kons", {"loss": "squared-hinge", "step": "adaptive", "oversampling": 0.5}),
+    ("kernel-ridge", {}),
+    ("kernel-ridge", {"clip": 1.0}),
+    ("kernel-aar", {}),
+]
+learners = pytest.mark.parametrize(
+    ("kind", "config"), LEARNERS, ids=lambda part: part if isinstance(part, str) else "-".join(map(str, part.values()))
+)
+
+
+def learner_of(kind: str, config: dict[str, Any], window: int | None) -> OnlineLearner:
+    given = {"kernel": KERNEL.model_dump(), "regularization": ALPHA, "window": window} | config
+    return create({"kind": kind, "config": given}, 2)
+
+
+def kept_before(t: int, W: int) -> list[int]:
+    """The rounds (from 0) that a window of W keeps when round t is played: a quarter of it goes at once."""
+    kept: list[int] = []
+    for s in range(t):
+        kept.append(s)
+        if s + 1 > W and (s + 1 - W) % max(1, W // 4) == 0:
+            kept = kept[-W:]
+    return kept
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("W", [1, 6, 40])
+@learners
+def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, Any], W: int, stream: str) -> None:
+    X, y = stream_for(config.get("loss", "squared"), stream, n=130)
+    K = KERNEL.gram(X)
+    learner = learner_of(kind, config, W)
+    w, c = np.zeros(len(y)), np.zeros(len(y))
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
+        kept = kept_before(t, W)
+        m, q = batch_moments(K[np.ix_(kept, kept)], K[kept, t], 1.0, w[kept], c[kept], ALPHA)
+        played = learner.play(x, truth)
+        assert isinstance(played, RuleRound)
+        assert played.turn.moments.m == pytest.approx(m, rel=1e-9, abs=1e-9)
+        assert played.turn.moments.q == pytest.approx(q, rel=1e-9, abs=1e-9)
+        learner.learn(played)
+        w[t], c[t] = played.turn.decision.w, truth
+        if "loss" in config:
+            c[t] = w[t] * played.forecast.value - played.turn.decision.g - (m - played.forecast.value) / q
+    kept = kept_before(len(y), W)
+    assert len(kept) < W + max(1, W // 4)
+    D_K_D = np.sqrt(w[kept])[:, None] * K[np.ix_(kept, kept)] * np.sqrt(w[kept])
+    log_det = np.linalg.slogdet(np.eye(len(kept)) + D_K_D / ALPHA)[1]
+    assert learner.describe()["log_det"] == pytest.approx(log_det, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["kernel-ridge", "kernel-aar"])
+@pytest.mark.parametrize("kernel", [KERNEL.model_dump(), {"kind": "laplacian"}, {"kind": "polynomial", "degree": 3}])
+def test_a_fit_to_the_rounds_kept_is_that_of_a_learner_that_saw_no_others(kind: str, kernel: dict[str, Any]) -> None:
+    # The inputs drift far from where they began, as a time stamp among them would.
+    drift = 1e4 if kernel["kind"] == "gaussian" else 0.01
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (700, 2)) + drift * np.arange(700.0)[:, None] * [0.0, 1e-2]
+    y = rng.normal(size=700)
+    learner = learner_of(kind, {"kernel": kernel}, 60)
+    for start, stop in itertools.pairwise([0, 59, 61, 200, 449, 700]):
+        learner.run(X[start:stop], y[start:stop])
+        kept = kept_before(stop, 60)
+        fresh = learner_of(kind, {"kernel": kernel}, None)
+        fresh.run(X[kept], y[kept])
+        probes = X[kept[-5:]] + 0.1
+        seen = [learner.predict(x).value for x in probes]
+        np.testing.assert_allclose(seen, [fresh.predict(x).value for x in probes], rtol=1e-9, atol=1e-9)
+
+
+@given(cuts=st.lists(st.integers(0, 300), max_size=6), W=st.integers(1, 200), which=st.sampled_from(LEARNERS))
+@settings(max_examples=30, deadline=None)
+def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: tuple[str, dict[str, Any]]) -> None:
+    X, y = stream_for(which[1].get("loss", "squared"), "flips", n=300)
+    single, learner = (learner_of(*which, window=W) for _ in range(2))
+    values = [single.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
+    seen = [learner.run(X[a:b], y[a:b]).values for a, b in itertools.pairwise([0, *sorted(cuts), 300])]
+    np.testing.assert_allclose(np.concatenate(seen), values, rtol=0.0, atol=1e-9)
+    arrays = learner.state()
+    for name, array in single.state().items():
+        np.testing.assert_allclose(arrays[name], array, rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@learners
+def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any]) -> None:
+    X, y = stream_for(config.get("loss", "squared"), "saturated", n=400)
+    learner = learner_of(kind, config, 50)
+    learner.run(X[:177], y[:177])
+    again = restore(learner.spec, learner.state(), 2)
+    for one in (learner, again):
+        one.run(X[177:], y[177:])
+    expected, found = learner.state(), again.state()
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+@learners
+def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any]) -> None:
+    X, y = stream_for(config.get("loss", "squared"), "random", n=2000)
+    learner = learner_of(kind, config, 80)
+    sizes, stored = [], []
+    for start in range(0, 2000, 50):
+        learner.run(X[start : start + 50], y[start : start + 50])
+        sizes.append(learner.nbytes)
+        stored.append(learner.describe()["dictionary"])
+    assert max(stored) <= 100
+    # The weight of every round is its own, and so is the number of those that have one.
+    assert max(sizes[20:]) <= 1.1 * max(sizes[2:20])
+    assert "bound_gradient" not in learner.describe()
+    assert "bound" not in learner.describe()
+    assert "comparator_loss" not in learner.describe()
+
+
+def test_a_learner_with_a_window_follows_a_drift() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (3000, 2))
+    angle = np.arange(3000) / 300.0
+    y = np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1]
+    losses = {W: learner_of("kernel-ridge", {}, W).run(X, y).losses[1000:].mean() for W in (100, None)}
+    assert losses[100] < 0.2 * losses[None]
+
+
+def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With alpha below the rounding of w kappa the matrix of repeated inputs is singular to LAPACK.
+    failures: list[int] = []
+
+    def dpotrf(*args: Any, **kwargs: Any) -> Any:
+        found = lapack(*args, **kwargs)
+        failures.append(found[1])
+        return found
+
+    lapack = engine.dpotrf
+    monkeypatch.setattr(engine, "dpotrf", dpotrf)
+    config = {"regularization": 1e-17, "kernel": {"kind": "linear"}}
+    learner = create({"kind": "kernel-ridge", "config": config | {"window": 16}}, 1)
+    for t in range(60):
+        learner.update(np.ones(1), 1.0 + 0.01 * (-1.0) ** t)
+    assert any(failures)
+    assert learner.predict(np.ones(1)).value == pytest.approx(1.0, abs=0.02)
+    assert all(np.isfinite(array).all() for array in learner.state().values())
+
+
+def test_the_sampled_dictionary_forgets_its_oldest() -> None:
+    rng = np.random.default_rng(0)
+    X, scales = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(0.5, 2.0, 300)
+    kors = Kors(KERNEL, 0.3, 2.0, 0.5)
+    sample = kors.empty(2)
+    block = KorsBlock(kors, sample, X, KERNEL.gram(X), KERNEL.block(sample.points, X))
+    kept: list[int] = []
+    for j in range(300):
+        p = kors.probability(block.tau(j, scales[j]))
+        if rng.random() < p:
+            block.keep(j, p, scales[j])
+            kept.append(j)
+    block.settle()
+    assert len(kept) > 100
+    left = kors.without(sample, 20)
+    np.testing.assert_allclose(left.points.coordinates(), X[kept[20:]], atol=1e-12)
+    np.testing.assert_array_equal(left.probability.view, sample.probability.view[20:])
+    np.testing.assert_allclose(left.weight.view, sample.weight.view[20:], rtol=1e-14)
+    S = left.weight.view
+    L = left.L.dense()
+    expected = S[:, None] * KERNEL.gram(X[kept[20:]]) * S + 0.3 * np.eye(len(S))
+    np.testing.assert_allclose(L @ L.T, expected, atol=1e-9 * expected.max())
+
+
+def test_the_dictionary_of_the_scores_is_that_of_the_rounds_kept() -> None:
+    X, y = stream_for("squared", "random", n=400)
+    learner = learner_of("sketched-kons", {"step": "adaptive", "oversampling": 1.0}, 40)
+    for start in range(0, 400, 30):
+        learner.run(X[start : start + 30], y[start : start + 30])
+        t, arrays = learner.t, learner.state()
+        kept = kept_before(t, 40)
+        assert set(arrays["sampled"] - 1) <= set(kept)
+        np.testing.assert_allclose(
+            arrays["sample.points.rows"][:, :2] * arrays["sample.points.unit"] + arrays["sample.points.origin"],
+            X[arrays["sampled"].astype(int) - 1],
+            atol=1e-12,
+        )
+        assert len(arrays["sampled"]) == len(arrays["sample.probability"]) > 0
+
+
+@pytest.mark.parametrize("step", ["curvature", "half-curvature", "inverse-sqrt", 0.5])
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons"])
+def test_a_window_needs_adaptive_steps(kind: str, step: str | float) -> None:
+    with pytest.raises(ConfigError, match="window"):
+        learner_of(kind, {"step": step}, 100)
+    learner_of(kind, {"step": step}, None)
+
+
+@pytest.mark.parametrize("W", range(1, 12))
+def test_blocks_end_where_rounds_are_forgotten(W: int) -> None:
+    window = Window(W)
+    for t in range(100):
+        due = [s for s in range(t + 1, t + 200) if window.is_due(s)]
+        assert window.room(t) == due[0] - t
+        assert len(kept_before(due[0], W)) == W
+
+
+def test_a_state_without_a_window_has_no_array_of_it() -> None:
+    without = learner_of("kernel-ridge", {}, None)
+    assert not [name for name in without.state() if name.startswith("window")]
+    arrays = learner_of("kernel-ridge", {}, 9).state()
+    assert arrays["window.size"] == 9.0
+    with pytest.raises(StateFormatError, match="window"):
+        restore(without.spec, {name: array for name, array in arrays.items() if name != "window.b"}, 2)
