@@ -35,7 +35,7 @@ def features(learner: OnlineLearner, X: F64, y: F64) -> tuple[F64, F64]:
         assert isinstance(played, RuleRound)
         assert isinstance(played.turn, Turn)
         values[t] = played.forecast.value
-        if played.turn.is_kept:
+        if played.turn.growth is not None:
             kept.append(t)
         learner.learn(played)
     L = np.linalg.cholesky(KERNEL.gram(X[kept]))

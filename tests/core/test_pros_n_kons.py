@@ -99,12 +99,13 @@ def test_a_new_point_and_the_learned_function(carry: Carry) -> None:
         rng.begin()
         rng.at(t + 1)
         played = algorithm.play(config, state, x, truth, rng)
-        if played.turn.is_kept:
+        if played.turn.growth is not None:
             changes += 1
             without = copy.deepcopy(state)
-            played.turn = played.turn._replace(is_kept=False)
+            turn = played.turn
+            played.turn = turn._replace(growth=None)
             algorithm.learn(config, without, played)
-            played.turn = played.turn._replace(is_kept=True)
+            played.turn = turn
         else:
             without = None
         algorithm.learn(config, state, played)

@@ -1,0 +1,207 @@
+r"""The kernel projected on the span of a dictionary that grows online.
+
+| symbol   | meaning                                                                                    | shape            |
+|----------|--------------------------------------------------------------------------------------------|------------------|
+| I        | the dictionary: points chosen online                                                       | (\|I\|, d)       |
+| L        | lower Cholesky factor of K_II                                                              | (\|I\|, \|I\|)   |
+| phi(x)   | L^{-1} k_I(x): phi(x)^T phi(z) = k_I(x)^T K_II^{-1} k_I(z), the kernel projected on span I | (\|I\|,)         |
+| e        | kappa - phi^T phi, what the projection loses of an input                                   |                  |
+
+In [calandriello2017b] the embedding is Lambda^{-1/2} U^T k_I, from the eigenvectors of K_II: another basis of the same
+space, in which a new point changes every coordinate, so that what was learned must be carried over by a matrix Q in
+O(|I|^3). In the basis of L a new point adds one coordinate, orthogonal to the others, and Q is the identity with a row of
+zeros: the carry is exact and costs O(|I|^2), nothing is decomposed, and no sign is arbitrary.
+
+References: [calandriello2017b] algorithms 1 and 2; [engel2004] for the deterministic dictionary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, NamedTuple, Protocol, final
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from okl_core.growing import Factor, GrowingArray
+from okl_core.kernels import Kernel
+from okl_core.rng import RoundRng
+from okl_core.sampling import Kors, KorsBlock, Leverage, Sample
+from okl_core.types import F64
+
+INDEPENDENT = 1e-7
+"""A point that keeps less than this share of kappa outside the span of the others adds no coordinate: its coordinate would
+be the rounding error of L."""
+
+
+class KorsDictionary(BaseModel):
+    """Online row sampling by ridge leverage scores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    kind: Literal["kors"] = "kors"
+    regularization: float = Field(default=1.0, gt=0.0, description="Of the leverage scores; smaller keeps more points.")
+    oversampling: float = Field(
+        default=1.0, gt=0.0, description="beta: a point is kept with probability min(beta tau, 1)."
+    )
+    accuracy: float = Field(default=0.5, gt=0.0, lt=1.0, description="epsilon, by which scores are overestimated.")
+
+
+class AldDictionary(BaseModel):
+    """Approximate linear dependence: no coins; a point is kept if it is far from the span of the others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    kind: Literal["ald"] = "ald"
+    threshold: float = Field(default=0.1, gt=0.0, description="Distance to the span, as a share of the point's norm.")
+
+
+Dictionary = Annotated[KorsDictionary | AldDictionary, Field(discriminator="kind")]
+
+
+class Embedded(Protocol):
+    """What a state keeps of the embedding. `independent` is 1.0, or 0.0 for a point without a coordinate."""
+
+    sample: Sample
+    independent: GrowingArray
+    L: Factor
+
+
+class Growth(NamedTuple):
+    """A point that is kept, and is not in the dictionary yet."""
+
+    leverage: Leverage | None
+    outside: float
+    """e of the point."""
+    is_independent: bool
+
+
+@final
+class Embedding(NamedTuple):
+    """The dictionary's rule and the coordinates. `budget`: points at most."""
+
+    kernel: Kernel
+    dictionary: Dictionary
+    budget: int | None
+
+    @property
+    def kors(self) -> Kors | None:
+        chosen = self.dictionary
+        if isinstance(chosen, AldDictionary):
+            return None
+        return Kors(self.kernel, chosen.regularization, chosen.oversampling, chosen.accuracy)
+
+    def parts(self, dim: int) -> tuple[Sample, GrowingArray, Factor]:
+        """The fields of `Embedded`, before the first round. Raises ConfigError for an unresolved kernel."""
+        sample = Kors(self.kernel).empty(dim)
+        self.kernel.row(sample.points, np.zeros(dim))
+        return sample, GrowingArray(), Factor()
+
+    def row(self, state: Embedded, x: F64) -> F64:
+        """k_I(x), shape (|I|,)."""
+        return self.kernel.row(state.sample.points, x)
+
+    def coordinates(self, state: Embedded, rows: F64) -> F64:
+        """phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
+        independent = state.independent.view
+        return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
+
+    def room(self, state: Embedded) -> float:
+        """Points that the budget still allows, perhaps infinitely many."""
+        return math.inf if self.budget is None else self.budget - len(state.sample)
+
+    def choose(self, state: Embedded, x: F64, row: F64, square: float, rng: RoundRng) -> Growth | None:
+        """Is x, with its row and phi^T phi, kept? None if it is not. Changes nothing."""
+        if self.room(state) <= 0:
+            return None
+        kappa, kors, leverage = self.kernel.at(x), self.kors, None
+        outside = max(kappa - square, 0.0)
+        if kors is None:
+            is_kept = rng.decide(self.is_far(outside, kappa))
+        else:
+            leverage = kors.leverage(state.sample, x, row=row)
+            is_kept = rng.bernoulli(kors.probability(leverage.tau))
+        return Growth(leverage, outside, rng.decide(outside > INDEPENDENT * kappa)) if is_kept else None
+
+    def grow(self, state: Embedded, x: F64, phi: F64, growth: Growth) -> None:
+        """Add a point that was chosen: O(|I|)."""
+        kors = self.kors
+        if kors is None or growth.leverage is None:
+            state.sample.points.append(x)
+        else:
+            kors.keep(state.sample, x, growth.leverage, kors.probability(growth.leverage.tau))
+        self.extend(state, phi, growth.outside, growth.is_independent)
+
+    def is_far(self, outside: float, kappa: float) -> bool:
+        chosen = self.dictionary
+        return isinstance(chosen, AldDictionary) and outside > chosen.threshold * chosen.threshold * kappa
+
+    def extend(self, state: Embedded, phi: F64, outside: float, is_independent: bool) -> None:
+        """Give the newest point its row of L. One without a coordinate gets a row of the identity."""
+        if is_independent:
+            state.L.append(phi, math.sqrt(outside))
+        else:
+            state.L.append(np.zeros_like(phi), 1.0)
+        state.independent.append(float(is_independent))
+
+
+@final
+class EmbeddingBlock:
+    """Points whose inputs are known, chosen one by one: E is K - Phi^T Phi, what the span leaves of those after j; (n, n).
+
+    Phi, shape (|I|, n), are their coordinates before the block; those that points of the block add are what `choose` gives.
+    """
+
+    def __init__(self, embedding: Embedding, state: Embedded, X: F64) -> None:
+        self._embedding, self._state, self._X = embedding, state, X
+        rows = embedding.kernel.block(state.sample.points, X)
+        self.Phi = embedding.coordinates(state, rows)
+        self._room = embedding.room(state)
+        self._kept: list[tuple[int, float, bool]] = []
+        """(j, e, has a coordinate) of every point that joined the dictionary."""
+        self._added: list[F64] = []
+        self._kors: KorsBlock | None = None
+        if self._room > 0:
+            self._K = embedding.kernel.gram(X)
+            self._E = self._K - self.Phi.T @ self.Phi
+            kors = embedding.kors
+            if kors is not None:
+                self._kors = KorsBlock(kors, state.sample, X, self._K, rows)
+
+    def choose(self, j: int, rng: RoundRng) -> F64 | None:
+        """The coordinate that point j adds, shape (n,), 0 up to itself; None if it is not kept. O(n^2) if it is."""
+        if len(self._kept) >= self._room:
+            return None
+        kappa = self._K.item(j, j)
+        outside = max(self._E.item(j, j), 0.0)
+        if self._kors is None:
+            is_kept = rng.decide(self._embedding.is_far(outside, kappa))
+        else:
+            probability = self._kors.kors.probability(self._kors.tau(j))
+            is_kept = rng.bernoulli(probability)
+            if is_kept:
+                self._kors.keep(j, probability)
+        if not is_kept:
+            return None
+        is_independent = rng.decide(outside > INDEPENDENT * kappa)
+        coordinate = np.zeros(len(self._X))
+        if is_independent:
+            np.multiply(self._E[j, j + 1 :], 1.0 / math.sqrt(outside), out=coordinate[j + 1 :])
+        self._E -= coordinate[:, None] * coordinate
+        self._added.append(coordinate)
+        self._kept.append((j, outside, is_independent))
+        return coordinate
+
+    def products(self) -> F64:
+        """phi^T phi of the points after the one chosen last, shape (n, n), in the present dictionary."""
+        return self._K - self._E
+
+    def settle(self) -> None:
+        """Carry the points that were chosen into the dictionary."""
+        if self._kors is not None:
+            self._kors.settle()
+        for k, (j, outside, is_independent) in enumerate(self._kept):
+            if self._kors is None:
+                self._state.sample.points.append(self._X[j])
+            phi = np.concatenate((self.Phi[:, j], [added[j] for added in self._added[:k]]))
+            self._embedding.extend(self._state, phi, outside, is_independent)
