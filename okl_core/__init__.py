@@ -1,5 +1,7 @@
 """Online kernel learning: learners that predict, observe, and are never retrained."""
 
+from okl_core import diagnostics
+from okl_core.freezing import FrozenLearner, ReservoirLearner, freeze
 from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
 from okl_core.learner import (
     Learner,
@@ -20,6 +22,7 @@ from okl_core.types import BlockInfo, Forecast, RoundInfo
 __all__ = [
     "BlockInfo",
     "Forecast",
+    "FrozenLearner",
     "Gaussian",
     "Kernel",
     "Laplacian",
@@ -29,9 +32,12 @@ __all__ = [
     "Matern",
     "OnlineLearner",
     "Polynomial",
+    "ReservoirLearner",
     "RoundInfo",
     "catalogue",
     "create",
+    "diagnostics",
+    "freeze",
     "get_learner",
     "learner_kinds",
     "parse_spec",
