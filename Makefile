@@ -30,7 +30,8 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.http
 	$(BIN)/python -m bench.workers
 	$(BIN)/python -m bench.journal
-	$(BIN)/python -m bench.published
+	$(BIN)/python -m bench.papers.pomdr
+	$(BIN)/python -m bench.papers.kons
 
 # A Redis server and curl for the tests: those on PATH, or the distribution's packages.
 tools:

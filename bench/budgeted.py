@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bench.published import load
+from bench.scenarios import load, scaled
 from okl_core import OnlineLearner, create
 from okl_core.types import F64
 from service.demo_data import magic
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = getattr(options, name)
         if path is not None:
             X, y = load(path)
-            sets[name] = (X - X.min(axis=0)) / np.maximum(np.ptp(X, axis=0), 1e-12), y
+            sets[name] = scaled(X), y
     with threadpool_limits(1):
         print(HEADER)
         for entry in ENTRIES:

@@ -8,7 +8,10 @@ the kernel's to choose. With g the same of x,
 an input is asked about by its own row, the last two entries exchanged.
 
 Distances do not depend on o, and their rounding error grows with |x - o|^2: the first point is a good origin, since
-features with a large offset (a time stamp, a price) would otherwise lose every digit of a small difference.
+features with a large offset (a time stamp, a price) would otherwise lose every digit of a small difference. But the first
+point may be an outlier, and others are to come. So an origin is not taken from beyond FARTHEST, where all that is nearer
+would be rounded to its grid, and the distances between two points that are both WIDE of the origin are taken from their
+difference.
 """
 
 from __future__ import annotations
@@ -16,10 +19,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.spatial.distance import cdist
 
 from okl_core.errors import StateFormatError
 from okl_core.growing import GrowingArray
 from okl_core.types import F64
+
+FARTHEST = 2.0**32
+"""Largest coordinate of an origin, in units of length: inputs are rounded to 2^-21 of the unit at most. Time stamps in
+seconds are below it, rows that are nonsense mostly not."""
+
+WIDE = -1e4
+"""-|h|^2 / 2 below which a product no longer tells the distance between two such points to 10^-11 of unit^2."""
 
 
 class Points:
@@ -30,7 +41,8 @@ class Points:
     dim : int
         d >= 1.
     centred : bool
-        Take the first point as the origin. Right for kernels of x - z, wrong for kernels of the inner product.
+        Take the first point as the origin, as far as FARTHEST allows. Right for kernels of x - z, wrong for kernels of
+        the inner product.
     unit : float
         Length that distances are measured in; 1 for kernels of the inner product.
     """
@@ -66,7 +78,7 @@ class Points:
 
     def extend(self, X: F64) -> None:  # X: (n, d)
         if self.centred and len(self._rows) == 0 and len(X):
-            self.origin = X[0].copy()
+            self.origin = np.where(np.abs(X[0]) <= FARTHEST * self.unit, X[0], 0.0)
         self._rows.extend(self._encode_block(X, -2))
 
     def encode(self, x: F64) -> F64:
@@ -130,11 +142,24 @@ class Points:
         """-|s - x|^2 / (2 unit^2) for every point, shape (n,), for an encoded x; rounding may lift it above 0."""
         asked = row.copy()
         asked[-2], asked[-1] = 1.0, row[-2]
-        return self._rows.view.dot(asked)
+        u = self._rows.view.dot(asked)
+        if asked[-1] < WIDE:
+            self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
+        return u
 
     def exponents_block(self, X: F64) -> F64:
         """-|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
-        return self._rows.view @ self._encode_block(X, -1).T
+        asked = self._encode_block(X, -1)
+        u = self._rows.view @ asked.T
+        if asked[:, -1].min(initial=0.0) < WIDE:
+            self._mend(u, asked, np.flatnonzero(asked[:, -1] < WIDE))
+        return u
+
+    def _mend(self, u: F64, asked: F64, columns: NDArray[np.intp]) -> None:
+        """Put into the columns of u what is asked about wide inputs, for points that are wide too."""
+        rows = np.flatnonzero(self._rows.view[:, -2] < WIDE)
+        squares = cdist(self._rows.view[rows, :-2], asked[columns, :-2], "sqeuclidean")
+        u[np.ix_(rows, columns)] = -0.5 * squares
 
     def pack(self) -> dict[str, F64]:
         return {

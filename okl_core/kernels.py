@@ -48,6 +48,8 @@ class _Kernel(BaseModel, ABC):
 
     def gram(self, X: F64) -> F64:
         """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d)."""
+        if len(X) == 1:
+            return self.diag(X)[:, None]
         K = self.block(X, X)
         K += K.T
         K *= 0.5

@@ -158,6 +158,8 @@ def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypat
 
     lapack = engine.dpotrf
     monkeypatch.setattr(engine, "dpotrf", dpotrf)
+    # Such rounds are refused; those that are not come near it only in numbers that a test cannot play.
+    monkeypatch.setattr(engine, "HEAVIEST", np.inf)
     config = {"regularization": 1e-17, "kernel": {"kind": "linear"}}
     learner = create({"kind": "kernel-ridge", "config": config | {"window": 16}}, 1)
     for t in range(60):

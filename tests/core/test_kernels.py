@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import TypeAdapter, ValidationError
+from scipy.spatial.distance import cdist
 
 from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
 from okl_core.dictionary import Points
@@ -88,11 +89,19 @@ def test_a_common_offset_costs_no_accuracy(kernel: Any) -> None:
     np.testing.assert_allclose(kernel.gram(X + 1e9), expected, atol=1e-7 if isinstance(kernel, Matern) else 1e-12)
 
 
-def test_without_centring_an_offset_costs_every_digit() -> None:
-    X = np.array([[0.0], [1.0]]) + 1e9
-    centred, plain = Points.of(X, centred=True), Points.of(X, centred=False)
-    assert centred.exponents(centred.encode(X[1]))[0] == pytest.approx(-0.5)
-    assert abs(plain.exponents(plain.encode(X[1]))[0] + 0.5) > 0.25
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e10, 1e20, 1e100, 1e150])
+@pytest.mark.parametrize("at", [0, 5])
+def test_an_outlier_costs_the_other_distances_no_accuracy(at: int, size: float) -> None:
+    X = np.random.default_rng(2).normal(size=(12, 3))
+    X[at] *= size
+    X[8] = X[at] * (1.0 + 1e-9)
+    X[9:] += 1e4
+    points = Points(3, centred=True, unit=0.7)
+    points.extend(X)
+    expected = np.exp(-0.5 * (cdist(X, X) / 0.7) ** 2)
+    np.testing.assert_allclose(np.exp(points.exponents_block(X)), expected, rtol=1e-5, atol=1e-9)
+    rows = np.array([points.exponents(points.encode(x)) for x in X])
+    np.testing.assert_allclose(np.exp(rows), expected, rtol=1e-5, atol=1e-9)
 
 
 @every_kernel

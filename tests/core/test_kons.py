@@ -252,3 +252,40 @@ def test_an_overflow_changes_nothing() -> None:
             learner.run(np.stack((np.ones(2), huge)), np.ones(2))
     after = learner.state()
     assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("kernel", [{"kind": "linear"}, {"kind": "polynomial", "degree": 3}], ids=lambda k: k["kind"])
+def test_rows_beyond_all_proportion_are_refused_and_do_no_harm(kernel: Spec) -> None:
+    X, y = stream_for("squared", "random", n=60)
+    learner, undisturbed = (kons("squared", "adaptive", kernel) for _ in range(2))
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
+        if t % 5 == 2:
+            before = learner.state()
+            for call in (lambda x=x: learner.update(1e8 * x, 1.0), lambda x=x: learner.run(1e8 * x[None], np.ones(1))):
+                with pytest.raises(DivergedError, match="scale the inputs down"):
+                    call()
+            assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
+        assert learner.update(x, truth) == undisturbed.update(x, truth)
+
+
+def test_terms_of_the_bound_that_overflow_change_nothing() -> None:
+    learner = kons("squared", 1e-300, {"kind": "linear"}, C=1e200)
+    x = np.ones(2)
+    for call in (lambda: learner.update(x, 1e180), lambda: learner.run(x[None], np.array([1e180]))):
+        with pytest.raises(DivergedError):
+            call()
+    assert learner.t == 0
+    assert learner.describe()["loss"] == 0.0
+
+
+@pytest.mark.parametrize("at", [0, 128])
+@pytest.mark.parametrize("size", [1e4, 1e10, 1e100])
+def test_an_outlier_is_one_round_like_another(size: float, at: int) -> None:
+    """Also where its block, or the whole learner, begins with it."""
+    X, y = np.random.default_rng(3).normal(size=(200, 2)), np.sign(np.random.default_rng(4).normal(size=200))
+    X[at] *= size
+    single, blocked = (kons("squared", "adaptive", {"kind": "gaussian", "sigma": 0.5}) for _ in range(2))
+    play_all(single, X, y)
+    blocked.run(X, y)
+    near = [(single.predict(x).value, blocked.predict(x).value) for x in X]
+    np.testing.assert_allclose(*zip(*near, strict=True), rtol=0.0, atol=1e-9)

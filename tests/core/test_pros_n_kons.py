@@ -59,7 +59,7 @@ def test_it_is_its_definition(
 ) -> None:
     X, y = stream(loss)
     y = y * min(C, 1.0) if loss == "squared" else y
-    kernel = Gaussian(sigma=0.15)
+    kernel = Gaussian(sigma=0.1)
     seed, alpha = 11, 0.3
     config = {
         "kernel": kernel.model_dump(), "loss": loss, "step": step, "clip": C, "regularization": alpha,
@@ -183,7 +183,7 @@ def test_a_restored_learner_continues_through_discounts() -> None:
 def test_bound_terms_bound_the_regret_in_the_span() -> None:
     """With a dictionary that no longer changes this is kons on phi: its bound holds for every f in the span."""
     X, y = stream("squared", rounds=600)
-    kernel = Gaussian(sigma=0.15)
+    kernel = Gaussian(sigma=0.1)
     config = {"kernel": kernel.model_dump(), "step": "curvature", "budget": 15}
     learner = create({"kind": "pros-n-kons", "config": config}, 2)
     learner.run(X, y)
@@ -194,8 +194,8 @@ def test_bound_terms_bound_the_regret_in_the_span() -> None:
     end = learner.describe()
     # Nearly least squares in the span, with |f(x)| below C.
     K_I, k = kernel.gram(points), kernel.block(points, X2)
-    a = 0.95 * np.linalg.solve(k @ k.T + 1e-6 * K_I, k @ y2)
-    assert np.abs(a @ k).max() <= 1.0
+    a = np.linalg.solve(k @ k.T + 1e-6 * K_I, k @ y2)
+    a /= max(1.0, np.abs(a @ k).max())
     best = float(((a @ k - y2) ** 2).sum())
     # What was learned before the start is a prior with A_start, centred at u: |f - u|^2_A / 2 is its norm term.
     P = learner._state.posterior.full()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""POMDR against the numbers published for it: [li2023] tables 2 and 3, set magic04."""
+"""POMDR and its rivals against the numbers published for them: [li2023] tables 2 and 3, set magic04."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from bench.published import MAGIC_NARROW, MAGIC_WIDE, Published, measure
+from bench.papers.pomdr_runs import (
+    COMPARISONS,
+    MAGIC_NARROW,
+    MAGIC_WIDE,
+    Alignment,
+    Contestant,
+    contestants,
+    measure,
+    pomdr,
+)
 from service.demo_data import magic
 
 
@@ -17,9 +26,29 @@ from service.demo_data import magic
     [(MAGIC_NARROW, 0.3, 0.03), (MAGIC_WIDE, 0.2, 0.03)],
     ids=["sigma 0.5", "sigma 4"],
 )
-def test_mistakes_and_alignment_on_magic(told: Published, mistakes_abs: float, sum_delta_rel: float) -> None:
-    found = measure(*magic(), told.sigma)
+def test_mistakes_and_alignment_on_magic(told: Alignment, mistakes_abs: float, sum_delta_rel: float) -> None:
+    X, y = magic()
+    found = measure("pomdr", pomdr(told, len(y)), told.sigma, X, y)
     assert found.mistakes.mean() == pytest.approx(told.mistakes, abs=mistakes_abs)
-    assert found.sum_delta.mean() == pytest.approx(told.sum_delta, rel=sum_delta_rel)
+    assert found.sum_delta == pytest.approx(told.sum_delta, rel=sum_delta_rel)
     # Phase 1 ends in every permutation, or in none.
     assert (np.isfinite(found.t_bar) == math.isfinite(told.t_bar)).all()
+
+
+MAGIC, MAGIC_ROUNDS = COMPARISONS[0], 19020
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "by", [by for by in contestants(MAGIC, MAGIC_ROUNDS) if by.printed is not None], ids=lambda by: by.name
+)
+def test_mistakes_of_the_rivals_on_magic(by: Contestant) -> None:
+    X, y = magic()
+    found = measure(by.kind, by.config, MAGIC.sigma, X, y).mistakes.mean()
+    printed = MAGIC.printed[by.name]
+    if by.name == "SkeGD":
+        # The second phase of the program that was measured for the paper falls far behind its own description.
+        assert found < printed.mistakes - 3.0 * printed.sd
+    else:
+        # Both are means of ten runs.
+        assert found == pytest.approx(printed.mistakes, abs=3.0 * printed.sd * math.sqrt(2.0 / 10.0))

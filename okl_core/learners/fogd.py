@@ -1,0 +1,148 @@
+"""Fourier online gradient descent: a first-order learner on random features, at a cost that never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+from pydantic import Field
+from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.first_order import FirstOrderConfig, Step, decide, descend
+from okl_core.fourier import SpectralKernel, draw, features
+from okl_core.kernels import Gaussian
+from okl_core.learner import Learner, register
+from okl_core.losses import LOSSES, Loss, probabilities
+from okl_core.rng import RoundRng
+from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
+
+BLOCK = 64
+"""Rounds per block of `run`: enough to hide the calls, while the features still fit into a cache."""
+
+
+class FogdConfig(FirstOrderConfig):
+    """Parameters of FOGD."""
+
+    kernel: SpectralKernel = Field(default=Gaussian(), description="The kernel, one of a difference of inputs.")
+    frequencies: int = Field(default=400, ge=1, description="D: random frequencies, each with a cosine and a sine.")
+
+
+@dataclass(slots=True)
+class FogdState(LearnerState):
+    """Before the first round there are no frequencies and no weights: the seed draws them in it."""
+
+    origin: F64
+    """The first input, from which all are measured."""
+    frequencies: F64
+    """omega / (2 pi), shape (D, d)."""
+    w: F64
+    """Shape (2 D,)."""
+
+
+@dataclass(slots=True)
+class FogdRound(Round):
+    origin: F64
+    frequencies: F64
+    z: F64
+    step: Step
+
+
+@final
+@register
+class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
+    r"""Gradient descent on random Fourier features: first-order, nothing stored but weights, the same cost every round.
+
+        value = w^T z(x_t),   w <- w - eta g z(x_t),
+
+    with the D random frequencies of `okl_core.fourier`. Time O(d D) a round, memory O(d D).
+
+    Notes
+    -----
+    With a number for eta (or `horizon`) the regret against every v in the space of the features is at most
+    |v|^2 / (2 eta) + (eta / 2) sum g^2, hence U L sqrt(T) against all |v| <= U with eta = U / (L sqrt(T)). A function
+    f = sum_s a_s k(x_s, .) of the kernel's space has such a v near to it, with an error of |a|_1 epsilon at every point
+    if all kernel values are met to epsilon, which takes D of the order of log(1 / epsilon) / epsilon^2.
+
+    Against the paper: eta may fall with t, and forecasts of the squared loss are clipped, with g the derivative at the
+    clipped value, which leaves the bound as it is.
+
+    References: [lu2016] algorithm 1, theorem 1; [rahimi2007].
+
+    Examples
+    --------
+    >>> from okl_core import create
+    >>> learner = create({"kind": "fogd", "config": {"step_size": 0.5}}, dim=1)
+    >>> learner.update(np.array([0.0]), 1.0).loss
+    1.0
+    >>> round(learner.predict(np.array([0.0])).value, 12)
+    0.5
+    """
+
+    kind: ClassVar[str] = "fogd"
+    references: ClassVar[tuple[str, ...]] = ("lu2016", "rahimi2007")
+    config_type = FogdConfig
+    state_type = FogdState
+
+    def loss(self, config: FogdConfig) -> Loss:
+        return LOSSES[config.loss]
+
+    def largest_truth(self, config: FogdConfig) -> float:
+        return config.forecast_bound
+
+    def init(self, config: FogdConfig, dim: int) -> FogdState:
+        # A kernel that still waits for data would otherwise be found out in the first round only.
+        _ = config.kernel.scale
+        return FogdState(0, np.zeros(dim), np.empty((0, dim)), np.empty(0))
+
+    def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:
+        m = ddot(state.w, features(state.frequencies, (x - state.origin)[None, :])[0]) if state.t else 0.0
+        return self._forecast(config, config.value(m))
+
+    def play(self, config: FogdConfig, state: FogdState, x: F64, y: float, rng: RoundRng) -> FogdRound:
+        origin, frequencies, w = _model(config, state, x, rng)
+        z = features(frequencies, (x - origin)[None, :])[0]
+        step = decide(config, state.t + 1, y, ddot(w, z), 1.0, rng)
+        loss = self.loss(config).value(step.value, y)
+        forecast = self._forecast(config, step.value)
+        return FogdRound(state.t + 1, x, y, forecast, loss, rng.choices(), origin, frequencies, z, step)
+
+    def learn(self, config: FogdConfig, state: FogdState, played: FogdRound) -> None:
+        if state.t == 0:
+            state.origin, state.frequencies = played.origin.copy(), played.frequencies
+            state.w = np.zeros(2 * config.frequencies)
+        state.t += 1
+        if played.step.has_loss:
+            daxpy(played.z, state.w, a=played.step.weight)
+
+    def run(self, config: FogdConfig, state: FogdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        loss, values = self.loss(config), np.empty(len(y))
+        for start in range(0, len(y), BLOCK):
+            block = slice(start, start + BLOCK)
+            rng.at(state.t + 1)
+            origin, frequencies, w = _model(config, state, X[start], rng)
+            w, Z = w.copy(), features(frequencies, X[block] - origin)
+            values[block] = descend(config, state.t, w, Z, [1.0] * len(Z), y[block].tolist(), rng)
+            state.t += len(Z)
+            state.origin, state.frequencies, state.w = origin.copy(), frequencies, w
+        return BlockInfo(state.t, values, loss.values(values, y), probabilities(loss, values), rng.finish())
+
+    def describe(self, config: FogdConfig, state: FogdState) -> dict[str, float]:
+        return {
+            "t": state.t,
+            "dictionary": 0,
+            "bytes": state.origin.nbytes + state.frequencies.nbytes + state.w.nbytes,
+            "norm": float(np.linalg.norm(state.w)),
+            "step_size": config.eta(max(1, state.t)),
+        }
+
+    def _forecast(self, config: FogdConfig, value: float) -> Forecast:
+        return Forecast(value, self.loss(config).probability(value))
+
+
+def _model(config: FogdConfig, state: FogdState, x: F64, rng: RoundRng) -> tuple[F64, F64, F64]:
+    """Origin, frequencies and weights for the next round, whose input is x."""
+    if state.t:
+        return state.origin, state.frequencies, state.w
+    D = config.frequencies
+    return x, draw(config.kernel, len(x), D, rng), np.zeros(2 * D)

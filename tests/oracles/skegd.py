@@ -1,0 +1,73 @@
+"""SkeGD as it is defined: dense sketches, pseudo-inverses, and the learned function as coefficients of the landmarks.
+
+References: [zhang2019].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.oracles.first_order import F64, Derivative, KernelFunction, StepSize
+
+
+def skegd(
+    X: F64,
+    y: F64,
+    kernel: KernelFunction,
+    derivative: Derivative,
+    eta: StepSize,
+    S_p: F64,  # (at least the points stored at the end, s_p)
+    landmarks: list[int],
+    *,
+    B: int,
+    k: int,
+    cycle: Callable[[int], int],
+    is_match: bool = False,
+    is_first: bool = False,
+    C: float = math.inf,
+) -> tuple[list[float], list[F64]]:
+    """`cycle`: of the round. Values, and the points stored at the end.
+
+    With f = sum_i b_i k(m_i, .) over the landmarks, w^T z(x) = b^T k_m(x) for b = Q w, and a step is
+    b <- b - eta g Q Q^T k_m(x_t): neither depends on the basis that Q is written in.
+    """
+    S: list[F64] = []
+    a, b, Q = np.empty(0), np.empty(0), np.empty((0, 0))
+    waited, values = 0, []
+
+    def gram(points: list[F64], others: list[F64]) -> F64:
+        return np.array([[kernel(s, z) for z in others] for s in points])
+
+    def embedding() -> F64:
+        sketch, m = S_p[: len(S)], [S[i] for i in landmarks]
+        eigenvalues, V = np.linalg.eigh(sketch.T @ gram(S, S) @ sketch)
+        root = np.diag(np.sqrt(eigenvalues[-k:]))
+        return np.asarray(np.linalg.pinv(sketch.T @ gram(S, m)) @ V[:, -k:] @ root, dtype=np.float64)
+
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True), start=1):
+        if len(S) >= B:
+            k_m = np.array([kernel(S[i], x) for i in landmarks])
+            value = min(max(float(b @ k_m), -C), C)
+            g = derivative(value, truth)
+            b = b - eta(t) * g * (Q @ Q.T @ k_m)
+            waited += g != 0.0
+            if g != 0.0 and waited >= cycle(t):
+                S.append(x)
+                Q, waited = embedding(), 0
+                P = Q @ Q.T
+                # The projection on the span of Q's columns; or P k_m, scaled to the value that b has at x.
+                b = float(b @ k_m) / float(k_m @ P @ k_m) * (P @ k_m) if is_match else Q @ np.linalg.pinv(Q) @ b
+        else:
+            value = min(max(sum(c * kernel(s, x) for s, c in zip(S, a, strict=True)), -C), C)
+            g = derivative(0.0 if is_first else value, truth)
+            if g != 0.0:
+                S.append(x)
+                a = np.append(a, -eta(t) * g)
+            if len(S) == B:
+                Q, m = embedding(), [S[i] for i in landmarks]
+                b = Q @ np.linalg.lstsq(gram(m, m) @ Q, gram(m, S) @ a, rcond=None)[0]
+        values.append(value)
+    return values, S
