@@ -22,6 +22,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Kernel
@@ -29,9 +30,9 @@ from okl_core.rng import RoundRng
 from okl_core.sampling import Kors, KorsBlock, Leverage, Sample
 from okl_core.types import F64
 
-INDEPENDENT = 1e-7
-"""A point that keeps less than this share of kappa outside the span of the others adds no coordinate: its coordinate would
-be the rounding error of L."""
+INDEPENDENT = 1e-6
+"""A point that keeps less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows
+with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9."""
 
 
 class KorsDictionary(BaseModel):
@@ -154,12 +155,10 @@ class EmbeddingBlock:
 
     def __init__(self, embedding: Embedding, state: Embedded, X: F64) -> None:
         self._embedding, self._state, self._X = embedding, state, X
+        self._size = len(state.L)
         rows = embedding.kernel.block(state.sample.points, X)
         self.Phi = embedding.coordinates(state, rows)
         self._room = embedding.room(state)
-        self._kept: list[tuple[int, float, bool]] = []
-        """(j, e, has a coordinate) of every point that joined the dictionary."""
-        self._added: list[F64] = []
         self._kors: KorsBlock | None = None
         if self._room > 0:
             self._K = embedding.kernel.gram(X)
@@ -169,13 +168,16 @@ class EmbeddingBlock:
                 self._kors = KorsBlock(kors, state.sample, X, self._K, rows)
 
     def choose(self, j: int, rng: RoundRng) -> F64 | None:
-        """The coordinate that point j adds, shape (n,), 0 up to itself; None if it is not kept. O(n^2) if it is."""
-        if len(self._kept) >= self._room:
+        """The coordinate that point j adds, shape (n,), 0 up to itself; None if it is not kept.
+
+        O(n^2) and O(|I|^2) if it is; the dictionary has it at once.
+        """
+        embedding, state, x = self._embedding, self._state, self._X[j]
+        if self._room <= 0:
             return None
         kappa = self._K.item(j, j)
-        outside = max(self._E.item(j, j), 0.0)
         if self._kors is None:
-            is_kept = rng.decide(self._embedding.is_far(outside, kappa))
+            is_kept = rng.decide(embedding.is_far(max(self._E.item(j, j), 0.0), kappa))
         else:
             probability = self._kors.kors.probability(self._kors.tau(j))
             is_kept = rng.bernoulli(probability)
@@ -183,13 +185,18 @@ class EmbeddingBlock:
                 self._kors.keep(j, probability)
         if not is_kept:
             return None
+        self._room -= 1
+        # Anew, in the order of operations of a single round: the coordinates of all points to come hang on these bits, and
+        # K_II may be so near to singular that other bits would be other coordinates.
+        phi = embedding.coordinates(state, embedding.row(state, x))
+        outside = max(kappa - (ddot(phi, phi) if len(phi) else 0.0), 0.0)
         is_independent = rng.decide(outside > INDEPENDENT * kappa)
+        state.sample.points.append(x)
+        embedding.extend(state, phi, outside, is_independent)
         coordinate = np.zeros(len(self._X))
         if is_independent:
             np.multiply(self._E[j, j + 1 :], 1.0 / math.sqrt(outside), out=coordinate[j + 1 :])
-        self._E -= coordinate[:, None] * coordinate
-        self._added.append(coordinate)
-        self._kept.append((j, outside, is_independent))
+            self._E -= coordinate[:, None] * coordinate
         return coordinate
 
     def products(self) -> F64:
@@ -197,11 +204,11 @@ class EmbeddingBlock:
         return self._K - self._E
 
     def settle(self) -> None:
-        """Carry the points that were chosen into the dictionary."""
+        """Make the points that were chosen part of the state for good."""
         if self._kors is not None:
-            self._kors.settle()
-        for k, (j, outside, is_independent) in enumerate(self._kept):
-            if self._kors is None:
-                self._state.sample.points.append(self._X[j])
-            phi = np.concatenate((self.Phi[:, j], [added[j] for added in self._added[:k]]))
-            self._embedding.extend(self._state, phi, outside, is_independent)
+            self._kors.settle(has_points=True)
+
+    def undo(self) -> None:
+        """Take the points that were chosen out of the state again."""
+        for part in (self._state.sample.points, self._state.independent, self._state.L):
+            part.truncate(self._size)

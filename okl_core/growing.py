@@ -119,6 +119,15 @@ class Factor:
         tile[i, i] = diagonal
         self._size += 1
 
+    def truncate(self, size: int) -> None:
+        """Keep the oldest `size` rows."""
+        panels = -(-size // PANEL)
+        del self._left[panels:], self._tiles[panels:]
+        if size % PANEL:
+            # The padding of the last tile is the identity.
+            self._tiles[-1][size % PANEL :] = np.eye(PANEL)[size % PANEL :]
+        self._size = size
+
     def solve(self, b: F64) -> F64:
         """L^{-1} b, for b of shape (n,) or (n, k)."""
         return self._solve_columns(b) if b.ndim == 2 else self._solve_vector(b)

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from okl_core.embedding import Dictionary, Embedding, EmbeddingBlock, Growth, KorsDictionary
 from okl_core.engine import Decision, Rule, require_finite
+from okl_core.errors import NumericalError
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.posterior import Posterior, PosteriorBlock, Projection
@@ -129,11 +130,11 @@ class Nystrom(NamedTuple):
             state.posterior.grow()
             if self.config.carry == "reset":
                 state.posterior.reset(len(state.posterior))
-        self._discount(state)
+        self.discount(state.posterior, state.t)
 
-    def room(self, state: NystromState) -> int:
-        """Rounds that the next block may have: at most BLOCK, and none after one that discounts."""
-        return min(BLOCK, self._stride - state.t % self._stride) if self._stride else BLOCK
+    def room_after(self, t: int) -> int:
+        """Rounds that a block after round t may have: at most BLOCK, and none after one that discounts."""
+        return min(BLOCK, self._stride - t % self._stride) if self._stride else BLOCK
 
     def run(self, state: NystromState, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
         """q and decision of at most `room` rounds in order, learned as one block; X: (n, d).
@@ -142,6 +143,28 @@ class Nystrom(NamedTuple):
         """
         inputs = EmbeddingBlock(self.embedding, state, X)
         posterior = PosteriorBlock(state.posterior, inputs.Phi)
+        try:
+            played = self._play_block(state, inputs, posterior, y, rule, rng)
+        except NumericalError:
+            inputs.undo()
+            raise
+        posterior.settle()
+        inputs.settle()
+        for q, decision in played:
+            state.log_det += math.log1p(decision.w * q)
+        state.t += len(played)
+        self.discount(state.posterior, state.t)
+        return played
+
+    def _play_block(
+        self,
+        state: NystromState,
+        inputs: EmbeddingBlock,
+        posterior: PosteriorBlock,
+        y: F64,
+        rule: Rule,
+        rng: RoundRng,
+    ) -> list[tuple[float, Decision]]:
         played: list[tuple[float, Decision]] = []
         for j, truth in enumerate(y.tolist()):
             t = state.t + 1 + j
@@ -157,14 +180,9 @@ class Nystrom(NamedTuple):
                 posterior.grow(added)
                 if self.config.carry == "reset":
                     posterior.reset(inputs.products())
-        posterior.settle()
-        inputs.settle()
-        for q, decision in played:
-            state.log_det += math.log1p(decision.w * q)
-        state.t += len(played)
-        self._discount(state)
         return played
 
-    def _discount(self, state: NystromState) -> None:
-        if self._stride and state.t % self._stride == 0:
-            state.posterior.discount(0.5 ** (self._stride / (self.config.half_life or 1)))
+    def discount(self, posterior: Posterior, t: int) -> None:
+        """Forget a step's worth after round t, if it is time for one: O(|I|^3)."""
+        if self._stride and t % self._stride == 0:
+            posterior.discount(0.5 ** (self._stride / (self.config.half_life or 1)))

@@ -176,12 +176,13 @@ class KorsBlock:
         self.residual[later, later] -= v[:, None] * v
         self.kept.append((j, weight, probability, delta))
 
-    def settle(self) -> None:
-        """Carry the kept points into the sample."""
+    def settle(self, *, has_points: bool = False) -> None:
+        """Carry the kept points into the sample, which may have the points themselves already."""
         sample = self.sample
         for k, (j, weight, probability, delta) in enumerate(self.kept):
             # V holds v = (weight / delta) residual_j, of which L's rows take the column.
             sample.L.append(weight * np.concatenate((self.Z[:, j], self.V[:k, j])), delta)
-            sample.points.append(self.X[j])
+            if not has_points:
+                sample.points.append(self.X[j])
             sample.weight.append(weight)
             sample.probability.append(probability)
