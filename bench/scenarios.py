@@ -175,6 +175,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         run_bar=7.0,
     ),
     Scenario(
+        id="pool-magic",
+        kind="pool",
+        config={},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=300.0,
+        run_bar=65.0,
+    ),
+    Scenario(
         id="pros-n-kons-magic",
         kind="pros-n-kons",
         config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "squared-hinge", "clip": 2.0},

@@ -27,7 +27,7 @@ from okl_core.types import F64, LearnerConfig, LearnerState
 BLOCK = 64
 """Rounds per block of `Nystrom.run` at most."""
 
-STAIRS = 8
+STAIRS = 4
 """Steps in which a half-life discounts: one costs O(|I|^3)."""
 
 

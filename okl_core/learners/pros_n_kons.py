@@ -57,13 +57,17 @@ class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
 
     Notes
     -----
-    Against every f in the span of the dictionary with |f(x_t)| <= C, between two changes of the dictionary, the bound of
-    `kons` holds with phi in place of the kernel's features. With `carry: reset` and `step: half-curvature`, the published
-    algorithm, theorem 2 adds what the restarts and the span cost: J / gamma restarts, and a term that gamma bounds.
-    `transport` carries A and w exactly, which its analysis does not cover and which measures better everywhere.
+    `transport`, the default, carries A and w exactly: this is `kons` on the features phi_t, in which a round has no part in
+    the coordinates that came after it. So against every v with |phi_t^T v| <= C in all rounds the regret is at most
+    (alpha / 2) |v|^2 + `bound_gradient` + `bound_step`. Once the dictionary stays these are the functions of its span. What
+    phi_t misses of the other functions of the kernel is not bounded, and is measured to be little.
 
-    A half-life weights round s with 2^{-(t - s) / half_life} in A and in s, in eight steps per half-life: the bound then
-    holds against the best function of the recent past only.
+    With `reset` the same holds from each restart to the next. With `step: half-curvature` too, the published algorithm,
+    theorem 2 bounds the regret against the functions of the kernel: the J points kept cost J restarts, and what the span
+    misses costs a term that the dictionary's regularization makes small.
+
+    A half-life weights round s with 2^{-(t - s) / half_life} in A and in s, in four steps per half-life. The guarantee is
+    lost, since the best function may need what was forgotten. It is for streams that drift.
 
     References: [calandriello2017b] algorithm 1, theorem 2; [calandriello2017] algorithm 2 for the dictionary.
 

@@ -45,6 +45,20 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "forgetting": {"kernel": GAUSSIAN, "half_life": 16},
         "ald": {"clip": 1.5, "carry": "reset", "dictionary": {"kind": "ald"}, "kernel": {"kind": "laplacian"}},
     },
+    "pool": {
+        "numbers": {"truth": "numbers", "clip": 2.0, "share": 0.0},
+        "logistic": {
+            "loss": "logistic",
+            "clip": 4.0,
+            "experts": [
+                {"kind": "pros-n-kons", "config": {"loss": "logistic", "clip": 4.0}, "sigmas": [0.5, 2.0]},
+                {"kind": "pros-n-kons", "config": {"loss": "logistic", "half_life": 8}, "sigmas": [0.5], "lags": 2},
+                {"kind": "sketched-kons", "config": {"loss": "logistic"}},
+                {"kind": "pomdr", "config": {"budget": 20, "pomd_budget": 6}, "lags": 1},
+            ],
+        },
+        "exponential": {"aggregation": "exponential", "experts": [{"kind": "kernel-ogd"}, {"kind": "bao2ks"}]},
+    },
     "pros-n-kons": {
         "squared": {"clip": 2.0, "kernel": GAUSSIAN, "half_life": 16},
         "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "budget": 12},

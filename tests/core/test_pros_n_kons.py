@@ -79,7 +79,7 @@ def test_it_is_its_definition(
     direct = pros_n_kons(
         kernel.gram(X), y, C=C, alpha=alpha, derivative=derivative, weight=weight, carry=carry,
         choice=LinearDependence(0.3) if dictionary is ALD else RowSampling(0.5, 1.0, 0.5, coins),
-        discount=lambda t: 0.5 ** (10 / 80) if half_life and t % 10 == 0 else 1.0,
+        discount=lambda t: 0.5 ** (20 / 80) if half_life and t % 20 == 0 else 1.0,
     )  # fmt: skip
     assert learner.describe()["dictionary"] == len(direct.dictionary)
     assert len([t for t in direct.dictionary if t > 30]) > 5, "the dictionary must change late too"
@@ -178,6 +178,30 @@ def test_a_restored_learner_continues_through_discounts() -> None:
     learner.run(X[:103], y[:103])
     again = restore(spec, learner.state(), 2)
     assert again.run(X[103:], y[103:]).values.tobytes() == learner.run(X[103:], y[103:]).values.tobytes()
+
+
+@pytest.mark.parametrize("step", ["curvature", "adaptive"])
+def test_bound_terms_bound_the_regret_while_the_dictionary_grows(step: str) -> None:
+    """With `transport` this is kons on the features as they were, 0 in the coordinates to come."""
+    X, y = stream("squared", rounds=400)
+    config = {"kernel": {"kind": "gaussian", "sigma": 0.2}, "step": step, "clip": 1.5, "regularization": 0.5}
+    learner = create({"kind": "pros-n-kons", "config": config}, 2)
+    features, losses = [], []
+    for x, truth in zip(X, y.tolist(), strict=True):
+        played = learner.play(x, truth)
+        features.append(played.turn.phi)  # type: ignore[attr-defined]
+        losses.append(played.loss)
+        learner.learn(played)
+    numbers = learner.describe()
+    assert len(features[50]) < len(features[-1])
+    Phi = np.zeros((len(X), int(numbers["dictionary"])))
+    for t, phi in enumerate(features):
+        Phi[t, : len(phi)] = phi
+    for penalty in (1e-3, 0.5, 10.0):
+        v = np.linalg.solve(Phi.T @ Phi + penalty * np.eye(Phi.shape[1]), Phi.T @ y)
+        v *= min(1.0, 1.5 / np.abs(Phi @ v).max())
+        regret = sum(losses) - float(((Phi @ v - y) ** 2).sum())
+        assert regret <= 0.25 * float(v @ v) + numbers["bound_gradient"] + numbers["bound_step"]
 
 
 def test_bound_terms_bound_the_regret_in_the_span() -> None:

@@ -76,6 +76,23 @@ CASES = {
         140,
         80,
     ),
+    "pool": Case(
+        {
+            "learner": {
+                "kind": "pool",
+                "config": {
+                    "experts": [
+                        {"kind": "pros-n-kons", "config": {"budget": 12, "loss": "squared-hinge"}, "sigmas": [0.5, 1.0]},
+                        {"kind": "pros-n-kons", "config": {"budget": 12, "loss": "logistic"}, "sigmas": [0.5], "lags": 1},
+                        {"kind": "ons", "config": {"loss": "squared-hinge"}},
+                        {"kind": "bao2ks", "config": {"budget": 12}},
+                    ]
+                },
+            }
+        },
+        90,
+        60,
+    ),
     "pros-n-kons": Case(
         {
             "learner": {
@@ -216,6 +233,19 @@ CASES = {
         130,
         50,
         block=range(60, 100),
+    ),
+    "reservoir": Case(
+        {
+            "learner": {
+                "kind": "pomdr",
+                "seed": 4,
+                "config": {"kernel": GAUSSIAN, "budget": 20, "pomd_budget": 8},
+            },
+            "reservoir": True,
+        },
+        100,
+        30,
+        block=range(40, 90),
     ),
 }
 

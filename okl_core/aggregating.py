@@ -1,0 +1,84 @@
+r"""Aggregation of experts' forecasts: exponential weights, the Aggregating Algorithm, and fixed share.
+
+| symbol | meaning                                                    | shape |
+|--------|------------------------------------------------------------|-------|
+| N      | number of experts                                          |       |
+| v      | the experts' forecasts                                     | (N,)  |
+| p      | their weights, which sum to 1; p_i = 1 / N at first        | (N,)  |
+| eta    | learning rate: p_i is multiplied by exp(-eta l(v_i, y))    |       |
+| s      | share: p <- (1 - s) p + s / N afterwards                   |       |
+
+A loss is eta-mixable if for all p and v there is a forecast with l(forecast, y) <= -ln(sum p_i exp(-eta l(v_i, y))) / eta
+for both truths: then the regret to the best expert is at most ln N / eta, and with a share s, to the best sequence that
+changes k times in T rounds, at most ((k + 1) ln N + k ln(1 / s) + (T - k) ln(1 / (1 - s))) / eta.
+
+References: [vovk1998] theorem 1, section 2.4; [herbster1998] theorem 7; [cesabianchi2006] sections 3.3, 3.5 and 5.2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, final
+
+import numpy as np
+
+from okl_core.losses import LOSSES, sigmoid
+from okl_core.types import F64
+
+AggregationName = Literal["aggregating", "exponential"]
+MixedLoss = Literal["squared", "logistic"]
+
+
+@final
+class Aggregation(NamedTuple):
+    """How forecasts in [-C, C] are weighted and put together; all weights are passed in and out, nothing is kept.
+
+    `aggregating` is Vovk's: for squared loss eta = 1 / (2 C^2) and the forecast of the substitution function. With
+    `exponential` the forecast is the weighted mean, for which squared loss allows eta = 1 / (8 C^2) (exp-concavity). For
+    logistic loss both are the weighted mean of the probabilities, with eta = 1.
+    """
+
+    loss: MixedLoss
+    name: AggregationName
+    clip: float
+    share: float
+
+    @property
+    def eta(self) -> float:
+        if self.loss == "logistic":
+            return 1.0
+        return 1.0 / ((2.0 if self.name == "aggregating" else 8.0) * self.clip * self.clip)
+
+    def value(self, p: F64, v: F64) -> float:
+        """The forecast from the experts', shapes (N,), in [-C, C]."""
+        C, eta = self.clip, self.eta
+        if self.loss == "logistic":
+            positive = float(p @ np.array([sigmoid(a) for a in v.tolist()]))
+            value = (
+                math.log(positive) - math.log1p(-positive) if 0.0 < positive < 1.0 else math.copysign(C, positive - 0.5)
+            )
+        elif self.name == "exponential":
+            value = float(p @ v)
+        else:
+            # g(y) of the definition above, at both ends; their difference is linear in the forecast.
+            low = -math.log(float(p @ np.exp(-eta * (v + C) ** 2))) / eta
+            high = -math.log(float(p @ np.exp(-eta * (v - C) ** 2))) / eta
+            value = (low - high) / (4.0 * C)
+        return min(max(value, -C), C)
+
+    def probability(self, value: float) -> float:
+        """That of the label +1: squared loss asks for the mean of the labels, logistic loss for the logarithm of the odds."""
+        return sigmoid(value) if self.loss == "logistic" else 0.5 * (1.0 + min(max(value, -1.0), 1.0))
+
+    def losses(self, v: F64, y: float) -> F64:
+        """Those of the experts, shape (N,)."""
+        return LOSSES[self.loss].values(v, np.full(len(v), y))
+
+    def weigh(self, p: F64, losses: F64) -> F64:
+        """The weights after a round, shape (N,)."""
+        # From the smallest loss: the factors do not all vanish, whatever eta is.
+        p = p * np.exp(-self.eta * (losses - losses.min()))
+        total = float(p.sum())
+        # All weight was on experts that others beat by far: start anew rather than divide by 0.
+        p = p / total if total > 0.0 else np.full(len(p), 1.0 / len(p))
+        return p if self.share == 0.0 else (1.0 - self.share) * p + self.share / len(p)

@@ -1,0 +1,228 @@
+"""A learner made of learners: experts run side by side, and their forecasts are weighted by how they have done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self, final
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from okl_core.aggregating import Aggregation, AggregationName, MixedLoss
+from okl_core.experts import BLOCK, Cells, Experts, ExpertSpec, Truth, UnitTurn, default_experts, trivial_experts
+from okl_core.learner import Learner, parse_spec, register
+from okl_core.losses import LOSSES, Loss
+from okl_core.rng import RoundRng
+from okl_core.state import unpack
+from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState, Round, Target
+
+
+class PoolConfig(LearnerConfig):
+    """Parameters of a pool. None is needed."""
+
+    truth: Truth = Field(default="labels", description="What it learns: labels -1 and 1, or numbers in [-clip, clip].")
+    experts: list[ExpertSpec] | None = Field(
+        default=None,
+        min_length=1,
+        description="The learners; by default kernel and linear ones of many length scales, with and without forgetting "
+        "and lags. The trivial forecasters are always among them.",
+    )
+    aggregation: AggregationName = Field(
+        default="aggregating", description="Vovk's Aggregating Algorithm, or exponential weights and the weighted mean."
+    )
+    loss: MixedLoss = Field(
+        default="squared", description="By which experts are weighed; logistic reads forecasts as logarithms of odds."
+    )
+    clip: float = Field(default=1.0, gt=0.0, description="C: the experts' forecasts are clipped to [-C, C].")
+    share: float = Field(
+        default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
+    )
+
+    @model_validator(mode="after")
+    def _experts_fit(self) -> Self:
+        if self.truth == "numbers" and self.loss == "logistic":
+            raise ValueError("logistic loss is for labels; with numbers the loss is squared")
+        for i, expert in enumerate(self.all_experts()):
+            _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})
+            target = learner.target(config)
+            if target not in ("any", "binary" if self.truth == "labels" else "real") and not (
+                self.truth == "labels" and target == "real"
+            ):
+                raise ValueError(f"expert {i}, {expert.kind}, does not learn {self.truth}")
+            largest = 1.0 if self.truth == "labels" else self.clip
+            if target != "binary" and learner.largest_truth(config) < largest:
+                raise ValueError(f"expert {i}, {expert.kind}, does not take truths up to {largest}: raise its `clip`")
+        return self
+
+    def all_experts(self) -> list[ExpertSpec]:
+        chosen = default_experts(self.truth, self.clip) if self.experts is None else self.experts
+        expanded = [one for expert in chosen for one in expert.expand()]
+        return expanded + [trivial for trivial in trivial_experts(self.truth) if trivial not in expanded]
+
+    @cached_property
+    def team(self) -> Experts:
+        """All experts at work."""
+        return Experts(self.all_experts())
+
+    @cached_property
+    def weighing(self) -> Aggregation:
+        return Aggregation(self.loss, self.aggregation, self.clip, self.share)
+
+
+@dataclass(slots=True)
+class PoolState(LearnerState):
+    """The experts' states, their weights p, shape (N,), their cumulative losses, (N,), and that of the pool."""
+
+    cells: Cells
+    weights: F64
+    losses: F64
+    loss: float
+
+
+@dataclass(slots=True)
+class PoolRound(Round):
+    turns: list[UnitTurn]
+    weights: F64
+    """After the round."""
+    expert_losses: F64
+
+
+@final
+@register
+class Pool(Learner[PoolConfig, PoolState, PoolRound]):
+    r"""Many learners in one, weighted by how they do: what to take if you do not know which learner to take.
+
+    value = the Aggregating Algorithm's forecast from the experts', each clipped to [-C, C]; after the truth an expert's
+    weight is multiplied by exp(-eta loss), and a share of all weight is spread evenly. Time and memory are those of
+    the experts together; those with the same kernel and dictionary share it.
+
+    Notes
+    -----
+    N experts, squared loss, truths in [-C, C], share 0: the cumulative loss is at most that of the best expert, clipped, plus
+    2 C^2 ln N (`aggregating`) or 8 C^2 ln N (`exponential`); logistic loss: plus ln N. With a share s, against the best
+    sequence of experts that changes k times in T rounds: ((k + 1) ln N + k ln(1/s) + (T - k) ln(1/(1-s))) / eta. Nothing
+    is assumed about inputs, truths or experts. `describe` has every expert's cumulative loss and weight.
+
+    An expert's lags are the truths that the pool has learned when the round is learned, also for late truths; `lags` of
+    the spec itself are kept with a waiting prediction.
+
+    References: [vovk1998] theorem 1; [herbster1998] theorem 7; [cesabianchi2006] chapters 3 and 5.
+
+    Examples
+    --------
+    >>> from okl_core import create
+    >>> learner = create({"kind": "pool", "config": {"truth": "numbers", "experts": [{"kind": "ons"}]}}, dim=1)
+    >>> for y in (0.5, 0.6, 0.5, 0.6):
+    ...     info = learner.update(np.array([1.0]), y)
+    >>> round(info.forecast.value, 2)
+    0.49
+    """
+
+    kind: ClassVar[str] = "pool"
+    references: ClassVar[tuple[str, ...]] = ("vovk1998", "herbster1998", "cesabianchi2006")
+    config_type = PoolConfig
+    state_type = PoolState
+
+    def loss(self, config: PoolConfig) -> Loss:
+        return LOSSES[config.loss]
+
+    def target(self, config: PoolConfig) -> Target:
+        return "binary" if config.truth == "labels" else "real"
+
+    def largest_truth(self, config: PoolConfig) -> float:
+        return config.clip if config.truth == "numbers" else 1.0
+
+    def init(self, config: PoolConfig, dim: int) -> PoolState:
+        experts = config.team
+        N = experts.count
+        return PoolState(0, experts.init(dim), np.full(N, 1.0 / N), np.zeros(N), 0.0)
+
+    def unpack(self, config: PoolConfig, arrays: Mapping[str, F64]) -> PoolState:
+        prefix = "cells."
+        own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
+        cells = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        kept = unpack(_Kept, own)
+        return PoolState(kept.t, Cells.unpack_units(config.team.units, cells), kept.weights, kept.losses, kept.loss)
+
+    def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:
+        values = _clipped(config, config.team.predict(state.cells, x))
+        return self._forecast(config, config.weighing.value(state.weights, values))
+
+    def play(self, config: PoolConfig, state: PoolState, x: F64, y: float, rng: RoundRng) -> PoolRound:
+        values, turns = config.team.play(state.cells, x, y, state.t + 1, rng)
+        value, losses, weights = _weigh(config, state.weights, _clipped(config, values), y)
+        loss = self.loss(config).value(value, y)
+        forecast = self._forecast(config, value)
+        return PoolRound(state.t + 1, x, y, forecast, loss, rng.choices(), turns, weights, losses)
+
+    def learn(self, config: PoolConfig, state: PoolState, played: PoolRound) -> None:
+        config.team.learn(state.cells, played.turns, played.y)
+        state.weights = played.weights
+        state.losses += played.expert_losses
+        state.loss += played.loss
+        state.t += 1
+
+    def run(self, config: PoolConfig, state: PoolState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        experts, loss = config.team, self.loss(config)
+        values = np.empty(len(y))
+        for start in range(0, len(y), BLOCK):
+            rows = slice(start, start + BLOCK)
+            forecasts = _clipped(config, experts.run(state.cells, X[rows], y[rows], state.t + 1, rng))
+            for j, truth in enumerate(y[rows].tolist()):
+                value, losses, state.weights = _weigh(config, state.weights, forecasts[j], truth)
+                state.losses += losses
+                state.loss += loss.value(value, truth)
+                values[start + j] = value
+            state.t += len(forecasts)
+        given = None
+        if config.truth == "labels":
+            aggregation = config.weighing
+            given = np.array([aggregation.probability(value) for value in values.tolist()], dtype=np.float64)
+        return BlockInfo(state.t, values, loss.values(values, y), given, rng.finish())
+
+    def describe(self, config: PoolConfig, state: PoolState) -> dict[str, float]:
+        experts = config.team
+        numbers: dict[str, float] = {
+            "t": state.t,
+            "dictionary": experts.points(state.cells),
+            "bytes": experts.nbytes(state.cells) + state.weights.nbytes + state.losses.nbytes,
+            "loss": state.loss,
+            "experts": experts.count,
+            "leader": int(np.argmax(state.weights)),
+            "best": int(np.argmin(state.losses)),
+            "best_loss": float(state.losses.min()),
+        }
+        if config.share == 0.0:
+            numbers["bound"] = float(np.log(experts.count)) / config.weighing.eta
+        for i, expert in enumerate(config.all_experts()):
+            sigma = expert.config.get("kernel", {}).get("sigma")
+            name = f"{i}_{expert.kind}" + (f"_sigma_{sigma:g}" if isinstance(sigma, float) else "")
+            name += f"_lags_{expert.lags}" if expert.lags else ""
+            numbers[f"weight_{name}"] = float(state.weights[i])
+            numbers[f"loss_{name}"] = float(state.losses[i])
+        return numbers
+
+    def _forecast(self, config: PoolConfig, value: float) -> Forecast:
+        return Forecast(value, config.weighing.probability(value) if config.truth == "labels" else None)
+
+
+@dataclass(slots=True)
+class _Kept(LearnerState):
+    """What a pool keeps beside its experts."""
+
+    weights: F64
+    losses: F64
+    loss: float
+
+
+def _clipped(config: PoolConfig, values: F64) -> F64:
+    return np.clip(values, -config.clip, config.clip)
+
+
+def _weigh(config: PoolConfig, p: F64, values: F64, y: float) -> tuple[float, F64, F64]:
+    """The forecast from the experts', their losses, and their weights after the round."""
+    aggregation = config.weighing
+    losses = aggregation.losses(values, y)
+    return aggregation.value(p, values), losses, aggregation.weigh(p, losses)

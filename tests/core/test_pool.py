@@ -1,0 +1,224 @@
+"""The pool's regret to its experts, its experts against the same learners alone, and what they share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from okl_core import create, restore
+from okl_core.aggregating import Aggregation, AggregationName, MixedLoss
+from okl_core.errors import ConfigError, DivergedError, StateFormatError
+from okl_core.experts import ExpertSpec, default_experts, units_of
+from okl_core.types import F64
+
+AGGREGATIONS = list(itertools.product(get_args(MixedLoss), get_args(AggregationName)))
+ALD: dict[str, Any] = {"kind": "ald", "threshold": 0.2}
+
+
+def played(aggregation: Aggregation, V: F64, y: F64) -> tuple[F64, F64]:
+    """The losses of the pool, shape (T,), and of the experts, (T, N)."""
+    p = np.full(V.shape[1], 1.0 / V.shape[1])
+    own, theirs = np.empty(len(y)), np.empty(V.shape)
+    for t, truth in enumerate(y.tolist()):
+        value = aggregation.value(p, V[t])
+        theirs[t] = aggregation.losses(V[t], truth)
+        own[t] = aggregation.losses(np.array([value]), truth)[0]
+        p = aggregation.weigh(p, theirs[t])
+    return own, theirs
+
+
+@st.composite
+def adversarial(draw: st.DrawFn) -> tuple[F64, F64, float]:
+    """Forecasts in [-C, C] that sit at the ends as often as not, and truths that hurt whom they can."""
+    seed, N, T = draw(st.integers(0, 2**32 - 1)), draw(st.integers(2, 9)), draw(st.integers(1, 80))
+    C = draw(st.sampled_from([0.5, 1.0, 6.0]))
+    rng = np.random.default_rng(seed)
+    V = np.where(
+        rng.random((T, N)) < draw(st.floats(0.0, 1.0)), rng.choice([-C, C], (T, N)), rng.uniform(-C, C, (T, N))
+    )
+    style = draw(st.sampled_from(["random", "against the first", "against the mean"]))
+    y = {"random": rng.choice([-1.0, 1.0], T), "against the first": -np.sign(V[:, 0] + 1e-9)}.get(
+        style, -np.sign(V.mean(axis=1) + 1e-9)
+    )
+    return V, y, C
+
+
+@pytest.mark.parametrize(("loss", "name"), AGGREGATIONS)
+@given(case=adversarial())
+@settings(max_examples=60, deadline=None)
+def test_regret_to_the_best_expert(loss: MixedLoss, name: AggregationName, case: tuple[F64, F64, float]) -> None:
+    V, y, C = case
+    aggregation = Aggregation(loss, name, C, 0.0)
+    own, theirs = played(aggregation, V, y if loss == "logistic" else C * y)
+    assert own.sum() <= theirs.sum(axis=0).min() + math.log(V.shape[1]) / aggregation.eta + 1e-9
+
+
+@pytest.mark.parametrize(("loss", "name"), AGGREGATIONS)
+@given(case=adversarial(), share=st.floats(1e-4, 0.3), changes=st.integers(0, 4))
+@settings(max_examples=60, deadline=None)
+def test_regret_to_a_sequence_that_switches(
+    loss: MixedLoss, name: AggregationName, case: tuple[F64, F64, float], share: float, changes: int
+) -> None:
+    V, y, C = case
+    T, N = V.shape
+    aggregation = Aggregation(loss, name, C, share)
+    own, theirs = played(aggregation, V, y if loss == "logistic" else C * y)
+    # The best sequence with k changes, by dynamic programming over (changes so far, expert).
+    best = np.full((changes + 1, N), np.inf)
+    best[0] = theirs[0]
+    for t in range(1, T):
+        switched = np.concatenate(
+            (np.full((1, N), np.inf), np.broadcast_to(best[:-1].min(axis=1)[:, None], (changes, N)))
+        )
+        best = np.minimum(best, switched) + theirs[t]
+    k = min(changes, T - 1)
+    overhead = (k + 1) * math.log(N) + k * math.log(1.0 / share) + (T - k) * math.log(1.0 / (1.0 - share))
+    assert own.sum() <= best.min() + overhead / aggregation.eta + 1e-9
+
+
+def test_weights_survive_losses_that_are_huge() -> None:
+    aggregation = Aggregation("squared", "aggregating", 1e-3, 0.0)
+    p = aggregation.weigh(np.array([1.0, 0.0]), np.array([1e6, 0.0]))
+    assert p.sum() == pytest.approx(1.0)
+
+
+def stream(rounds: int = 300) -> tuple[F64, F64]:
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0.0, 1.0, (rounds, 2))
+    return X, np.where(
+        np.sin(6.0 * X[:, 0]) * np.cos(4.0 * X[:, 1]) + 0.1 * rng.standard_normal(rounds) > 0.0, 1.0, -1.0
+    )
+
+
+def newton(**config: Any) -> dict[str, Any]:
+    return {"kernel": {"kind": "gaussian", "sigma": 0.3}, "dictionary": ALD} | config
+
+
+def test_experts_are_the_learners_that_they_are_alone() -> None:
+    """Without coins: a bank shares the dictionary, and changes nothing."""
+    X, y = stream()
+    experts: list[dict[str, Any]] = [
+        {"kind": "pros-n-kons", "config": newton(loss="squared-hinge")},
+        {"kind": "pros-n-kons", "config": newton(loss="logistic", clip=4.0, half_life=64)},
+        {"kind": "pros-n-kons", "config": newton(loss="squared", budget=20)},
+        {"kind": "pros-n-kons", "config": newton(loss="squared-hinge", regularization=1.0), "lags": 2},
+        {"kind": "ons", "config": {"loss": "squared-hinge"}, "lags": 1},
+        {"kind": "pomdr"},
+    ]
+    learner = create({"kind": "pool", "config": {"experts": experts, "share": 0.0}}, 2)
+    learner.run(X, y)
+    told = learner.describe()
+    losses = [value for name, value in told.items() if name.startswith("loss_")]
+    for i, expert in enumerate(experts):
+        values = np.clip(create(expert, 2).run(X, y).values, -1.0, 1.0)
+        assert losses[i] == pytest.approx(((values - y) ** 2).sum(), rel=1e-9)
+    assert told["loss"] <= min(losses) + told["bound"]
+    assert told["bound"] == pytest.approx(2.0 * math.log(len(losses)))
+
+
+def test_experts_with_one_dictionary_share_it() -> None:
+    experts = [ExpertSpec(kind="pros-n-kons", config=newton(loss=loss)) for loss in ("squared", "logistic")]
+    apart = ExpertSpec(kind="pros-n-kons", config=newton(budget=7))
+    lagged = ExpertSpec(kind="pros-n-kons", config=newton(), lags=1)
+    published = ExpertSpec(kind="pros-n-kons", config=newton(carry="reset"))
+    units = units_of([*experts, apart, lagged, published])
+    assert [unit.experts for unit in units] == [(0, 1), (2,), (3,), (4,)]
+    shared = create({"kind": "pool", "config": {"experts": [e.model_dump() for e in experts]}}, 2)
+    alone = create({"kind": "pool", "config": {"experts": [experts[0].model_dump()]}}, 2)
+    shared.run(*stream())
+    alone.run(*stream())
+    assert shared.describe()["dictionary"] == alone.describe()["dictionary"] > 10
+
+
+@pytest.mark.parametrize("truth", ["labels", "numbers"])
+def test_default_pool_is_hard_to_beat(truth: str) -> None:
+    X, y = stream(900)
+    if truth == "numbers":
+        y = np.clip(np.sin(6.0 * X[:, 0]) * np.cos(4.0 * X[:, 1]), -1.0, 1.0)
+    learner = create({"kind": "pool", "config": {"truth": truth}}, 2)
+    losses = learner.run(X, y).losses
+    told = learner.describe()
+    assert told["experts"] == len([e for spec in default_experts("labels", 1.0) for e in spec.expand()]) + 2
+    overhead = 2.0 * (math.log(told["experts"]) + 900 * math.log(1.0 / (1.0 - 0.001)))
+    assert losses.sum() <= told["best_loss"] + overhead
+    trivial = ((y - np.sign(np.concatenate(([0.0], np.cumsum(y)[:-1])))) ** 2).sum()
+    assert losses.sum() < 0.5 * trivial
+
+
+def test_a_grid_is_one_expert_each() -> None:
+    spec = ExpertSpec(kind="kons", sigmas=[0.5, 1.0], lags=1)
+    assert [expert.config["kernel"]["sigma"] for expert in spec.expand()] == [0.5, 1.0]
+    assert all(expert.lags == 1 for expert in spec.expand())
+
+
+def test_it_follows_a_change_of_the_best_expert() -> None:
+    """The trivial forecasters swap places; the share lets the pool change sides."""
+    y = np.concatenate((np.ones(300), np.tile([1.0, -1.0], 200), -np.ones(300)))
+    X = np.zeros((len(y), 1))
+    experts: list[dict[str, Any]] = [{"kind": "majority"}]
+    late = {
+        share: create({"kind": "pool", "config": {"experts": experts, "share": share}}, 1).run(X, y).losses[-250:].sum()
+        for share in (0.0, 0.01)
+    }
+    assert late[0.01] < 30.0 < late[0.0]
+
+
+def test_probability_is_the_mean_of_the_labels() -> None:
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(3000) < 0.8, 1.0, -1.0)
+    learner = create({"kind": "pool", "config": {"experts": [{"kind": "mean"}]}}, 1)
+    info = learner.run(np.zeros((3000, 1)), y)
+    assert info.probabilities is not None
+    assert info.probabilities[-1] == pytest.approx(0.8, abs=0.03)
+
+
+def test_an_expert_that_diverges_stops_the_block_and_changes_nothing() -> None:
+    X, y = stream(60)
+    X[40] = 1e150
+    experts = [{"kind": "kons"}, {"kind": "kons", "config": {"kernel": {"kind": "polynomial", "degree": 3}}}]
+    learner = create({"kind": "pool", "config": {"experts": experts}}, 2)
+    learner.run(X[:30], y[:30])
+    before = learner.state()
+    with pytest.raises(DivergedError), np.errstate(all="ignore"):
+        learner.run(X[30:], y[30:])
+    after = learner.state()
+    assert learner.t == 30
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    learner.run(X[30:40], y[30:40])
+
+
+def test_restored_in_the_middle_it_continues() -> None:
+    X, y = stream()
+    spec = {"kind": "pool", "seed": 3}
+    learner = create(spec, 2)
+    learner.run(X[:130], y[:130])
+    again = restore(spec, learner.state(), 2)
+    assert again.run(X[130:], y[130:]).values.tobytes() == learner.run(X[130:], y[130:]).values.tobytes()
+    arrays = learner.state()
+    with pytest.raises(StateFormatError):
+        restore(spec, arrays | {"cells.99.lags": np.zeros(0)}, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"experts": [{"kind": "pool"}]}, "no expert of a pool"),
+        ({"experts": [{"kind": "nothing"}]}, "nothing"),
+        ({"experts": [{"kind": "kons", "config": {"clip": -1.0}}]}, "clip"),
+        ({"experts": []}, "at least 1"),
+        ({"truth": "numbers", "experts": [{"kind": "pomdr"}]}, "does not learn numbers"),
+        ({"truth": "numbers", "clip": 3.0, "experts": [{"kind": "kons"}]}, "raise its `clip`"),
+        ({"truth": "numbers", "loss": "logistic"}, "logistic loss is for labels"),
+        ({"experts": [{"kind": "kons", "sigmas": []}]}, "at least 1"),
+        ({"share": 1.0}, "less than 1"),
+    ],
+)
+def test_bad_configs_say_what_is_wrong(config: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        create({"kind": "pool", "config": config}, 1)
