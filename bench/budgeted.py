@@ -76,8 +76,8 @@ ENTRIES = (
 )
 
 HEADER = (
-    f"{'set':<10}{'learner':<12}{'loss':<15}{'half-life':>10}{'mistakes %':>12}{'sd':>6}{'bar':>7}{'points':>8}{'rounds/s':>10}"
-    "   beside"
+    f"{'set':<10}{'learner':<12}{'loss':<15}{'half-life':>10}{'mistakes %':>12}{'sd':>6}{'bar':>7}"
+    f"{'points':>8}{'rounds/s':>10}   beside"
 )
 
 
@@ -115,10 +115,10 @@ def costs(X: F64, y: F64) -> list[str]:
     for half_life in (None, 1000):
         made = create(learner(0.5, "squared", clip=2.0, half_life=half_life), X.shape[1])
         early, late = (_around(made, X, y, t) for t in (EARLY, LATE))
+        points = made.describe()["dictionary"]
         for form, before, after in zip(("update", "run"), early, late, strict=True):
-            lines.append(
-                f"{form:<8}{half_life or 'none':>10}{before:14.0f}{after:14.0f}{after / before:10.2f}{made.describe()['dictionary']:9.0f}"
-            )
+            times = f"{before:14.0f}{after:14.0f}{after / before:10.2f}"
+            lines.append(f"{form:<8}{half_life or 'none':>10}{times}{points:9.0f}")
     return lines
 
 
