@@ -11,6 +11,7 @@ OklError
 │   ├── NotPositiveDefiniteError
 │   └── DivergedError
 └── StateError
+    ├── FrozenError          a frozen learner is asked to learn
     ├── StateFormatError     arrays that are not a state of this learner
     └── ReplayDivergence     a replayed round does not give what was recorded
 """
@@ -77,6 +78,10 @@ class DivergedError(NumericalError):
 
 class StateError(OklError):
     """A state that cannot be restored or continued."""
+
+
+class FrozenError(StateError):
+    """A frozen learner is asked to learn."""
 
 
 class StateFormatError(StateError):

@@ -8,12 +8,13 @@ just drops the played round; `update` is both at once.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -77,6 +78,10 @@ class Learner(ABC, Generic[C, S, R]):
     @abstractmethod
     def init(self, config: C, dim: int) -> S:
         """The state before the first round, for inputs in R^dim."""
+
+    def unpack(self, config: C, arrays: Mapping[str, F64]) -> S:
+        """The state that `okl_core.state.pack` gave as arrays. Raises StateFormatError."""
+        return unpack(cast(type[S], self.state_type), arrays)
 
     @abstractmethod
     def predict(self, config: C, state: S, x: F64) -> Forecast:
@@ -156,6 +161,7 @@ def learner_kinds() -> list[str]:
     return sorted(_REGISTRY)
 
 
+@functools.cache
 def _discover() -> None:
     package = importlib.import_module("okl_core.learners")
     for module in pkgutil.iter_modules(package.__path__):
@@ -320,6 +326,25 @@ class OnlineLearner:
         Checks every row first, so that a bad one changes nothing. `lags`, shape (n, k): those of each row, where they
         are not the truths of the rows before it.
         """
+        X, y = self.check_rows(X, y, lags)
+        before, after = self._state.t, None
+        if self._k or lags is not None:
+            after = lag_rows(self._lags, y)
+            X = np.hstack((X, after[:-1] if lags is None else lags))
+        self._rng.begin(choices)
+        try:
+            info = self._learner.run(self._config, self._state, X, y, self._rng)
+        except OverflowError as error:
+            raise self._overflow() from error
+        finally:
+            # A run that fails has learned the rounds before the one that it fails at.
+            if after is not None:
+                self._lags = kept_lags(after[self._state.t - before])
+        self._rng.verify()
+        return info
+
+    def check_rows(self, X: F64, y: F64, lags: F64 | None = None) -> tuple[F64, F64]:
+        """X and y as `run` takes them. Raises what `run` raises for a bad row."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         y = np.ascontiguousarray(y, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != self.dim:
@@ -334,21 +359,9 @@ class OnlineLearner:
         if not (size == 1.0 if self.target == "binary" else np.isfinite(y) & (size <= self._largest)).all():
             for row, truth in enumerate(y.tolist()):
                 self._truth(truth, row)
-        before, after = self._state.t, None
-        if self._k or lags is not None:
-            after = lag_rows(self._lags, y)
-            X = np.hstack((X, after[:-1] if lags is None else self._checked_lags(lags, after[:-1].shape)))
-        self._rng.begin(choices)
-        try:
-            info = self._learner.run(self._config, self._state, X, y, self._rng)
-        except OverflowError as error:
-            raise self._overflow() from error
-        finally:
-            # A run that fails has learned the rounds before the one that it fails at.
-            if after is not None:
-                self._lags = kept_lags(after[self._state.t - before])
-        self._rng.verify()
-        return info
+        if lags is not None:
+            self._checked_lags(lags, (len(y), self._k))
+        return X, y
 
     def state(self) -> dict[str, F64]:
         """Copies of every array of the state; with the spec they are everything."""
@@ -438,12 +451,12 @@ def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], di
 
     Raises StateFormatError.
     """
-    parsed, learner, _ = parse_spec(spec)
+    parsed, learner, config = parse_spec(spec)
     own = dict(arrays)
     lags = own.pop(LAGS, None) if parsed.lags else None
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
     try:
-        return OnlineLearner(parsed, unpack(learner.state_type, own), dim, lags)
+        return OnlineLearner(parsed, learner.unpack(config, own), dim, lags)
     except InputError as error:
         raise StateFormatError(f"the array {LAGS!r} is not what the spec needs: {error}") from error

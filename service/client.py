@@ -61,6 +61,10 @@ class OklClient:
     def delete(self, session: str) -> None:
         self._call("DELETE", _path(session))
 
+    def freeze(self, session: str, name: str, *, rule: str = "last") -> dict[str, Any]:
+        """A session `name` that predicts as this one does ("last") or did ("uniform"), and learns nothing."""
+        return self._call("POST", _path(session, "freeze"), {"name": name, "rule": rule})
+
     def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> dict[str, Any]:
         body: dict[str, Any] = {"x": x, "wait": wait}
         return self._call("POST", _path(session, "predict"), body if id is None else body | {"id": id})

@@ -5,6 +5,8 @@ ServiceError
 ├── SessionExists           409  session-exists
 ├── SessionFull             409  session-full
 ├── SessionFailed           409  session-failed
+├── SessionFrozen           409  session-frozen
+├── CannotFreeze            409  cannot-freeze
 ├── PredictionNotFound      404  prediction-not-found
 ├── PredictionExpired       410  prediction-expired
 ├── IdConflict              409  id-conflict
@@ -69,6 +71,18 @@ class SessionFailed(ServiceError):
     """The learner cannot learn a committed round. The session can be inspected in the log, deleted and made anew."""
 
     slug, status, title = "session-failed", 409, "Session failed"
+
+
+class SessionFrozen(ServiceError):
+    """The session is frozen: it predicts, and learns nothing. Report truths to the session that it was made from."""
+
+    slug, status, title = "session-frozen", 409, "Session is frozen"
+
+
+class CannotFreeze(ServiceError):
+    """There is nothing to freeze: no round yet, a warm-up, no reservoir to draw from, or a session frozen already."""
+
+    slug, status, title = "cannot-freeze", 409, "Session cannot be frozen"
 
 
 class PredictionNotFound(ServiceError):

@@ -16,8 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from okl_core import LearnerSpec, OnlineLearner, create, parse_spec, resolve, restore, waits_for_median
+from okl_core import (
+    FrozenLearner,
+    LearnerSpec,
+    OnlineLearner,
+    ReservoirLearner,
+    create,
+    freeze,
+    parse_spec,
+    resolve,
+    restore,
+    waits_for_median,
+)
 from okl_core.errors import DivergedError, InputError, ReplayDivergence, StateError, StateFormatError
+from okl_core.freezing import Rule
 from okl_core.growing import GrowingArray
 from okl_core.learner import REPLAY_TOLERANCE
 from okl_core.state import from_bytes, to_bytes
@@ -25,8 +37,10 @@ from okl_core.types import F64, Forecast, Round
 from service.errors import InvalidInput, StateCorrupt, WrongDimension
 from service.inputs import Layout, Scaling, Truths, invalid
 from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
-from service.schemas import Feature, RangesScale, SessionCreate, WarmupScale
+from service.schemas import Feature, Frozen, RangesScale, SessionCreate, WarmupScale
 from service.scorecard import Scorecard
+
+AnyLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 
 _LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
 
@@ -41,7 +55,7 @@ class Pending:
     layout: Layout
     loss: float
     error: float
-    successor: OnlineLearner | None
+    successor: AnyLearner | None
 
 
 class HostedLearner:
@@ -69,7 +83,8 @@ class HostedLearner:
                 )
         self.warming_up = isinstance(settings.scale, WarmupScale) or waits_for_median(self.spec)
         self._warm: GrowingArray | None = None
-        self._learner: OnlineLearner | None = None
+        self._learner: AnyLearner | None = None
+        self.frozen: Frozen | None = None
         self.card = Scorecard()
 
     def _check_truths(self) -> None:
@@ -81,7 +96,8 @@ class HostedLearner:
 
     @property
     def t(self) -> int:
-        return self.card.rounds
+        """Rounds learned."""
+        return self.card.rounds if self.frozen is None or self._learner is None else self._learner.t
 
     @property
     def nbytes(self) -> int:
@@ -247,7 +263,7 @@ class HostedLearner:
 
     # -- the learner and its warm-up --------------------------------------------------------------------------------
 
-    def _active(self, dim: int) -> OnlineLearner:
+    def _active(self, dim: int) -> AnyLearner:
         """The learner; a fresh one of this dimension before the first round."""
         return self._learner or self._fresh(dim)
 
@@ -255,27 +271,28 @@ class HostedLearner:
         if self._learner is None and self.layout is not None:
             self._learner = self._fresh(self.layout.dim)
 
-    def _fresh(self, dim: int) -> OnlineLearner:
-        return create(self._stand_in if self.warming_up else self.spec, dim)
+    def _fresh(self, dim: int) -> AnyLearner:
+        return create(self._stand_in, dim) if self.warming_up else self._create(self.spec, dim)
+
+    def _create(self, spec: LearnerSpec, dim: int) -> AnyLearner:
+        return ReservoirLearner.create(spec, dim) if self.settings.reservoir else create(spec, dim)
 
     @property
     def _stand_in(self) -> LearnerSpec:
         # It looks at no input, and keeps the lags for those that do.
         return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean", lags=self.spec.lags)
 
-    def _successor(
-        self, x: F64, lags: F64 | None, y: float, choices: bytes | None
-    ) -> tuple[OnlineLearner | None, bytes]:
+    def _successor(self, x: F64, lags: F64 | None, y: float, choices: bytes | None) -> tuple[AnyLearner | None, bytes]:
         """The learner after the warm-up and the choices of its run, if this is the last round of one."""
         if not self.warming_up or self.t + 1 < self.settings.warmup_rounds or self._warm is None:
             return None, b""
         rows = np.vstack([self._warm.view, _warm_row(x, lags, y)])
         X, own_lags, truths = rows[:, : len(x)], rows[:, len(x) : -1], rows[:, -1]
         X = Scaling.of(X)(X) if isinstance(self.settings.scale, WarmupScale) else self._scaled(X)
-        learner = create(resolve(self.spec, X, lags=own_lags), len(x))
+        learner = self._create(resolve(self.spec, X, lags=own_lags), len(x))
         return learner, learner.run(X, truths, choices=choices, lags=own_lags).choices
 
-    def _end_warmup(self, successor: OnlineLearner) -> None:
+    def _end_warmup(self, successor: AnyLearner) -> None:
         assert self._warm is not None
         if isinstance(self.settings.scale, WarmupScale):
             self._scaling = Scaling.of(self._warm.view[:, : successor.dim])
@@ -283,6 +300,26 @@ class HostedLearner:
         self._learner = successor
         self._warm = None
         self.warming_up = False
+
+    # -- freezing ---------------------------------------------------------------------------------------------------
+
+    def freeze(self, name: str, rule: Rule) -> HostedLearner:
+        """A session of this name that predicts as this one does now, or did before a round drawn uniformly, and learns
+        nothing. Raises StateError where there is nothing to freeze yet.
+        """
+        if isinstance(self._learner, FrozenLearner):
+            raise StateError("it is frozen already")
+        if self.warming_up:
+            raise StateError(f"its warm-up takes {self.settings.warmup_rounds} rounds, and {self.t} were learned")
+        if self._learner is None:
+            raise StateError("it has learned no round yet")
+        if rule == "uniform" and not self.settings.reservoir:
+            raise StateError('it keeps no state to draw; create sessions with `"reservoir": true` for that')
+        twin = HostedLearner(self.settings.model_copy(update={"name": name, "reservoir": False}))
+        twin.spec, twin.layout, twin._scaling, twin.warming_up = self.spec, self.layout, self._scaling, False
+        twin._learner = freeze(self._learner, rule)
+        twin.frozen = Frozen(session=self.settings.name, t=self.t, rule=rule)
+        return twin
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -303,7 +340,8 @@ class HostedLearner:
             arrays |= {"scaling.low": self._scaling.low, "scaling.high": self._scaling.high}
         layout = None if self.layout is None else json.loads(_encode_layout(self.layout))
         spec = self.spec.model_dump(mode="json")
-        return to_bytes(arrays, {"t": self.t, "warming_up": self.warming_up, "spec": spec, "layout": layout})
+        meta = {"t": self.t, "warming_up": self.warming_up, "spec": spec, "layout": layout}
+        return to_bytes(arrays, meta if self.frozen is None else meta | {"frozen": self.frozen.model_dump()})
 
     @classmethod
     def from_bytes(cls, settings: SessionCreate, blob: bytes) -> HostedLearner:
@@ -316,9 +354,10 @@ class HostedLearner:
             hosted.spec = LearnerSpec.model_validate(meta["spec"])
             if meta["layout"] is not None:
                 hosted.layout = _decode_layout(json.dumps(meta["layout"]).encode())
-            if hosted.layout is not None and hosted.t > 0:
-                spec = hosted._stand_in if hosted.warming_up else hosted.spec
-                hosted._learner = restore(spec, _part(arrays, "learner"), hosted.layout.dim)
+            if "frozen" in meta:
+                hosted.frozen = Frozen.model_validate(meta["frozen"])
+            if hosted.layout is not None and (hosted.t > 0 or hosted.frozen is not None):
+                hosted._learner = hosted._restore(_part(arrays, "learner"), hosted.layout.dim)
             if "warm" in arrays:
                 hosted._warm = GrowingArray.unpack(arrays["warm"])
             if "scaling.low" in arrays:
@@ -326,6 +365,14 @@ class HostedLearner:
         except (StateError, KeyError, ValueError) as error:
             raise StateCorrupt(f"The snapshot of {settings.name!r} cannot be read: {error}") from error
         return hosted
+
+    def _restore(self, arrays: dict[str, F64], dim: int) -> AnyLearner:
+        if self.warming_up:
+            return restore(self._stand_in, arrays, dim)
+        if self.settings.reservoir:
+            return ReservoirLearner.restore(self.spec, arrays, dim)
+        learner = restore(self.spec, arrays, dim)
+        return learner if self.frozen is None else FrozenLearner(learner, self.frozen.rule)
 
 
 def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:

@@ -246,11 +246,11 @@ class Residents:
         every = hosted.settings.snapshot_every
         if every is not None:
             if resident.journal_rounds >= every:
-                blob = await self._pack(hosted)
+                blob = await self.by_size(hosted, hosted.to_bytes)
                 resident.start_journal(hosted.t, len(blob))
                 await self._snapshot(resident, hosted.t, blob)
         elif self._is_snapshot_due(resident, hosted):
-            blob = await self._pack(hosted)
+            blob = await self.by_size(hosted, hosted.to_bytes)
             resident.start_journal(hosted.t, len(blob))
             task = asyncio.create_task(self._snapshot(resident, hosted.t, blob))
             resident.snapshot_task = task
@@ -268,10 +268,11 @@ class Residents:
         least = max(self.settings.snapshot_min_bytes, resident.snapshot_bytes, resident.bytes)
         return resident.journal_bytes >= least and resident.journal_bytes >= hosted.nbytes
 
-    async def _pack(self, hosted: HostedLearner) -> bytes:
+    async def by_size(self, hosted: HostedLearner, work: Callable[[], T]) -> T:
+        """Work that takes as long as the state is large: here, or in a thread."""
         if hosted.nbytes < THREAD_FROM_BYTES:
-            return hosted.to_bytes()
-        return await asyncio.get_running_loop().run_in_executor(None, hosted.to_bytes)
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def _snapshot(self, resident: Resident, t: int, blob: bytes) -> None:
         """The round is committed and the journal complete without it, so a snapshot that fails is no client's error."""

@@ -10,6 +10,7 @@ from pydantic.functional_serializers import field_serializer
 from pydantic.functional_validators import field_validator, model_validator
 
 from okl_core import LearnerSpec
+from okl_core.freezing import Rule
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
@@ -158,6 +159,10 @@ class SessionCreate(_Wire):
     expires_s: float | None = Field(
         default=None, gt=0.0, le=10 * 366 * 86_400.0, description="Seconds that a prediction waits for its truth."
     )
+    reservoir: Boolean = Field(
+        default=False,
+        description="Keep the state before a round drawn uniformly from all, so that it can be frozen.",
+    )
 
     @field_validator("labels")
     @classmethod
@@ -189,6 +194,18 @@ class SessionCreate(_Wire):
             if self.dim is not None:
                 raise ValueError("`schema` says how many inputs there are; leave `dim` out")
         return self
+
+
+class FreezeBody(_Wire):
+    """Make a session that predicts as this one, and learns nothing."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2026-11", "rule": "last"}]})
+
+    name: Name = Field(description="Name of the new session.")
+    rule: Rule = Field(
+        default="last",
+        description="The present state, or that before a round drawn uniformly from all, which needs `reservoir`.",
+    )
 
 
 class PredictBody(_Wire):
@@ -264,7 +281,7 @@ class RoundsBody(_Wire):
 
 class Prediction(BaseModel):
     """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
-    regressor answers `value`. `id` is null with `"wait": false`."""
+    regressor answers `value`. `id` is null where nothing waits: with `"wait": false`, and in a frozen session."""
 
     session: str
     id: str | None
@@ -343,12 +360,21 @@ class Storage(BaseModel):
     snapshot_at: float | None
 
 
+class Frozen(BaseModel):
+    """`session` is the one that it was made from, `t` the rounds that this one had observed then."""
+
+    session: str
+    t: int
+    rule: Rule
+
+
 class SessionDetail(SessionSummary):
     learner: LearnerSpec
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
     features: list[Feature] | None = Field(description="Named inputs, once they are known.")
     dim: int | None
     warming_up: bool
+    frozen: Frozen | None = Field(description="What it was made from, if it learns nothing; null if it learns.")
     lags: list[float] | None = Field(
         description="The truths that go with the next input, in the learner's terms, newest first; null without `lags`."
     )

@@ -6,7 +6,6 @@ that others were first replays what it missed, and plays the round again.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import secrets
 import time
@@ -14,11 +13,23 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from okl_core import errors as core
 from okl_core.types import F64
+from service.answers import (
+    detail,
+    digest,
+    duplicate,
+    expired,
+    id_conflict,
+    rounds_answer,
+    same_prediction,
+    summary,
+    update_answer,
+)
 from service.errors import (
+    CannotFreeze,
     IdConflict,
     InvalidConfig,
     InvalidInput,
@@ -29,18 +40,19 @@ from service.errors import (
     PayloadTooLarge,
     PredictionExpired,
     PredictionNotFound,
+    SessionFrozen,
     SessionFull,
     SessionNotFound,
     UnknownLearner,
     WrongDimension,
     WrongTruth,
 )
-from service.hosted import HostedLearner, Pending
+from service.hosted import HostedLearner
 from service.inputs import invalid
 from service.journal import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from service.problems import place
 from service.residents import Resident, Residents, log, parse_settings
-from service.schemas import PredictBody, RoundsBody, SessionCreate, UpdateBody
+from service.schemas import FreezeBody, PredictBody, RoundsBody, SessionCreate, UpdateBody
 from service.settings import Settings
 from service.store.base import (
     AlreadyApplied,
@@ -86,12 +98,36 @@ class SessionService:
         hosted = _host(request)
         if hosted.layout is not None and hosted.layout.dim > self.settings.max_dim:
             raise invalid("/dim", f"{hosted.layout.dim} inputs; this service takes at most {self.settings.max_dim}")
-        if await self.store.count() >= self.settings.max_sessions:
-            raise LimitReached(f"There are {self.settings.max_sessions} sessions; delete one first.")
-        meta = request.model_dump_json(by_alias=True).encode()
-        await self.store.create(Head(request.name, secrets.token_hex(8), meta, time.time()))
+        await self._add(request)
         log.info("session created", extra={"session": request.name, "kind": request.learner.kind})
         return await self.inspect(request.name)
+
+    async def freeze(self, name: str, request: FreezeBody) -> dict[str, Any]:
+        """A new session from the store's present round of this one.
+
+        Raises SessionNotFound, CannotFreeze, SessionExists, LimitReached.
+        """
+        resident = self._residents.get(name)
+        async with resident.lock:
+            hosted = await self._residents.current(resident)
+
+            def pack() -> tuple[HostedLearner, bytes]:
+                frozen = hosted.freeze(request.name, request.rule)
+                return frozen, frozen.to_bytes()
+
+            try:
+                frozen, blob = await self._residents.by_size(hosted, pack)
+            except core.StateError as error:
+                raise CannotFreeze(f"Session {name!r} cannot be frozen: {error}.", session=name) from error
+        await self._add(frozen.settings, frozen.t, blob)
+        log.info("session frozen", extra={"session": name, "frozen": request.name, "t": frozen.t})
+        return await self.inspect(request.name)
+
+    async def _add(self, settings: SessionCreate, t: int = 0, snapshot: bytes | None = None) -> None:
+        if await self.store.count() >= self.settings.max_sessions:
+            raise LimitReached(f"There are {self.settings.max_sessions} sessions; delete one first.")
+        meta = settings.model_dump_json(by_alias=True).encode()
+        await self.store.create(Head(settings.name, secrets.token_hex(8), meta, time.time(), t), snapshot)
 
     async def inspect(self, name: str) -> dict[str, Any]:
         """Everything about one session. Raises SessionNotFound."""
@@ -117,23 +153,29 @@ class SessionService:
     # -- predict ------------------------------------------------------------------------------------------------------
 
     async def predict(self, name: str, request: PredictBody) -> dict[str, Any]:
-        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false."""
+        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or no truth can
+        come, since the session is frozen.
+        """
         return await self._at(name, lambda resident: self._predict(resident, request))
 
     async def _predict(self, resident: Resident, request: PredictBody) -> dict[str, Any]:
-        if not request.wait:
+        held = await self._hold(resident, request.id or self._new_id(), request.x) if request.wait else None
+        if held is None:
             hosted = await self._residents.current(resident)
             x, _ = self._read_input(hosted, request.x)
             forecast = await self._arithmetic(resident, lambda: hosted.forecast(x))
             return {"session": resident.name, "id": None, "t": hosted.t} | hosted.truths.answer(forecast)
-        waiting, entry = await self._hold(resident, request.id or self._new_id(), request.x)
+        waiting, entry = held
         resident.remember(waiting, entry)
         hosted = await self._residents.loaded(resident)
         return {"session": resident.name, "id": waiting.id, "t": entry.t} | hosted.truths.answer(entry.forecast)
 
-    async def _hold(self, resident: Resident, prediction_id: str, sent: Any) -> tuple[Waiting, WaitingEntry]:
+    async def _hold(self, resident: Resident, prediction_id: str, sent: Any) -> tuple[Waiting, WaitingEntry] | None:
+        """None: the session is frozen, and no prediction waits."""
         for now in self._tries(resident):
             hosted = await self._residents.loaded(resident)
+            if hosted.frozen is not None:
+                return None
             x, note = self._read_input(hosted, sent)
             forecast = await self._arithmetic(resident, lambda h=hosted, x=x: h.forecast(x))
             entry = WaitingEntry(hosted.t, forecast, x, note, hosted.lags)
@@ -145,9 +187,9 @@ class SessionService:
                 case Held():
                     return waiting, entry
                 case AlreadyWaiting(first):
-                    return first, _same_prediction(resident.name, first, entry, now)
+                    return first, same_prediction(resident.name, first, entry, now)
                 case AlreadyApplied():
-                    raise _id_conflict(resident.name, prediction_id, "was used for an earlier round")
+                    raise id_conflict(resident.name, prediction_id, "was used for an earlier round")
                 case Behind(reading):
                     await self._residents.catch_up(resident, reading)
                 case TooManyWaiting():
@@ -168,6 +210,7 @@ class SessionService:
     async def _update(self, resident: Resident, request: UpdateBody) -> dict[str, Any]:
         for now in self._tries(resident):
             hosted = await self._residents.loaded(resident)
+            _check_learns(hosted)
             y = hosted.truths.to_learner(request.y)
             found = await self._find_round(resident, hosted, request, now)
             if isinstance(found, Gone):
@@ -175,7 +218,7 @@ class SessionService:
                 continue
             if isinstance(found, AlreadyApplied):
                 sent = None if request.x is None else self._read_input(hosted, request.x)[0]
-                return _duplicate(resident.name, found, sent, y)
+                return duplicate(resident.name, found, sent, y)
             x, note, issued, lags = found
             self._check_room(resident, resident.bytes)
             pending = await self._arithmetic(
@@ -184,8 +227,8 @@ class SessionService:
                     x, y, at=at, issued=i, note=n, lags=k
                 ),
             )
-            answer = _update_answer(hosted, pending)
-            first = to_json(answer | {"x": _digest(x), "y": y})
+            answer = update_answer(hosted, pending)
+            first = to_json(answer | {"x": digest(x), "y": y})
             # An event of its own id: the store takes two that are equal to the last byte for one, sent twice.
             event = Event(hosted.t + 1, encode_round(pending.entry), request.id or self._new_id(), first)
             match await self.store.append(resident.name, resident.uid, hosted.t, [event], now=now):
@@ -196,7 +239,7 @@ class SessionService:
                     await self._residents.committed(resident, hosted, 1, len(event.blob))
                     return {"session": resident.name, "id": request.id} | answer | {"duplicate": False}
                 case AlreadyApplied() as applied:
-                    return _duplicate(resident.name, applied, x, y)
+                    return duplicate(resident.name, applied, x, y)
                 case Behind(reading):
                     await self._residents.catch_up(resident, reading)
                 case Gone():
@@ -223,7 +266,7 @@ class SessionService:
             if request.x is not None:
                 return *self._read_input(hosted, request.x), None, None
             if waiting is not None:
-                raise _expired(resident.name, waiting)
+                raise expired(resident.name, waiting)
             raise PredictionNotFound(
                 f"No prediction {request.id!r} waits in session {resident.name!r}; give the id that POST /predict gave.",
                 session=resident.name,
@@ -231,7 +274,7 @@ class SessionService:
             )
         entry = entry or decode_waiting(waiting.blob, hosted.spec.lags)
         if request.x is not None and self._read_input(hosted, request.x)[0].tobytes() != entry.x.tobytes():
-            raise _id_conflict(resident.name, request.id, "waits for the truth of another input")
+            raise id_conflict(resident.name, request.id, "waits for the truth of another input")
         return entry.x, entry.note, entry.forecast.value, entry.lags
 
     # -- rounds -------------------------------------------------------------------------------------------------------
@@ -254,13 +297,14 @@ class SessionService:
     async def _rounds(self, resident: Resident, request: RoundsBody, now: float) -> dict[str, Any] | None:
         """None: other workers were first; try again."""
         hosted = await self._residents.current(resident)
+        _check_learns(hosted)
         X, y, note = self._read_rounds(hosted, request)
         if request.id is not None:
             found = await self.store.look_up(resident.name, resident.uid, request.id)
             if isinstance(found, AlreadyApplied):
-                return _duplicate(resident.name, found, X, y)
+                return duplicate(resident.name, found, X, y)
             if isinstance(found, Waiting):
-                raise _id_conflict(resident.name, request.id, "waits for the truth of a prediction")
+                raise id_conflict(resident.name, request.id, "waits for the truth of a prediction")
         self._check_room(resident, resident.bytes)
         expected, before = hosted.t, hosted.card.loss
         # `run` changes the learner before the rounds are durable: until they are, this copy is nobody's.
@@ -269,12 +313,12 @@ class SessionService:
             resident, lambda: hosted.run(X, y, at=now, note=note), len(y)
         )
         self._check_room(resident, hosted.nbytes)
-        answer = _rounds_answer(hosted, values, probabilities, y, hosted.card.loss - before)
+        answer = rounds_answer(hosted, values, probabilities, y, hosted.card.loss - before)
         events, end = [], expected
         for count, blob in entries:
             end += count
             events.append(Event(end, blob, count=count))
-        first = to_json(answer | {"x": _digest(X), "y": _digest(y)})
+        first = to_json(answer | {"x": digest(X), "y": digest(y)})
         events[-1] = Event(end, events[-1].blob, request.id or self._new_id(), first, events[-1].count)
         match await self.store.append(resident.name, resident.uid, expected, events, now=now):
             case Appended():
@@ -282,7 +326,7 @@ class SessionService:
                 await self._residents.committed(resident, hosted, len(y), sum(len(event.blob) for event in events))
                 return {"session": resident.name, "id": request.id} | answer | {"duplicate": False}
             case AlreadyApplied() as applied:
-                return _duplicate(resident.name, applied, X, y)
+                return duplicate(resident.name, applied, X, y)
         return None
 
     def _read_rounds(self, hosted: HostedLearner, request: RoundsBody) -> tuple[F64, F64, bytes]:
@@ -314,7 +358,7 @@ class SessionService:
         async with resident.lock:
             try:
                 return await work(resident)
-            except (InvalidInput, IdConflict, PredictionExpired, SessionFull, NumericalFailure):
+            except (InvalidInput, IdConflict, PredictionExpired, SessionFull, SessionFrozen, NumericalFailure):
                 head = await self.store.head(name)
                 if isinstance(head, Head) and head.uid == resident.uid:
                     raise
@@ -357,6 +401,15 @@ class SessionService:
             raise NumericalFailure(f"The round was refused, nothing changed: {error}", session=resident.name) from error
 
 
+def _check_learns(hosted: HostedLearner) -> None:
+    """Raises SessionFrozen."""
+    if hosted.frozen is not None:
+        name, source = hosted.settings.name, hosted.frozen.session
+        raise SessionFrozen(
+            f"Session {name!r} is frozen; it was made from {source!r} and learns nothing.", session=name
+        )
+
+
 def _host(request: SessionCreate) -> HostedLearner:
     """Raises UnknownLearner, InvalidConfig, InvalidInput."""
     try:
@@ -368,103 +421,3 @@ def _host(request: SessionCreate) -> HostedLearner:
         errors = [{"pointer": "/learner" + place(learner, path), "detail": told} for path, told in error.errors]
         listed = "; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors)
         raise InvalidConfig(listed, errors=errors) from error
-
-
-# -- answers ----------------------------------------------------------------------------------------------------------
-
-
-def _update_answer(hosted: HostedLearner, pending: Pending) -> dict[str, Any]:
-    answer: dict[str, Any] = {"t": hosted.t + 1, "loss": pending.loss}
-    if hosted.truths.is_classifier:
-        return answer | {"mistake": bool(pending.error)}
-    return answer | {"error": (pending.entry.issued - pending.entry.y) * hosted.truths.unit}
-
-
-def _rounds_answer(
-    hosted: HostedLearner, values: F64, probabilities: F64 | None, y: F64, loss: float
-) -> dict[str, Any]:
-    answer: dict[str, Any] = {"t": hosted.t, "rounds": len(y), "loss": loss}
-    if not hosted.truths.is_classifier:
-        return answer | {"values": [hosted.truths.from_learner(value) for value in values.tolist()]}
-    answer |= {
-        "scores": values.tolist(),
-        "labels": [hosted.truths.label(value) for value in values.tolist()],
-        "mistakes": int(np.count_nonzero((values >= 0.0) != (y > 0.0))),
-    }
-    return answer if probabilities is None else answer | {"probabilities": probabilities.tolist()}
-
-
-def _duplicate(name: str, applied: AlreadyApplied, x: F64 | None, y: float | F64) -> dict[str, Any]:
-    """The first answer of an update that was sent again. Raises IdConflict if it is not the same update."""
-    first = from_json(applied.answer)
-    first_x, first_y = first.pop("x"), first.pop("y")
-    if x is not None and _digest(x) != first_x:
-        raise _id_conflict(name, applied.id, "was used for another input")
-    if first_y != (_digest(y) if isinstance(y, np.ndarray) else y):
-        raise _id_conflict(name, applied.id, "was settled with another truth")
-    return {"session": name, "id": applied.id} | first | {"duplicate": True}
-
-
-def _digest(x: F64) -> str:
-    return hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()
-
-
-def _same_prediction(name: str, first: Waiting, entry: WaitingEntry, now: float) -> WaitingEntry:
-    """The prediction that waits under this id already, if it is of the same input."""
-    if first.expires_at <= now:
-        raise _expired(name, first)
-    held = decode_waiting(first.blob, 0 if entry.lags is None else len(entry.lags))
-    # A note says how an input was laid out before the first round fixed that; afterwards there is none.
-    if held.x.tobytes() != entry.x.tobytes() or (entry.note and held.note != entry.note):
-        raise _id_conflict(name, first.id, "waits for the truth of another input")
-    return held
-
-
-def _expired(name: str, waiting: Waiting) -> PredictionExpired:
-    return PredictionExpired(
-        f"Prediction {waiting.id!r} waited too long for its truth; send the input `x` with its `y`, "
-        "and create sessions whose truths are late with a larger `expires_s`.",
-        session=name,
-        id=waiting.id,
-    )
-
-
-def _id_conflict(name: str, used: str, how: str) -> IdConflict:
-    return IdConflict(f"Id {used!r} {how}; use a new id for each round.", session=name, id=used)
-
-
-def summary(head: Head, settings: SessionCreate) -> dict[str, Any]:
-    """One line of the list of sessions."""
-    return {
-        "name": head.name,
-        "kind": settings.learner.kind,
-        "t": head.round,
-        "waiting": head.waiting,
-        "created_at": head.created_at,
-        "updated_at": head.updated_at,
-    }
-
-
-def detail(head: Head, hosted: HostedLearner) -> dict[str, Any]:
-    """Everything about one session."""
-    layout = hosted.layout
-    features = None if layout is None or layout.features is None else [item.model_dump() for item in layout.features]
-    return summary(head, hosted.settings) | {
-        "t": hosted.t,
-        "learner": hosted.spec.model_dump(mode="json"),
-        "settings": hosted.settings.model_dump(mode="json", by_alias=True, exclude={"name", "learner"}),
-        "features": features,
-        "dim": None if layout is None else layout.dim,
-        "warming_up": hosted.warming_up,
-        "lags": None if hosted.lags is None else hosted.lags.tolist(),
-        "metrics": hosted.metrics(),
-        "describe": hosted.describe(),
-        "bytes": hosted.nbytes,
-        "storage": {
-            "journal_rounds": head.journal_rounds,
-            "journal_bytes": head.journal_bytes,
-            "snapshot_round": head.snapshot_round if head.snapshot_round >= 0 else None,
-            "snapshot_bytes": head.snapshot_bytes,
-            "snapshot_at": head.snapshot_at,
-        },
-    }

@@ -38,7 +38,12 @@ _COMMON = (
 )
 _PREDICT = responses(*_COMMON, errors.IdConflict, errors.PredictionExpired, errors.LimitReached)
 _UPDATE = responses(
-    *_COMMON, errors.IdConflict, errors.PredictionNotFound, errors.PredictionExpired, errors.SessionFull
+    *_COMMON,
+    errors.IdConflict,
+    errors.PredictionNotFound,
+    errors.PredictionExpired,
+    errors.SessionFull,
+    errors.SessionFrozen,
 )
 
 
@@ -71,7 +76,7 @@ async def update_in_path(request: Request, body: UpdateBody, session: SessionPat
 @router.post(
     "/sessions/{session}/rounds",
     response_model=Rounds,
-    responses=responses(*_COMMON, errors.IdConflict, errors.SessionFull),
+    responses=responses(*_COMMON, errors.IdConflict, errors.SessionFull, errors.SessionFrozen),
     summary="Many rounds in order",
 )
 async def rounds(request: Request, body: RoundsBody, session: SessionPath) -> Any:

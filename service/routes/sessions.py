@@ -12,7 +12,7 @@ from service import errors
 from service.problems import responses
 from service.routes.body import BodyRoute, reply
 from service.routes.rounds import SessionPath
-from service.schemas import CatalogueEntry, SessionCreate, SessionDetail, SessionPage
+from service.schemas import CatalogueEntry, FreezeBody, SessionCreate, SessionDetail, SessionPage
 
 router = APIRouter(tags=["sessions"])
 bodies = APIRouter(tags=["sessions"], route_class=BodyRoute)
@@ -39,6 +39,29 @@ _STORE = (errors.StoreUnavailable, errors.StoreTimeout)
 async def create(request: Request, body: SessionCreate) -> Any:
     """A named learner, with how its inputs and truths are mapped."""
     return await request.app.state.sessions.create(body)
+
+
+@bodies.post(
+    "/sessions/{session}/freeze",
+    response_model=SessionDetail,
+    status_code=201,
+    responses=responses(
+        errors.MalformedBody,
+        errors.InvalidInput,
+        errors.SessionNotFound,
+        errors.CannotFreeze,
+        errors.SessionExists,
+        errors.SessionFailed,
+        errors.PayloadTooLarge,
+        errors.LimitReached,
+        errors.StateCorrupt,
+        *_STORE,
+    ),
+    summary="Freeze a session",
+)
+async def freeze(request: Request, body: FreezeBody, session: SessionPath) -> Any:
+    """A new session that predicts as this one, and learns nothing; this one goes on."""
+    return await request.app.state.sessions.freeze(session, body)
 
 
 @router.get(

@@ -161,8 +161,12 @@ class Store(Protocol):
 
     async def ping(self) -> None: ...
 
-    async def create(self, head: Head) -> None:
-        """Add a session at round 0. Raises SessionExists, but not for the uid that is there (a reply got lost)."""
+    async def create(self, head: Head, snapshot: bytes | None = None) -> None:
+        """Add a session at `head.round`, where it has the snapshot; without one at round 0. Of the head it takes the
+        name, uid, meta, created_at and round.
+
+        Raises SessionExists, but not for the uid that is there (a reply got lost).
+        """
         ...
 
     async def read(self, name: str, uid: str | None = None, after: int = -1) -> Reading | Gone:

@@ -298,11 +298,12 @@ class RedisStore:
     async def ping(self) -> None:
         await self._execute("PING")
 
-    async def create(self, head: Head) -> None:
+    async def create(self, head: Head, snapshot: bytes | None = None) -> None:
         # The index is another slot. Before: a session is never unlisted. After: a `delete` or a `list` at the same
         # time may have taken the name out in between.
         await self._execute("ZADD", SESSIONS, 0, head.name)
-        created = await self._run(CREATE, head.name, head.uid, head.meta, head.created_at)
+        given = () if snapshot is None else (snapshot,)
+        created = await self._run(CREATE, head.name, head.uid, head.meta, head.created_at, head.round, *given)
         await self._execute("ZADD", SESSIONS, 0, head.name)
         if not created:
             raise SessionExists(head.name)

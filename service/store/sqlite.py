@@ -274,8 +274,8 @@ class SqliteStore:
     async def ping(self) -> None:
         await self._read(tables.count)
 
-    async def create(self, head: Head) -> None:
-        if not await self._write(tables.create, head):
+    async def create(self, head: Head, snapshot: bytes | None = None) -> None:
+        if not await self._write(tables.create, head, snapshot):
             raise SessionExists(head.name)
 
     async def read(self, name: str, uid: str | None = None, after: int = -1) -> Reading | Gone:

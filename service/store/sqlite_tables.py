@@ -64,6 +64,7 @@ HEAD = """
 SELECT name, uid, meta, created_at, round, updated_at, snapshot_round, snapshot_at, snapshot_bytes,
     round - MAX(snapshot_round, 0), journal_bytes, waiting FROM sessions
 """
+ADD_SESSION = "INSERT INTO sessions (name, uid, created_at, meta, round) VALUES (?, ?, ?, ?, ?)"
 FIND_ID = """
 SELECT s.key, s.round, s.waiting, a.answer, w.blob, w.expires_at, (SELECT MIN(due) FROM waiting WHERE session = s.key)
 FROM sessions s
@@ -102,11 +103,12 @@ DELETE FROM journal WHERE session = ?1 AND round <= (
 # The operations: each runs inside a transaction, and answers before its first write or not at all.
 
 
-def create(db: sqlite3.Cursor, head: Head) -> bool:
+def create(db: sqlite3.Cursor, head: Head, blob: bytes | None) -> bool:
     row = db.execute("SELECT uid FROM sessions WHERE name = ?", (head.name,)).fetchone()
     if row is None:
-        values = (head.name, head.uid, head.created_at, head.meta)
-        db.execute("INSERT INTO sessions (name, uid, created_at, meta) VALUES (?, ?, ?, ?)", values)
+        db.execute(ADD_SESSION, (head.name, head.uid, head.created_at, head.meta, head.round))
+        if blob is not None:
+            _keep(db, db.lastrowid, head.round, blob, head.created_at)
     return row is None or row[0] == head.uid
 
 
@@ -221,10 +223,14 @@ def snapshot(db: sqlite3.Cursor, name: str, uid: str, round: int, blob: bytes, n
     is_end_of_event = round == 0 or db.execute(FIND_EVENT, (key, round)).fetchone() is not None
     if round <= snapshot_round or not is_end_of_event:
         return False
-    db.execute("INSERT OR REPLACE INTO snapshots (session, blob) VALUES (?, ?)", (key, blob))
-    db.execute(COUNT_SNAPSHOT, (round, now, len(blob), key))
+    _keep(db, key, round, blob, now)
     db.execute(TRIM_JOURNAL, (key, round, TAIL_EVENTS))
     return True
+
+
+def _keep(db: sqlite3.Cursor, key: int | None, round: int, blob: bytes, now: float) -> None:
+    db.execute("INSERT OR REPLACE INTO snapshots (session, blob) VALUES (?, ?)", (key, blob))
+    db.execute(COUNT_SNAPSHOT, (round, now, len(blob), key))
 
 
 def list_heads(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:

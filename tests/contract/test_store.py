@@ -96,6 +96,33 @@ async def test_a_creation_sent_again_finds_itself(session: Store) -> None:
     assert await session.count() == 1
 
 
+@pytest.mark.parametrize("blob", [b"", b"state\x00\xff"])
+@pytest.mark.parametrize("round", [0, 1, 7000])
+async def test_a_session_may_begin_with_a_snapshot(store: Store, round: int, blob: bytes) -> None:
+    """At its round, as if the journal had been trimmed behind it; it goes on from there."""
+    await store.create(replace(HEAD, round=round), blob)
+    kept = replace(HEAD, round=round, snapshot_round=round, snapshot_at=NOW, snapshot_bytes=len(blob))
+    assert await head(store) == kept
+    assert (await store.list(None, 10)).heads == [kept]
+    assert await read(store) == Reading(kept, [], blob, round)
+    assert await read(store, round) == Reading(kept, [])
+    await store.create(replace(HEAD, round=round), blob)
+    with pytest.raises(SessionExists):
+        await store.create(replace(HEAD, round=round, uid="uid-2"), b"other")
+    assert await read(store) == Reading(kept, [], blob, round)
+    assert isinstance(await hold(store, round + 1, waiting("p")), Behind)
+    assert await hold(store, round, waiting("p")) == Held()
+    events = await append_rounds(store, round + 1, round + 3)
+    found = await read(store)
+    assert (found.events, found.snapshot, found.snapshot_round) == (events, blob, round)
+    assert (found.head.journal_rounds, found.head.round) == (3, round + 3)
+    assert await store.snapshot(NAME, UID, round + 2, b"newer", now=NOW + 1.0) is True
+    assert (await read(store)).snapshot == b"newer"
+    assert await store.delete(NAME) is True
+    await store.create(HEAD)
+    assert await read(store) == Reading(HEAD, [])
+
+
 async def test_an_unknown_session_is_gone(store: Store) -> None:
     assert await store.read(NAME) == Gone()
     assert await store.head(NAME) == Gone()

@@ -65,8 +65,11 @@ class StoreModel:
         session = self.sessions.get(name)
         return session if session and uid in (None, session.head.uid) else None
 
-    async def create(self, head: Head) -> None:
-        session = self.sessions.setdefault(head.name, Session(head))
+    async def create(self, head: Head, snapshot: bytes | None = None) -> None:
+        if snapshot is not None:
+            kept = {"snapshot_round": head.round, "snapshot_at": head.created_at, "snapshot_bytes": len(snapshot)}
+            head = replace(head, **kept)
+        session = self.sessions.setdefault(head.name, Session(head, snapshot=snapshot))
         if session.head.uid != head.uid:
             raise SessionExists(head.name)
 

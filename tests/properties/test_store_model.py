@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ def call_of(operation: Operation, round: int, now: float) -> Call:
     name, uid = operation.name, operation.uid
     match operation.kind:
         case "create":
-            return lambda store: store.create(Head(name, uid, operation.blob, now))
+            return lambda store: store.create(*new(operation, now))
         case "hold":
             prediction = Waiting(operation.ids[0] or "p", operation.blob, now + operation.wait)
             return lambda store: store.hold(name, uid, target, prediction, now=now, limit=operation.limit)
@@ -75,12 +76,20 @@ def call_of(operation: Operation, round: int, now: float) -> Call:
         case "snapshot":
             return lambda store: store.snapshot(name, uid, target, operation.blob, now=now)
         case _:
-            return lambda store: replace(store, Head(name, uid, operation.blob, now))
+            return lambda store: replace(store, *new(operation, now))
 
 
-async def replace(store: Any, head: Head) -> bool:
+def new(operation: Operation, now: float) -> tuple[Head, bytes | None]:
+    """A session at round 0, or at a later one with a snapshot."""
+    head = Head(operation.name, operation.uid, operation.blob, now)
+    if operation.limit < 2:
+        return head, None
+    return dataclasses.replace(head, round=operation.counts[0] - 1), operation.blob
+
+
+async def replace(store: Any, head: Head, snapshot: bytes | None) -> bool:
     was_there = await store.delete(head.name)
-    await store.create(head)
+    await store.create(head, snapshot)
     return was_there
 
 

@@ -1,7 +1,7 @@
 """What a service must refuse: one row a request, with the problem type that answers it and the place that is wrong.
 
 The sessions they are sent to are those of `sessions`: `s` takes two numbers and the labels no, yes; `r` two numbers and a
-number in [0, 10]; `f` named features; `new` has seen no round yet.
+number in [0, 10]; `f` named features; `new` has seen no round yet; `fixed` is `r`, frozen.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ async def sessions(api: Api) -> None:
     await api.update(1.0, "r", x=[0.0, 1.0])
     await api.update(1.0, "f", x={"a": 1.0, "b": "x"})
     await api.predict([0.5, 0.5], id="waits")
+    await api.call("POST", "/sessions/r/freeze", {"name": "fixed"}, status=201)
 
 
 def _numbers() -> Iterator[tuple[str, str, str]]:
@@ -262,6 +263,29 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
         yield f"create with {name}", Bad(slug, "/sessions", {"name": "n", "learner": MEAN} | extra, where)
 
 
+def _of_freezing() -> Iterator[tuple[str, Bad]]:
+    for name, slug, session, body, where in (
+        ("a name that is taken", "session-exists", "r", {"name": "s"}, None),
+        ("no name", "invalid-request", "r", {}, "/name"),
+        ("a name with a space", "invalid-name", "r", {"name": "a b"}, "/name"),
+        ("an unknown rule", "invalid-request", "r", {"name": "n", "rule": "best"}, "/rule"),
+        ("an unknown member", "invalid-request", "r", {"name": "n", "x": [1]}, "/x"),
+        ("no session", "session-not-found", "none", {"name": "n"}, None),
+        ("no round yet", "cannot-freeze", "new", {"name": "n"}, None),
+        ("no reservoir", "cannot-freeze", "r", {"name": "n", "rule": "uniform"}, None),
+        ("a frozen session", "cannot-freeze", "fixed", {"name": "n"}, None),
+    ):
+        yield f"freeze with {name}", Bad(slug, f"/sessions/{session}/freeze", body, where)
+    yield "freeze with text", Bad("malformed-body", "/sessions/r/freeze", "freeze")
+    yield (
+        "create with a reservoir of text",
+        Bad("wrong-type", "/sessions", {"name": "n", "learner": MEAN, "reservoir": "yes"}, "/reservoir"),
+    )
+    yield "create frozen", Bad("invalid-request", "/sessions", {"name": "n", "learner": MEAN, "frozen": {}}, "/frozen")
+    yield "update a frozen session", Bad("session-frozen", "/sessions/fixed/update", {"x": [0, 1], "y": 1})
+    yield "rounds of a frozen session", Bad("session-frozen", "/sessions/fixed/rounds", {"x": [[0, 1]], "y": [1]})
+
+
 TABLE: dict[str, Bad] = dict(
-    row for rows in (_of_inputs, _of_truths, _of_bodies, _of_names, _of_ids, _of_specs) for row in rows()
+    row for rows in (_of_inputs, _of_truths, _of_bodies, _of_names, _of_ids, _of_specs, _of_freezing) for row in rows()
 )

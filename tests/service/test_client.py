@@ -33,6 +33,12 @@ def test_every_call(client: OklClient) -> None:
     assert client.update("s", 4.0, x=[1.0], id="direct")["duplicate"] is True
     assert client.rounds("s", [[1.0], [2.0]], [5.0, 6.0], id="many")["t"] == 4
     assert client.inspect("s")["t"] == 4
+    assert client.freeze("s", "fixed")["frozen"] == {"session": "s", "t": 4, "rule": "last"}
+    with pytest.raises(errors.CannotFreeze):
+        client.freeze("s", "drawn", rule="uniform")
+    with pytest.raises(errors.SessionFrozen):
+        client.update("fixed", 4.0, x=[1.0])
+    client.delete("fixed")
     client.delete("s")
     assert client.sessions() == []
 
@@ -74,6 +80,7 @@ def test_a_name_is_a_name(client: OklClient, name: str) -> None:
     for call in (
         lambda: client.inspect(name),
         lambda: client.delete(name),
+        lambda: client.freeze(name, "new-one"),
         lambda: client.predict(name, [1.0]),
         lambda: client.update(name, 1.0, x=[1.0]),
         lambda: client.rounds(name, [[1.0]], [1.0]),

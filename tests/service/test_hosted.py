@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core.errors import DivergedError
+from okl_core.errors import DivergedError, FrozenError, StateError
+from okl_core.freezing import Rule
 from service.demo_data import magic
 from service.errors import StateCorrupt
 from service.hosted import HostedLearner, Pending
@@ -30,6 +31,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "median": {"learner": MEDIAN, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
     "named": {"learner": MEDIAN, "warmup_rounds": 20, "schema": [{"name": name} for name in NAMES]},
     "inferred": {"learner": MEAN},
+    "reservoir": {"learner": POMDR, "reservoir": True},
+    "reservoir and median": {"learner": MEDIAN, "scale": {"kind": "warmup"}, "warmup_rounds": 20, "reservoir": True},
     "lags": {"learner": POMDR | {"lags": 3}},
     "lags and units": {"learner": KONS | {"lags": 2}, "y_range": [-2.0, 5.0], "scale": {"kind": "warmup"}},
     "lags and median": {"learner": MEDIAN | {"lags": 2}, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
@@ -98,7 +101,9 @@ def test_playing_changes_nothing(name: str) -> None:
         assert live.to_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["plain", "labels", "ranges", "median", "lags", "lags and median"])
+@pytest.mark.parametrize(
+    "name", ["plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median"]
+)
 def test_a_block_replays(name: str) -> None:
     live, journal = lived(name, 7)
     entries, values, _ = live.run(X[7:90], Y[7:90], at=1.0)
@@ -109,6 +114,23 @@ def test_a_block_replays(name: str) -> None:
     assert again.t == live.t == 90
     assert again.metrics() == live.metrics()
     assert again.forecast(X[95]) == live.forecast(X[95])
+
+
+@pytest.mark.parametrize("rule", ["last", "uniform"])
+@pytest.mark.parametrize("name", ["reservoir", "reservoir and median"])
+def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
+    live, _ = lived(name, 60)
+    frozen = live.freeze("frozen", rule)
+    before = live.to_bytes()
+    again = HostedLearner.from_bytes(frozen.settings, frozen.to_bytes())
+    assert again.to_bytes() == frozen.to_bytes()
+    assert (again.t, again.frozen, again.metrics()) == (frozen.t, frozen.frozen, frozen.metrics())
+    assert again.forecast(X[0]) == frozen.forecast(X[0])
+    with pytest.raises(FrozenError):
+        again.play(X[0], 1.0, at=0.0)
+    with pytest.raises(StateError, match="already"):
+        again.freeze("twice", "last")
+    assert live.to_bytes() == before
 
 
 def test_a_snapshot_of_anything_else_is_refused() -> None:
