@@ -82,8 +82,17 @@ CASES = {
                 "kind": "pool",
                 "config": {
                     "experts": [
-                        {"kind": "pros-n-kons", "config": {"budget": 12, "loss": "squared-hinge"}, "sigmas": [0.5, 1.0]},
-                        {"kind": "pros-n-kons", "config": {"budget": 12, "loss": "logistic"}, "sigmas": [0.5], "lags": 1},
+                        {
+                            "kind": "pros-n-kons",
+                            "config": {"budget": 12, "loss": "squared-hinge"},
+                            "sigmas": [0.5, 1.0],
+                        },
+                        {
+                            "kind": "pros-n-kons",
+                            "config": {"budget": 12, "loss": "logistic"},
+                            "sigmas": [0.5],
+                            "lags": 1,
+                        },
                         {"kind": "ons", "config": {"loss": "squared-hinge"}},
                         {"kind": "bao2ks", "config": {"budget": 12}},
                     ]
