@@ -15,7 +15,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from okl_core.embedding import Embedding, EmbeddingBlock, Growth
-from okl_core.engine import Decision, require_finite
+from okl_core.engine import Decision, require_bearable, require_finite
 from okl_core.errors import NumericalError, StateFormatError
 from okl_core.growing import Factor, GrowingArray
 from okl_core.newton import NewtonConfig, clipped, newton_rule
@@ -107,6 +107,7 @@ class Bank(NamedTuple):
             projection = posterior.project(phi)
             decision = newton_rule(member, rng)(projection.m, projection.q, y, t)
             require_finite(t, projection.m, projection.q, *decision)
+            require_bearable(t, decision.w, projection.square, posterior.alpha)
             played.append((projection, decision))
         return BankTurn(x, phi, played, embedding.choose(state, x, row, played[0][0].square, rng))
 
@@ -158,6 +159,7 @@ class Bank(NamedTuple):
                 m, q = block.moments(j)
                 decision = rule(m, q, truth, t)
                 require_finite(t, m, q, *decision)
+                require_bearable(t, decision.w, block.squares.item(j), block.posterior.alpha)
                 block.absorb(j, q, decision)
                 values[j, i] = decision.value
             added = inputs.choose(j, rng)

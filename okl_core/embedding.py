@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.engine import require_bearable, require_finite
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Kernel
 from okl_core.rng import RoundRng
@@ -54,7 +55,9 @@ class AldDictionary(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     kind: Literal["ald"] = "ald"
-    threshold: float = Field(default=0.1, gt=0.0, description="Distance to the span, as a share of the point's norm.")
+    threshold: float = Field(
+        default=0.1, gt=0.0, lt=1.0, description="Distance to the span, as a share of the point's norm."
+    )
 
 
 Dictionary = Annotated[KorsDictionary | AldDictionary, Field(discriminator="kind")]
@@ -63,6 +66,7 @@ Dictionary = Annotated[KorsDictionary | AldDictionary, Field(discriminator="kind
 class Embedded(Protocol):
     """What a state keeps of the embedding. `independent` is 1.0, or 0.0 for a point without a coordinate."""
 
+    t: int
     sample: Sample
     independent: GrowingArray
     L: Factor
@@ -112,10 +116,11 @@ class Embedding(NamedTuple):
         return math.inf if self.budget is None else self.budget - len(state.sample)
 
     def choose(self, state: Embedded, x: F64, row: F64, square: float, rng: RoundRng) -> Growth | None:
-        """Is x, with its row and phi^T phi, kept? None if it is not. Changes nothing."""
+        """Is x, with its row and phi^T phi, kept? None if it is not. Changes nothing. Raises DivergedError."""
         if self.room(state) <= 0:
             return None
         kappa, kors, leverage = self.kernel.at(x), self.kors, None
+        self.require_bearable(state.t + 1, kappa)
         outside = max(kappa - square, 0.0)
         if kors is None:
             is_kept = rng.decide(self.is_far(outside, kappa))
@@ -133,9 +138,18 @@ class Embedding(NamedTuple):
             kors.keep(state.sample, x, growth.leverage, kors.probability(growth.leverage.tau))
         self.extend(state, phi, growth.outside, growth.is_independent)
 
+    def require_bearable(self, t: int, kappa: float) -> None:
+        """Raises DivergedError for a point that the leverage scores cannot take."""
+        chosen = self.dictionary
+        require_finite(t, kappa)
+        if isinstance(chosen, KorsDictionary):
+            require_bearable(t, 1.0, kappa, chosen.regularization)
+
     def is_far(self, outside: float, kappa: float) -> bool:
         chosen = self.dictionary
-        return isinstance(chosen, AldDictionary) and outside > chosen.threshold * chosen.threshold * kappa
+        if not isinstance(chosen, AldDictionary):
+            return False
+        return outside > max(chosen.threshold * chosen.threshold, INDEPENDENT) * kappa
 
     def extend(self, state: Embedded, phi: F64, outside: float, is_independent: bool) -> None:
         """Give the newest point its row of L. One without a coordinate gets a row of the identity."""
@@ -176,6 +190,7 @@ class EmbeddingBlock:
         if self._room <= 0:
             return None
         kappa = self._K.item(j, j)
+        embedding.require_bearable(state.t + 1 + j, kappa)
         if self._kors is None:
             is_kept = rng.decide(embedding.is_far(max(self._E.item(j, j), 0.0), kappa))
         else:

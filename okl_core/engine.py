@@ -48,6 +48,10 @@ from okl_core.types import F64, LearnerState
 BLOCK = 128
 """Rounds per block of `Engine.run`: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
 
+HEAVIEST = 1e13
+"""A round with w kappa above this share of alpha is refused, and one without weight if kappa is: alpha would be lost to
+rounding in A, and after a few such rounds the recursion amplifies its own errors without end."""
+
 NEGLIGIBLE = 1e-15
 """A weight with w kappa below this share of alpha changes A by less than rounding: the round joins N, if any."""
 
@@ -150,7 +154,7 @@ class Engine(NamedTuple):
         """Moments and decision of one round; changes nothing. Raises DivergedError."""
         moments = self.moments(state, x)
         decision = rule(moments.m, moments.q, y, state.t + 1)
-        require_finite(state.t + 1, *decision)
+        self._check(state.t + 1, moments.kappa, decision)
         return moments, decision
 
     def absorb(self, state: EngineState, x: F64, moments: Moments, decision: Decision) -> None:
@@ -183,8 +187,9 @@ class Engine(NamedTuple):
         played: list[tuple[float, Decision]] = []
         for j, truth in enumerate(y.tolist()):
             m, q = block.moments(j)
+            require_finite(state.t + 1 + j, m, q)
             decision = rule(m, q, truth, state.t + 1 + j)
-            require_finite(state.t + 1 + j, m, q, *decision)
+            self._check(state.t + 1 + j, block.kappa[j], decision)
             block.absorb(j, q, decision)
             played.append((q, decision))
         block.settle()
@@ -194,6 +199,13 @@ class Engine(NamedTuple):
     def _variance(self, trace: float, kappa: float, alpha_q: float) -> float:
         """q, kept off the zero that alpha q = kappa - z^T z may round to: A <= (alpha + sum_J w kappa) I bounds it below."""
         return max(alpha_q / self.alpha, kappa / (self.alpha + trace))
+
+    def _check(self, t: int, kappa: float, decision: Decision) -> None:
+        """Raises DivergedError if the state cannot take this round."""
+        require_finite(t, *decision, decision.c * kappa / self.alpha)
+        require_bearable(
+            t, decision.w if self._has_weight(decision.w, kappa) else float(decision.c != 0.0), kappa, self.alpha
+        )
 
     def _has_weight(self, w: float, kappa: float) -> bool:
         return w * kappa > NEGLIGIBLE * self.alpha
@@ -341,3 +353,12 @@ def _grow_N(state: EngineState, t: int, x: F64, c: float) -> None:
 def require_finite(t: int, *numbers: float) -> None:
     if not all(map(math.isfinite, numbers)):
         raise DivergedError(f"round {t} overflows; scale the inputs down, or raise the regularization")
+
+
+def require_bearable(t: int, w: float, kappa: float, alpha: float) -> None:
+    """Raises DivergedError for a round beside which alpha would be lost."""
+    if w * kappa > HEAVIEST * alpha:
+        raise DivergedError(
+            f"round {t}: w k(x, x) = {w * kappa:.1e} is above {HEAVIEST:.0e} times the regularization; "
+            "scale the inputs down, or raise the regularization"
+        )

@@ -232,7 +232,9 @@ class Polynomial(_InnerProduct):
 
     def _profile(self, u: F64) -> F64:
         u += self.offset
-        return np.power(u, self.degree, out=u)
+        # What overflows is refused where it is used, with the input at hand.
+        with np.errstate(over="ignore"):
+            return np.power(u, self.degree, out=u)
 
 
 Kernel = Annotated[Gaussian | Laplacian | Matern | Polynomial | Linear, Field(discriminator="kind")]

@@ -18,11 +18,23 @@ so that the best function in hindsight is known in every round, and the regret a
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 from okl_core.engine import Decision, Rule, require_finite
+from okl_core.losses import LOSSES, Loss
+from okl_core.rng import RoundRng
+from okl_core.rule_learner import RuleLearner
+from okl_core.types import F64
+
+
+class LeastSquaresConfig(Protocol):
+    """`clip` is Y, or None."""
+
+    @property
+    def clip(self) -> float | None: ...
 
 
 class LeastSquaresState(Protocol):
@@ -92,3 +104,30 @@ class Aar(LeastSquares):
 
     def bound(self, clip: float | None, state: LeastSquaresState) -> float:
         return state.largest * state.largest * state.log_det
+
+
+class LeastSquaresLearner(RuleLearner[Any, Any, Rule, Any]):
+    """Either of the two on an engine: what does not depend on which."""
+
+    fit: ClassVar[LeastSquares]
+
+    def loss(self, config: LeastSquaresConfig) -> Loss:
+        return LOSSES["squared"]
+
+    def largest_truth(self, config: LeastSquaresConfig) -> float:
+        return math.inf if config.clip is None else config.clip
+
+    def value(self, config: LeastSquaresConfig, m: float, q: float) -> float:
+        return self.fit.value(config.clip, m, q)
+
+    def rule(self, config: LeastSquaresConfig, state: LeastSquaresState, X: F64, rng: RoundRng) -> Rule:
+        return self.fit.rule(config.clip)
+
+    def carry(
+        self,
+        config: LeastSquaresConfig,
+        state: LeastSquaresState,
+        rule: Rule,
+        rounds: Sequence[tuple[float, float, Decision]],
+    ) -> None:
+        self.fit.carry(state, rounds)

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from okl_core.engine import Decision, Rule
+from okl_core.engine import Decision, Rule, require_finite
 from okl_core.engine_learner import EngineConfig
 from okl_core.losses import LOSSES, LossName
 from okl_core.rng import RoundRng
@@ -37,7 +37,7 @@ class NewtonConfig(LearnerConfig):
     """What every online Newton step is given. The default step size is that of [calandriello2017]."""
 
     loss: LossName = Field(default="squared", description="The loss; squared takes |y| <= clip, the others labels.")
-    clip: float = Field(default=1.0, gt=0.0, description="C: bound on the predictions.")
+    clip: float = Field(default=1.0, ge=1e-50, description="C: bound on the predictions.")
     regularization: float = Field(default=1.0, gt=0.0, description="alpha: A_0 = alpha I.")
     step: Step = Field(
         default="curvature",
@@ -98,6 +98,8 @@ def newton_rule(config: NewtonConfig, rng: RoundRng) -> Rule:
         value = clipped(config, m)
         g = _derivative(config, value, y, rng)
         w = _weight(config, value, g, y, t)
+        # What `account` adds up, and the loss, must be finite before the round is learned.
+        require_finite(t, w * q, g * g * (1.0 + q))
         h_over_q = (m - value) / q if q > 0.0 and abs(m) > C * (1.0 + BORDER) else 0.0
         rho_delta = -(g + h_over_q * (1.0 + w * q)) / math.sqrt(w) if w > 0.0 else 0.0
         return Decision(value, w, -g - h_over_q, rho_delta, g)

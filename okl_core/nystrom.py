@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, final
 from pydantic import Field
 
 from okl_core.embedding import Dictionary, Embedding, EmbeddingBlock, Growth, KorsDictionary
-from okl_core.engine import Decision, Rule, require_finite
+from okl_core.engine import Decision, Rule, require_bearable, require_finite
 from okl_core.errors import NumericalError
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Gaussian, Kernel
@@ -118,6 +118,7 @@ class Nystrom(NamedTuple):
         projection = self.project(state, phi)
         decision = rule(projection.m, projection.q, y, state.t + 1)
         require_finite(state.t + 1, *decision)
+        require_bearable(state.t + 1, decision.w, projection.square, self.alpha)
         return Turn(phi, projection, decision, embedding.choose(state, x, row, projection.square, rng))
 
     def absorb(self, state: NystromState, x: F64, turn: Turn) -> None:
@@ -173,6 +174,7 @@ class Nystrom(NamedTuple):
             require_finite(t, m, q)
             decision = rule(m, q, truth, t)
             require_finite(t, *decision)
+            require_bearable(t, decision.w, posterior.squares.item(j), self.alpha)
             posterior.absorb(j, q, decision)
             played.append((q, decision))
             added = inputs.choose(j, rng)

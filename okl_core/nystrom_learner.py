@@ -39,11 +39,11 @@ class NystromLearner(RuleLearner[C, S, Rule, Turn], Generic[C, S]):
     def block(self, config: C, state: S, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
         return self.engine(config).run(state, X, y, rule, rng)
 
-    def describe_engine(self, state: S) -> dict[str, float]:
+    def is_whole(self, config: C) -> bool:
+        """Does A hold all rounds, so that sums over them mean something?"""
+        return config.half_life is None and config.carry == "transport"
+
+    def describe_engine(self, config: C, state: S) -> dict[str, float]:
         """What `describe` says of the engine's part."""
-        return {
-            "t": state.t,
-            "dictionary": len(state.sample),
-            "bytes": state.nbytes,
-            "log_det": state.log_det,
-        }
+        numbers: dict[str, float] = {"t": state.t, "dictionary": len(state.sample), "bytes": state.nbytes}
+        return numbers | {"log_det": state.log_det} if self.is_whole(config) else numbers

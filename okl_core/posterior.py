@@ -19,7 +19,7 @@ import math
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.linalg.blas import ddot, dsymm, dsymv, dsyr, dsyrk, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.engine import Decision
@@ -99,9 +99,18 @@ class Posterior:
         # B has its eigenvalues in [factor, 1]: P = B^{-1} P is as stable as P itself, where inverting twice is not.
         B = ((1.0 - factor) * self.alpha) * full
         B[np.diag_indices_from(B)] += factor
-        solver = cho_factor(B, lower=True, overwrite_a=True, check_finite=False)
-        self.u = factor * cho_solve(solver, self.u, check_finite=False)
-        self.P = np.triu(cho_solve(solver, full, check_finite=False))
+        try:
+            solver = cho_factor(B, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            # Rounding has made P indefinite by more than `factor`; what is below 0 of it was 0.
+            eigenvalues, V = np.linalg.eigh(full)
+            kept = np.maximum(eigenvalues, 0.0)
+            inverse = 1.0 / (factor + (1.0 - factor) * self.alpha * kept)
+            self.u = factor * (V * inverse) @ (V.T @ self.u)
+            self.P = np.triu((V * (kept * inverse)) @ V.T)
+        else:
+            self.u = factor * cho_solve(solver, self.u, check_finite=False)
+            self.P = np.triu(cho_solve(solver, full, check_finite=False))
         self.largest = factor * self.largest + (1.0 - factor) * self.alpha
 
     def full(self) -> F64:

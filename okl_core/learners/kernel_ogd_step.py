@@ -146,7 +146,7 @@ def decide(
     D = kappa if kappa > state.kappa else state.kappa
     eta = config.eta(t, D)
     value = m if -C <= m <= C else math.copysign(C, m)
-    g = LOSSES[name].derivative(value, y)
+    slope = g = LOSSES[name].derivative(value, y)
     has_loss = name == "logistic" or abs(y - value) > ON_THE_KINK * abs(y)
     is_stored = rng.decide(g != 0.0 and kappa > 0.0 and has_loss)
     if not is_stored:
@@ -168,7 +168,8 @@ def decide(
         if U is not None and norm2 > U * U:
             back = U / math.sqrt(norm2)
             shrink, weight, norm2 = back * shrink, back * weight, U * U
-    if not math.isfinite(m + weight + norm2 + bound_gradient):
+    # The squared losses are a fourth of slope^2, and must be finite before the round is learned.
+    if not math.isfinite(m + weight + slope * slope + norm2 + bound_gradient):
         raise DivergedError(f"round {t} overflows; scale the inputs down, or take smaller steps")
     return Step(value, is_stored, shrink, weight, norm2, D, bound_gradient)
 

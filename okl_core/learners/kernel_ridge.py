@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.engine import Decision, Engine, EngineState, Rule
+from okl_core.engine import Engine, EngineState, Rule
 from okl_core.engine_learner import EngineConfig, EngineLearner
 from okl_core.learner import register
-from okl_core.least_squares import Aar, LeastSquares, Ridge
-from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
-from okl_core.types import F64
+from okl_core.least_squares import Aar, LeastSquaresLearner, Ridge
 
 
 class RidgeConfig(EngineConfig):
@@ -33,16 +29,9 @@ class RidgeState(EngineState):
     largest: float
 
 
-class _LeastSquaresLearner(EngineLearner[RidgeConfig, RidgeState, Rule]):
+class _Ridge(LeastSquaresLearner, EngineLearner[RidgeConfig, RidgeState, Rule]):
     config_type = RidgeConfig
     state_type = RidgeState
-    fit: ClassVar[LeastSquares]
-
-    def loss(self, config: RidgeConfig) -> Loss:
-        return LOSSES["squared"]
-
-    def largest_truth(self, config: RidgeConfig) -> float:
-        return float("inf") if config.clip is None else config.clip
 
     def engine(self, config: RidgeConfig) -> Engine:
         return Engine(config.kernel, config.regularization)
@@ -51,17 +40,6 @@ class _LeastSquaresLearner(EngineLearner[RidgeConfig, RidgeState, Rule]):
         parts = self.engine(config).parts(dim, config.window)
         return RidgeState(0, *parts, loss=0.0, comparator_loss=0.0, largest=0.0)
 
-    def value(self, config: RidgeConfig, m: float, q: float) -> float:
-        return self.fit.value(config.clip, m, q)
-
-    def rule(self, config: RidgeConfig, state: RidgeState, X: F64, rng: RoundRng) -> Rule:
-        return self.fit.rule(config.clip)
-
-    def carry(
-        self, config: RidgeConfig, state: RidgeState, rule: Rule, rounds: Sequence[tuple[float, float, Decision]]
-    ) -> None:
-        self.fit.carry(state, rounds)
-
     def describe(self, config: RidgeConfig, state: RidgeState) -> dict[str, float]:
         numbers = self.describe_engine(state) | {"loss": state.loss}
         return numbers if config.window is not None else numbers | self.fit.describe(config.clip, state)
@@ -69,7 +47,7 @@ class _LeastSquaresLearner(EngineLearner[RidgeConfig, RidgeState, Rule]):
 
 @final
 @register
-class KernelRidge(_LeastSquaresLearner):
+class KernelRidge(_Ridge):
     r"""Kernel ridge regression, refitted in every round: least squares with a norm penalty over all that was seen.
 
     value = gamma_t, clipped to [-Y, Y] if a clip is given. Time O(t^2 + d t) a round, memory t^2 / 2 + O(d t).
@@ -104,7 +82,7 @@ class KernelRidge(_LeastSquaresLearner):
 
 @final
 @register
-class KernelAar(_LeastSquaresLearner):
+class KernelAar(_Ridge):
     r"""The Aggregating Algorithm Regression with kernels (Vovk, Azoury and Warmuth): ridge regression, shrunk where unsure.
 
     value = m / (1 + q), what ridge regression would answer had it seen x_t already, with the truth 0. Time

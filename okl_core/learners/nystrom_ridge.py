@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.engine import Decision, Rule
 from okl_core.learner import register
-from okl_core.least_squares import Aar, LeastSquares, Ridge
-from okl_core.losses import LOSSES, Loss
+from okl_core.least_squares import Aar, LeastSquaresLearner, Ridge
 from okl_core.nystrom import Nystrom, NystromConfig, NystromState
 from okl_core.nystrom_learner import NystromLearner
-from okl_core.rng import RoundRng
-from okl_core.types import F64
 
 
 class NystromRidgeConfig(NystromConfig):
@@ -34,16 +29,9 @@ class NystromRidgeState(NystromState):
     largest: float
 
 
-class _LeastSquaresLearner(NystromLearner[NystromRidgeConfig, NystromRidgeState]):
+class _NystromRidge(LeastSquaresLearner, NystromLearner[NystromRidgeConfig, NystromRidgeState]):
     config_type = NystromRidgeConfig
     state_type = NystromRidgeState
-    fit: ClassVar[LeastSquares]
-
-    def loss(self, config: NystromRidgeConfig) -> Loss:
-        return LOSSES["squared"]
-
-    def largest_truth(self, config: NystromRidgeConfig) -> float:
-        return float("inf") if config.clip is None else config.clip
 
     def engine(self, config: NystromRidgeConfig) -> Nystrom:
         return Nystrom(config, config.regularization)
@@ -52,30 +40,14 @@ class _LeastSquaresLearner(NystromLearner[NystromRidgeConfig, NystromRidgeState]
         parts = self.engine(config).parts(dim)
         return NystromRidgeState(0, *parts, loss=0.0, comparator_loss=0.0, largest=0.0)
 
-    def value(self, config: NystromRidgeConfig, m: float, q: float) -> float:
-        return self.fit.value(config.clip, m, q)
-
-    def rule(self, config: NystromRidgeConfig, state: NystromRidgeState, X: F64, rng: RoundRng) -> Rule:
-        return self.fit.rule(config.clip)
-
-    def carry(
-        self,
-        config: NystromRidgeConfig,
-        state: NystromRidgeState,
-        rule: Rule,
-        rounds: Sequence[tuple[float, float, Decision]],
-    ) -> None:
-        self.fit.carry(state, rounds)
-
     def describe(self, config: NystromRidgeConfig, state: NystromRidgeState) -> dict[str, float]:
-        numbers = self.describe_engine(state) | {"loss": state.loss}
-        is_whole = config.half_life is None and config.carry == "transport"
-        return numbers | self.fit.describe(config.clip, state) if is_whole else numbers
+        numbers = self.describe_engine(config, state) | {"loss": state.loss}
+        return numbers | self.fit.describe(config.clip, state) if self.is_whole(config) else numbers
 
 
 @final
 @register
-class NystromRidge(_LeastSquaresLearner):
+class NystromRidge(_NystromRidge):
     r"""Ridge regression on a dictionary of points: least squares in the span of what was kept, at a cost that stays.
 
     `kernel-ridge` with the features phi_t of the dictionary in round t in place of the kernel's. Time O(|I|^2 + d |I|) a
@@ -108,7 +80,7 @@ class NystromRidge(_LeastSquaresLearner):
 
 @final
 @register
-class NystromAar(_LeastSquaresLearner):
+class NystromAar(_NystromRidge):
     r"""The Aggregating Algorithm Regression on a dictionary of points: `nystrom-ridge`, shrunk where unsure.
 
     value = m / (1 + q) with the variance q of the embedding, which is 0 for what the dictionary does not reach. Time

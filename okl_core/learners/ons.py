@@ -174,8 +174,7 @@ def _decide(t: int, m: float, q: float, y: float, rule: Rule) -> Decision:
     """The rule's decision. Raises DivergedError."""
     require_finite(t, m, q)
     decision = rule(m, q, y, t)
-    # What the terms of the bound are made of.
-    require_finite(t, *decision, decision.w * q, decision.g * decision.g * q)
+    require_finite(t, *decision)
     return decision
 
 

@@ -22,7 +22,9 @@ class ProsNKonsConfig(NystromConfig, NewtonConfig):
     """Parameters of PROS-N-KONS. Published: `carry: reset`, `step: half-curvature`, no budget."""
 
     clip: float = Field(
-        default=2.0, gt=0.0, description="C: bound on the predictions; labels are learned best when it is not touched."
+        default=2.0,
+        ge=1e-50,
+        description="C: bound on the predictions; labels are learned best when it is not touched.",
     )
     regularization: float = Field(default=0.1, gt=0.0, description="alpha: A_0 = alpha I.")
     step: Step = Field(
@@ -116,7 +118,7 @@ class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
             account(config, state, loss, q, decision)
 
     def describe(self, config: ProsNKonsConfig, state: ProsNKonsState) -> dict[str, float]:
-        numbers = self.describe_engine(state) | {"loss": state.loss}
-        if config.half_life is None:
+        numbers = self.describe_engine(config, state) | {"loss": state.loss}
+        if self.is_whole(config):
             numbers |= {"bound_gradient": state.bound_gradient, "bound_step": state.bound_step}
         return numbers

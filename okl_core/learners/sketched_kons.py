@@ -82,7 +82,8 @@ class Sketch:
         return decision if z else decision._replace(w=0.0)
 
     def settle(self, state: SketchedKonsState) -> None:
-        """Carry what the rounds did to the dictionary into the state."""
+        """Carry what the rounds did to the dictionary into the state, which may be a restored twin of the first one."""
+        self._block.sample = state.sample
         self._block.settle()
         for t in self._kept:
             state.sampled.append(t)

@@ -397,5 +397,15 @@ def test_an_overflow_changes_nothing(config: Config) -> None:
     assert refused
 
 
+@pytest.mark.parametrize("x", [np.ones(2), np.zeros(2)], ids=["stored", "not stored"])
+def test_a_loss_that_overflows_changes_nothing(x: F64) -> None:
+    config = {"kernel": LINEAR, "loss": "squared", "clip": None, "norm_bound": None, "step_size": 0.1, "budget": 5}
+    learner = make(config)
+    for call in (lambda: learner.update(x, 1e160), lambda: learner.run(np.stack((x, x)), np.array([0.5, 1e160]))):
+        with pytest.raises(DivergedError):
+            call()
+        assert learner.t == 0
+
+
 def same(before: dict[str, F64], after: dict[str, F64]) -> bool:
     return all(np.array_equal(before[array], after[array]) for array in before)

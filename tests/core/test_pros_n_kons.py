@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from okl_core import create, restore
+from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels import Gaussian
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
 from okl_core.losses import LOSSES
@@ -250,3 +251,52 @@ def test_a_discount_is_that_of_a_and_s() -> None:
     assert posterior.full() == pytest.approx(np.linalg.inv(A), abs=1e-13)
     assert posterior.u == pytest.approx(np.linalg.solve(A, 0.8 * s), abs=1e-13)
     assert math.isfinite(posterior.largest)
+
+
+@pytest.mark.parametrize("kernel", [{"kind": "linear"}, {"kind": "polynomial", "degree": 3}], ids=lambda k: k["kind"])
+@pytest.mark.parametrize("half_life", [None, 8])
+def test_an_absurd_row_is_refused_and_ruins_nothing(kernel: dict[str, Any], half_life: int | None) -> None:
+    X, y = stream("squared", rounds=120)
+    absurd = X.copy()
+    absurd[0] *= 1e75
+    absurd[50:53] *= 1e9
+    spec = {"kind": "pros-n-kons", "config": {"kernel": kernel, "half_life": half_life}}
+    learner = create(spec, 2)
+    for t, (x, truth) in enumerate(zip(absurd, y.tolist(), strict=True)):
+        before = learner.state()
+        if t in (0, 50, 51, 52):
+            with pytest.raises(DivergedError, match="scale the inputs down"):
+                learner.update(x, truth)
+            assert all(learner.state()[name].tobytes() == array.tobytes() for name, array in before.items())
+        else:
+            learner.update(x, truth)
+    assert all(np.isfinite(array).all() for array in learner.state().values())
+    # In a block they are refused too, with all that the block had put into the dictionary.
+    learner = create(spec, 2)
+    before = learner.state()
+    with pytest.raises(DivergedError):
+        learner.run(absurd[49:], y[49:])
+    assert all(learner.state()[name].tobytes() == array.tobytes() for name, array in before.items())
+    learner.run(X, y)
+
+
+@pytest.mark.parametrize("forgetting", [{"half_life": 16}, {"carry": "reset"}])
+def test_sums_that_mean_nothing_are_not_told(forgetting: dict[str, Any]) -> None:
+    learner = create({"kind": "pros-n-kons", "config": forgetting}, 2)
+    learner.run(*stream("squared"))
+    assert not {"log_det", "bound_gradient", "bound_step"} & set(learner.describe())
+
+
+def test_a_discount_of_what_rounding_made_indefinite_clips_it() -> None:
+    posterior = Posterior(1.0, 2)
+    posterior.P = np.diag([1.0, -9.0])
+    posterior.u = np.array([1.0, 0.0])
+    posterior.discount(0.5)
+    assert posterior.full() == pytest.approx(np.diag([1.0, 0.0]))
+    assert posterior.u == pytest.approx([0.5, 0.0])
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_ald_threshold_is_a_share(threshold: float) -> None:
+    with pytest.raises(ConfigError, match="threshold"):
+        create({"kind": "pros-n-kons", "config": {"dictionary": {"kind": "ald", "threshold": threshold}}}, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import OnlineLearner, create
+from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError
 from okl_core.losses import LOSSES
 from okl_core.rng import RoundRng
@@ -149,3 +149,16 @@ def test_rounds_that_are_left_out_make_no_row_of_the_factor() -> None:
 def test_configs_that_cannot_work_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(config)) if "kernel" not in config else "resolved"):
         create({"kind": "sketched-kons", "config": config}, 2)
+
+
+def test_a_round_is_learned_by_the_learner_that_it_is_given_to() -> None:
+    X, y = np.random.default_rng(5).normal(size=(60, 2)), np.ones(60)
+    player = create({"kind": "sketched-kons"}, 2)
+    player.run(X[:30], y[:30])
+    for x in X[30:]:
+        twin, before = restore(player.spec, player.state(), 2), player.state()
+        played = player.play(x, 1.0)
+        twin.learn(played)
+        assert all(np.array_equal(before[name], array) for name, array in player.state().items())
+        player.learn(played)
+        assert all(np.array_equal(twin.state()[name], array) for name, array in player.state().items())
