@@ -53,10 +53,8 @@ class Aggregation(NamedTuple):
         """The forecast from the experts', shapes (N,), in [-C, C]."""
         C, eta = self.clip, self.eta
         if self.loss == "logistic":
-            positive = float(p @ np.array([sigmoid(a) for a in v.tolist()]))
-            value = (
-                math.log(positive) - math.log1p(-positive) if 0.0 < positive < 1.0 else math.copysign(C, positive - 0.5)
-            )
+            # Both logarithms on their own: 1 - P would lose the odds of experts that are sure of themselves.
+            value = _log_mean_exp(p, -np.logaddexp(0.0, -v)) - _log_mean_exp(p, -np.logaddexp(0.0, v))
         elif self.name == "exponential":
             value = float(p @ v)
         else:
@@ -74,11 +72,19 @@ class Aggregation(NamedTuple):
         """Those of the experts, shape (N,)."""
         return LOSSES[self.loss].values(v, np.full(len(v), y))
 
-    def weigh(self, p: F64, losses: F64) -> F64:
-        """The weights after a round, shape (N,)."""
+    def weigh(self, p: F64, losses: F64, cumulative: F64) -> F64:
+        """The weights after a round from those before it and the losses, in it and in all rounds with it; shapes (N,)."""
+        floor = self.share / len(p)
+        if floor == 0.0:
+            # Not from p: what has underflowed to 0 there would stay 0, however well the expert does from then on.
+            weights = np.exp(-self.eta * (cumulative - cumulative.min()))
+            return weights / weights.sum()
         # From the smallest loss: the factors do not all vanish, whatever eta is.
         p = p * np.exp(-self.eta * (losses - losses.min()))
-        total = float(p.sum())
-        # All weight was on experts that others beat by far: start anew rather than divide by 0.
-        p = p / total if total > 0.0 else np.full(len(p), 1.0 / len(p))
-        return p if self.share == 0.0 else (1.0 - self.share) * p + self.share / len(p)
+        return (1.0 - self.share) * (p / p.sum()) + floor
+
+
+def _log_mean_exp(p: F64, a: F64) -> float:
+    """ln sum p_i exp(a_i), where p sums to 1."""
+    largest = float(a[p > 0.0].max())
+    return largest + math.log(float(p @ np.exp(np.minimum(a - largest, 0.0))))

@@ -8,7 +8,7 @@ References: [calandriello2017b] algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -23,6 +23,7 @@ from okl_core.nystrom import Nystrom, NystromConfig
 from okl_core.posterior import Posterior, PosteriorBlock, Projection
 from okl_core.rng import RoundRng
 from okl_core.sampling import Sample
+from okl_core.state import unpack
 from okl_core.types import F64, LearnerState
 
 
@@ -86,6 +87,13 @@ class Bank(NamedTuple):
     def init(self, dim: int) -> BankState:
         posteriors = Posteriors(Posterior(member.regularization, 0) for member in self.members)
         return BankState(0, *self.embedding.parts(dim), posteriors=posteriors)
+
+    def unpack(self, arrays: Mapping[str, F64]) -> BankState:
+        """The state that `pack` gave as arrays. Raises StateFormatError."""
+        state = unpack(BankState, arrays)
+        if len(state.posteriors) != len(self.members):
+            raise StateFormatError(f"{len(state.posteriors)} posteriors for {len(self.members)} members")
+        return state
 
     def predict(self, state: BankState, x: F64) -> list[float]:
         """The members' forecasts for x, shape (d,)."""

@@ -455,6 +455,7 @@ def check_extreme_inputs(subject: Subject) -> None:
         "huge": 1e8 * subject.X,
         "tiny": 1e-150 * subject.X,
         "repeated": np.repeat(subject.X[:1], len(subject.y), axis=0),
+        "first": np.where(np.arange(len(subject.y))[:, None] == 0, 1e8, 1.0) * subject.X,
         "far": np.where(np.arange(len(subject.y))[:, None] % 7 == 6, 1e8, 1.0) * subject.X,
     }
     for what, X in streams.items():

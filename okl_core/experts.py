@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self, final
 
@@ -12,11 +13,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from okl_core.bank import Bank, BankState, BankTurn, MemberConfig
-from okl_core.errors import NumericalError, StateFormatError
+from okl_core.errors import ConfigError, NumericalError, StateFormatError
+from okl_core.kernels import needs_median
 from okl_core.lags import MAX_LAGS, first_lags, lag_rows, next_lags
 from okl_core.learner import Learner, parse_spec
 from okl_core.rng import RoundRng
-from okl_core.state import pack, unpack
+from okl_core.state import pack
 from okl_core.types import F64, LearnerConfig, LearnerState, Round
 
 BLOCK = 512
@@ -39,8 +41,16 @@ class ExpertSpec(BaseModel):
     def _is_a_learner(self) -> Self:
         if self.kind == "pool":
             raise ValueError("a pool is no expert of a pool")
+        if self.sigmas is not None and "kernel" in self.config:
+            raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         for expert in self.expand():
-            parse_spec({"kind": expert.kind, "config": expert.config})
+            try:
+                _, _, config = parse_spec({"kind": expert.kind, "config": expert.config})
+            except ConfigError as error:
+                # As a ValueError it is told with the expert's place in the list.
+                raise ValueError(str(error)) from error
+            if needs_median(getattr(config, "kernel", None)):
+                raise ValueError('an expert sees no data before the first round: give sigma, or sigmas, not "median"')
         return self
 
     def expand(self) -> list[ExpertSpec]:
@@ -124,8 +134,8 @@ class Cells(list[Cell]):
         return arrays
 
     @classmethod
-    def unpack_units(cls, units: Sequence[Unit], arrays: Mapping[str, F64]) -> Cells:
-        """Raises StateFormatError."""
+    def unpack_units(cls, units: Sequence[Unit], arrays: Mapping[str, F64], t: int) -> Cells:
+        """The cells after t rounds. Raises StateFormatError."""
         cells, used = cls(), 0
         for i, unit in enumerate(units):
             prefix = f"{i}.state."
@@ -133,8 +143,10 @@ class Cells(list[Cell]):
             lags = arrays.get(f"{i}.lags")
             if lags is None or lags.shape != (unit.lags,):
                 raise StateFormatError(f"the lags of unit {i} of the pool are missing, or not {unit.lags}")
-            state_type = BankState if unit.bank is not None else _of(unit.learner).state_type
-            cells.append(Cell(unpack(state_type, own), np.array(lags, dtype=np.float64)))
+            state = unit.bank.unpack(own) if unit.bank is not None else _of(unit.learner).unpack(unit.config, own)
+            if state.t != t:
+                raise StateFormatError(f"unit {i} of the pool has learned {state.t} rounds, the pool {t}")
+            cells.append(Cell(state, np.array(lags, dtype=np.float64)))
             used += len(own) + 1
         if used != len(arrays):
             raise StateFormatError("the pool's state has arrays of experts that it does not have")
@@ -170,10 +182,11 @@ class Experts:
         values = np.empty(self.count)
         for unit, cell in zip(self.units, cells, strict=True):
             own = np.concatenate((x, cell.lags))
-            if unit.bank is not None:
-                values[list(unit.experts)] = unit.bank.predict(_bank(cell), own)
-            else:
-                values[unit.experts[0]] = _of(unit.learner).predict(unit.config, cell.state, own).value
+            with _named(unit):
+                if unit.bank is not None:
+                    values[list(unit.experts)] = unit.bank.predict(_bank(cell), own)
+                else:
+                    values[unit.experts[0]] = _of(unit.learner).predict(unit.config, cell.state, own).value
         return values
 
     def play(self, cells: Cells, x: F64, y: float, t: int, rng: RoundRng) -> tuple[F64, list[UnitTurn]]:
@@ -182,12 +195,13 @@ class Experts:
         forks = rng.begin_forks(self._names, t, 1)
         for unit, cell, fork in zip(self.units, cells, forks, strict=True):
             own = np.concatenate((x, cell.lags))
-            if unit.bank is not None:
-                turn = unit.bank.play(_bank(cell), own, y, fork)
-                turns.append(UnitTurn(turn, turn.values))
-            else:
-                played = _of(unit.learner).play(unit.config, cell.state, own, y, fork)
-                turns.append(UnitTurn(played, [played.forecast.value]))
+            with _named(unit):
+                if unit.bank is not None:
+                    turn = unit.bank.play(_bank(cell), own, y, fork)
+                    turns.append(UnitTurn(turn, turn.values))
+                else:
+                    played = _of(unit.learner).play(unit.config, cell.state, own, y, fork)
+                    turns.append(UnitTurn(played, [played.forecast.value]))
             values[list(unit.experts)] = turns[-1].values
         rng.end_forks(forks, t, 1)
         return values, turns
@@ -206,7 +220,7 @@ class Experts:
     def run(self, cells: Cells, X: F64, y: F64, t: int, rng: RoundRng) -> F64:
         """The experts' forecasts in at most BLOCK rounds from t on, shape (n, N).
 
-        Raises NumericalError; nothing has changed then.
+        If anything is raised, a NumericalError or a ReplayDivergence, nothing has changed.
         """
         values = np.empty((len(y), self.count))
         forks = rng.begin_forks(self._names, t, len(y))
@@ -217,14 +231,16 @@ class Experts:
                 if unit.lags:
                     lags = lag_rows(cell.lags, y)
                     own, cell.lags = np.hstack((X, lags[:-1])), lags[-1].copy()
-                if unit.bank is not None:
-                    values[:, list(unit.experts)] = unit.bank.run(_bank(cell), own, y, fork)
-                else:
-                    values[:, unit.experts[0]] = _of(unit.learner).run(unit.config, cell.state, own, y, fork).values
-        except (NumericalError, OverflowError):
+                with _named(unit):
+                    if unit.bank is not None:
+                        values[:, list(unit.experts)] = unit.bank.run(_bank(cell), own, y, fork)
+                    else:
+                        values[:, unit.experts[0]] = _of(unit.learner).run(unit.config, cell.state, own, y, fork).values
+            rng.end_forks(forks, t, len(y))
+        except BaseException:
+            # Whatever it is: experts at different rounds would never come together again.
             cells[:] = before
             raise
-        rng.end_forks(forks, t, len(y))
         return values
 
     def nbytes(self, cells: Cells) -> int:
@@ -241,6 +257,17 @@ class Experts:
             return len(state.sample), state.nbytes + cell.lags.nbytes
         told = _of(unit.learner).describe(unit.config, cell.state)
         return int(told["dictionary"]), int(told["bytes"]) + cell.lags.nbytes
+
+
+@contextmanager
+def _named(unit: Unit) -> Iterator[None]:
+    """Errors of the arithmetic say which expert's it is."""
+    try:
+        yield
+    except NumericalError as error:
+        what = "experts" if len(unit.experts) > 1 else "expert"
+        kind = "pros-n-kons" if unit.learner is None else unit.learner.kind
+        raise type(error)(f"{what} {', '.join(map(str, unit.experts))}, {kind}: {error}") from error
 
 
 def _bank(cell: Cell) -> BankState:

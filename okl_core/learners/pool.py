@@ -11,12 +11,16 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from okl_core.aggregating import Aggregation, AggregationName, MixedLoss
+from okl_core.errors import StateFormatError
 from okl_core.experts import BLOCK, Cells, Experts, ExpertSpec, Truth, UnitTurn, default_experts, trivial_experts
 from okl_core.learner import Learner, parse_spec, register
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.state import unpack
 from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState, Round, Target
+
+LARGEST_LOG_ODDS = 300.0
+"""Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""
 
 
 class PoolConfig(LearnerConfig):
@@ -35,7 +39,12 @@ class PoolConfig(LearnerConfig):
     loss: MixedLoss = Field(
         default="squared", description="By which experts are weighed; logistic reads forecasts as logarithms of odds."
     )
-    clip: float = Field(default=1.0, gt=0.0, description="C: the experts' forecasts are clipped to [-C, C].")
+    clip: float = Field(
+        default=1.0,
+        ge=1e-50,
+        le=1e50,
+        description="C: forecasts are clipped to [-C, C]; with logistic loss these are log odds, and 1 is little.",
+    )
     share: float = Field(
         default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
     )
@@ -44,6 +53,10 @@ class PoolConfig(LearnerConfig):
     def _experts_fit(self) -> Self:
         if self.truth == "numbers" and self.loss == "logistic":
             raise ValueError("logistic loss is for labels; with numbers the loss is squared")
+        if self.truth == "labels" and self.loss == "squared" and self.clip < 1.0:
+            raise ValueError(f"clip is {self.clip}; with labels and squared loss it must be at least 1")
+        if self.loss == "logistic" and self.clip > LARGEST_LOG_ODDS:
+            raise ValueError(f"clip is {self.clip}; with logistic loss it must be at most {LARGEST_LOG_ODDS:g}")
         for i, expert in enumerate(self.all_experts()):
             _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})
             target = learner.target(config)
@@ -117,7 +130,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     >>> for y in (0.5, 0.6, 0.5, 0.6):
     ...     info = learner.update(np.array([1.0]), y)
     >>> round(info.forecast.value, 2)
-    0.49
+    0.62
     """
 
     kind: ClassVar[str] = "pool"
@@ -144,7 +157,10 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
         cells = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
         kept = unpack(_Kept, own)
-        return PoolState(kept.t, Cells.unpack_units(config.team.units, cells), kept.weights, kept.losses, kept.loss)
+        experts = config.team
+        if kept.weights.shape != (experts.count,) or kept.losses.shape != (experts.count,):
+            raise StateFormatError(f"the weights or the losses of the pool's {experts.count} experts are missing")
+        return PoolState(kept.t, Cells.unpack_units(experts.units, cells, kept.t), kept.weights, kept.losses, kept.loss)
 
     def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:
         values = _clipped(config, config.team.predict(state.cells, x))
@@ -152,7 +168,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
 
     def play(self, config: PoolConfig, state: PoolState, x: F64, y: float, rng: RoundRng) -> PoolRound:
         values, turns = config.team.play(state.cells, x, y, state.t + 1, rng)
-        value, losses, weights = _weigh(config, state.weights, _clipped(config, values), y)
+        value, losses, weights = _weigh(config, state, _clipped(config, values), y)
         loss = self.loss(config).value(value, y)
         forecast = self._forecast(config, value)
         return PoolRound(state.t + 1, x, y, forecast, loss, rng.choices(), turns, weights, losses)
@@ -171,7 +187,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             rows = slice(start, start + BLOCK)
             forecasts = _clipped(config, experts.run(state.cells, X[rows], y[rows], state.t + 1, rng))
             for j, truth in enumerate(y[rows].tolist()):
-                value, losses, state.weights = _weigh(config, state.weights, forecasts[j], truth)
+                value, losses, state.weights = _weigh(config, state, forecasts[j], truth)
                 state.losses += losses
                 state.loss += loss.value(value, truth)
                 values[start + j] = value
@@ -198,7 +214,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             numbers["bound"] = float(np.log(experts.count)) / config.weighing.eta
         for i, expert in enumerate(config.all_experts()):
             sigma = expert.config.get("kernel", {}).get("sigma")
-            name = f"{i}_{expert.kind}" + (f"_sigma_{sigma:g}" if isinstance(sigma, float) else "")
+            name = f"{i}_{expert.kind}" + (f"_sigma_{sigma:g}" if isinstance(sigma, float | int) else "")
             name += f"_lags_{expert.lags}" if expert.lags else ""
             numbers[f"weight_{name}"] = float(state.weights[i])
             numbers[f"loss_{name}"] = float(state.losses[i])
@@ -221,8 +237,8 @@ def _clipped(config: PoolConfig, values: F64) -> F64:
     return np.clip(values, -config.clip, config.clip)
 
 
-def _weigh(config: PoolConfig, p: F64, values: F64, y: float) -> tuple[float, F64, F64]:
+def _weigh(config: PoolConfig, state: PoolState, values: F64, y: float) -> tuple[float, F64, F64]:
     """The forecast from the experts', their losses, and their weights after the round."""
-    aggregation = config.weighing
+    aggregation, p = config.weighing, state.weights
     losses = aggregation.losses(values, y)
-    return aggregation.value(p, values), losses, aggregation.weigh(p, losses)
+    return aggregation.value(p, values), losses, aggregation.weigh(p, losses, state.losses + losses)

@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl_core import create, restore
+from okl_core import create, parse_spec, restore
 from okl_core.aggregating import Aggregation, AggregationName, MixedLoss
-from okl_core.errors import ConfigError, DivergedError, StateFormatError
+from okl_core.errors import (
+    ConfigError,
+    DivergedError,
+    NotPositiveDefiniteError,
+    ReplayDivergence,
+    StateFormatError,
+)
 from okl_core.experts import ExpertSpec, default_experts, units_of
+from okl_core.rng import RoundRng
 from okl_core.types import F64
 
 AGGREGATIONS = list(itertools.product(get_args(MixedLoss), get_args(AggregationName)))
@@ -29,7 +36,7 @@ def played(aggregation: Aggregation, V: F64, y: F64) -> tuple[F64, F64]:
         value = aggregation.value(p, V[t])
         theirs[t] = aggregation.losses(V[t], truth)
         own[t] = aggregation.losses(np.array([value]), truth)[0]
-        p = aggregation.weigh(p, theirs[t])
+        p = aggregation.weigh(p, theirs[t], theirs[: t + 1].sum(axis=0))
     return own, theirs
 
 
@@ -37,7 +44,7 @@ def played(aggregation: Aggregation, V: F64, y: F64) -> tuple[F64, F64]:
 def adversarial(draw: st.DrawFn) -> tuple[F64, F64, float]:
     """Forecasts in [-C, C] that sit at the ends as often as not, and truths that hurt whom they can."""
     seed, N, T = draw(st.integers(0, 2**32 - 1)), draw(st.integers(2, 9)), draw(st.integers(1, 80))
-    C = draw(st.sampled_from([0.5, 1.0, 6.0]))
+    C = draw(st.sampled_from([0.5, 1.0, 6.0, 200.0]))
     rng = np.random.default_rng(seed)
     V = np.where(
         rng.random((T, N)) < draw(st.floats(0.0, 1.0)), rng.choice([-C, C], (T, N)), rng.uniform(-C, C, (T, N))
@@ -82,10 +89,23 @@ def test_regret_to_a_sequence_that_switches(
     assert own.sum() <= best.min() + overhead / aggregation.eta + 1e-9
 
 
+@pytest.mark.parametrize(("loss", "name"), AGGREGATIONS)
+def test_an_expert_without_weight_comes_back(loss: MixedLoss, name: AggregationName) -> None:
+    """The first errs so long that its weight is no number above 0, and then never again."""
+    aggregation = Aggregation(loss, name, 3.0, 0.0)
+    V = np.tile([3.0, -3.0], (8000, 1))
+    y = np.where(np.arange(8000) < 2000, -1.0, 1.0) * (1.0 if loss == "logistic" else 3.0)
+    own, theirs = played(aggregation, V, y)
+    assert own.sum() <= theirs.sum(axis=0).min() + math.log(2.0) / aggregation.eta + 1e-9
+
+
 def test_weights_survive_losses_that_are_huge() -> None:
-    aggregation = Aggregation("squared", "aggregating", 1e-3, 0.0)
-    p = aggregation.weigh(np.array([1.0, 0.0]), np.array([1e6, 0.0]))
-    assert p.sum() == pytest.approx(1.0)
+    for share in (0.0, 1e-3):
+        aggregation = Aggregation("squared", "aggregating", 1e-3, share)
+        losses = np.array([1e6, 0.0])
+        p = aggregation.weigh(np.array([1.0 - share / 2.0, share / 2.0]), losses, losses)
+        assert p.sum() == pytest.approx(1.0)
+        assert p[1] > 0.99
 
 
 def stream(rounds: int = 300) -> tuple[F64, F64]:
@@ -182,15 +202,57 @@ def test_an_expert_that_diverges_stops_the_block_and_changes_nothing() -> None:
     X, y = stream(60)
     X[40] = 1e150
     experts = [{"kind": "kons"}, {"kind": "kons", "config": {"kernel": {"kind": "polynomial", "degree": 3}}}]
+    told = "expert 1, kons: "
     learner = create({"kind": "pool", "config": {"experts": experts}}, 2)
     learner.run(X[:30], y[:30])
     before = learner.state()
-    with pytest.raises(DivergedError), np.errstate(all="ignore"):
+    with pytest.raises(DivergedError, match=told), np.errstate(all="ignore"):
         learner.run(X[30:], y[30:])
+    with pytest.raises(DivergedError, match=told), np.errstate(all="ignore"):
+        learner.play(X[40], y[40])
     after = learner.state()
     assert learner.t == 30
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
     learner.run(X[30:40], y[30:40])
+
+
+@pytest.mark.parametrize("at", [0.0, 0.5, 1.0])
+def test_choices_of_something_else_change_nothing(at: float) -> None:
+    X, y = stream()
+    spec = {"kind": "pool", "seed": 3}
+    choices = bytearray(create(spec, 2).run(X, y).choices)
+    place = int(at * (len(choices) - 1))
+    choices[place] = choices[place] + 2
+    learner = create(spec, 2)
+    before = learner.state()
+    with pytest.raises((ReplayDivergence, NotPositiveDefiniteError)):
+        learner.run(X, y, choices=bytes(choices))
+    after = learner.state()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+
+
+@pytest.mark.parametrize("way", ["run", "update"])
+def test_a_bank_throws_the_coins_of_its_members(way: str) -> None:
+    """With coins: the dictionary is that of each member alone, given the same coins."""
+    X, y = stream()
+    kernel = {"kernel": {"kind": "gaussian", "sigma": 0.3}}
+    experts: list[dict[str, Any]] = [
+        {"kind": "pros-n-kons", "config": kernel | {"loss": "squared"}},
+        {"kind": "pros-n-kons", "config": kernel | {"loss": "logistic", "clip": 3.0, "half_life": 64}},
+    ]
+    pool = create({"kind": "pool", "seed": 5, "config": {"experts": experts}}, 2)
+    if way == "run":
+        pool.run(X, y)
+    else:
+        for x, truth in zip(X, y.tolist(), strict=True):
+            pool.update(x, truth)
+    losses = [value for name, value in pool.describe().items() if name.startswith("loss_")]
+    for expert, loss in zip(experts, losses, strict=False):
+        _, learner, config = parse_spec(expert)
+        rng = RoundRng(5, "/unit-0")
+        rng.begin()
+        values = learner.run(config, learner.init(config, 2), X, y, rng).values
+        assert loss == pytest.approx(((np.clip(values, -1.0, 1.0) - y) ** 2).sum(), rel=1e-9)
 
 
 def test_restored_in_the_middle_it_continues() -> None:
@@ -201,8 +263,17 @@ def test_restored_in_the_middle_it_continues() -> None:
     again = restore(spec, learner.state(), 2)
     assert again.run(X[130:], y[130:]).values.tobytes() == learner.run(X[130:], y[130:]).values.tobytes()
     arrays = learner.state()
-    with pytest.raises(StateFormatError):
-        restore(spec, arrays | {"cells.99.lags": np.zeros(0)}, 2)
+    for wrong in (
+        {"cells.99.lags": np.zeros(0)},
+        {"weights": np.ones(3)},
+        {"losses": np.ones(3)},
+        {"t": np.array(9.0)},
+    ):
+        with pytest.raises(StateFormatError):
+            restore(spec, arrays | wrong, 2)
+    lost = {name: array for name, array in arrays.items() if not name.startswith("cells.0.state.posteriors.1.")}
+    with pytest.raises(StateFormatError, match="posteriors"):
+        restore(spec, lost, 2)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +288,13 @@ def test_restored_in_the_middle_it_continues() -> None:
         ({"truth": "numbers", "loss": "logistic"}, "logistic loss is for labels"),
         ({"experts": [{"kind": "kons", "sigmas": []}]}, "at least 1"),
         ({"share": 1.0}, "less than 1"),
+        ({"clip": 0.5}, "at least 1"),
+        ({"loss": "logistic", "clip": 900.0}, "at most 300"),
+        ({"truth": "numbers", "clip": 1e-200, "experts": [{"kind": "mean"}]}, "clip"),
+        ({"experts": [{"kind": "mean"}, {"kind": "kons", "config": {"clip": -1.0}}]}, "config.experts.1: kons"),
+        ({"experts": [{"kind": "ons", "sigmas": [1.0]}]}, "kernel"),
+        ({"experts": [{"kind": "kons", "sigmas": [1.0], "config": {"kernel": {"kind": "linear"}}}]}, "either sigmas"),
+        ({"experts": [{"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}]}, "median"),
     ],
 )
 def test_bad_configs_say_what_is_wrong(config: dict[str, Any], told: str) -> None:
