@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -13,6 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from okl_core import parse_spec
+from okl_core.errors import OklError
 from service.client import OklClient
 from service.errors import ConfigurationError, SessionNotFound
 
@@ -89,6 +92,10 @@ def create_session(client: OklClient, session: str, learner: dict[str, Any], tab
             f"There is no learner {learner.get('kind')!r}; there are {', '.join(sorted(targets))}."
         )
     target = targets[learner["kind"]]
+    # The catalogue tells the target of the defaults; a config may ask for another. What is wrong with it the service says.
+    with contextlib.suppress(OklError):
+        _, algorithm, config = parse_spec(learner)
+        target = algorithm.target(config)
     values = sorted(set(table.truths))
     settings: dict[str, Any] = {"schema": table.schema, "scale": {"kind": "warmup"}}
     if len(values) == 2:

@@ -122,6 +122,15 @@ def test_replay_of_numbers_takes_their_range(okl, client: OklClient, tmp_path: P
     assert client.inspect("s")["settings"]["y_range"] == [10.0, 14.0]
 
 
+def test_replay_takes_the_target_of_the_config(okl, client: OklClient, tmp_path: Path) -> None:
+    """By default kernel-ogd takes labels; told to minimise squared loss it takes numbers."""
+    path = tmp_path / "numbers.csv"
+    path.write_text("x,y\n" + "".join(f"{i % 5},{10 + i % 5}\n" for i in range(150)))
+    learner = '{"kind": "kernel-ogd", "config": {"loss": "squared"}}'
+    assert "RMSE" in okl("replay", path, "--session", "s", "--label", "y", "--learner", learner)
+    assert client.inspect("s")["t"] == 150
+
+
 def test_replay_into_a_session_of_lists(okl, client: OklClient, tmp_path: Path) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("a,b,y\n1,2,3\n4,5,6\n")
