@@ -97,8 +97,10 @@ def ports(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
 def test_a_request_is_answered_as_uvicorn_does(ports: tuple[int, int], path: str, method: bytes) -> None:
     kept = REQUEST.replace(b"GET", method) % (path.encode(), b"")
-    # The second request shows that the connection is as usable as after uvicorn's answer.
-    ours, own = (talk(port, kept, REQUEST % (b"/whole", CLOSE)) for port in ports)
+    # The second request shows that the connection is as usable as after uvicorn's answer. One that the server has closed
+    # resets it, and what was said before may be lost.
+    second = [] if path == "/closing" else [REQUEST % (b"/whole", CLOSE)]
+    ours, own = (talk(port, kept, *second) for port in ports)
     assert ours == own
     assert ours.startswith(b"HTTP/1.1 ")
 
