@@ -26,6 +26,8 @@ from okl_core.types import F64, LearnerConfig
 
 ON_THE_KINK = 1e-10
 """A value this near the truth, relative to it, has no loss: rounding alone would decide."""
+SMALLEST_SCALE = 1e-9
+"""A common factor of coefficients is multiplied out below this, long before it could underflow."""
 LARGEST = 1e150
 """Values and steps stay below: then no sum of them overflows, and no square."""
 
@@ -101,17 +103,31 @@ class Step(NamedTuple):
     """-eta g; 0 without loss."""
 
 
+class Slope(NamedTuple):
+    """What a round's truth says of its value."""
+
+    loss: float
+    """l'(value)."""
+    has_loss: bool
+    """Does the round change anything? A choice, recorded."""
+    g: float
+    """The derivative to step along: 0 without loss."""
+
+
+def slope_at(name: LossName, value: float, y: float, kappa: float, rng: RoundRng) -> Slope:
+    """The slope of the loss `name`, of a round with kappa = k(x_t, x_t)."""
+    slope = LOSSES[name].derivative(value, y)
+    is_off_the_kink = name == "logistic" or abs(y - value) > ON_THE_KINK * abs(y)
+    if not rng.decide(slope != 0.0 and kappa > 0.0 and is_off_the_kink):
+        return Slope(slope, False, 0.0)
+    # On replay the recorded outcome counts, even where this value is on the other side of the kink of the hinge.
+    return Slope(slope, True, -y if name == "hinge" else slope)
+
+
 def decide(config: FirstOrderConfig, t: int, y: float, m: float, kappa: float, rng: RoundRng) -> Step:
     """The step of round t, for m the learned function at x_t. Changes nothing. Raises DivergedError."""
-    name, value = config.loss, config.value(m)
-    g = LOSSES[name].derivative(value, y)
-    is_off_the_kink = name == "logistic" or abs(y - value) > ON_THE_KINK * abs(y)
-    has_loss = rng.decide(g != 0.0 and kappa > 0.0 and is_off_the_kink)
-    if not has_loss:
-        g = 0.0
-    elif name == "hinge":
-        # On replay the recorded outcome counts, even where this value is on the other side of the kink.
-        g = -y
+    value = config.value(m)
+    _, has_loss, g = slope_at(config.loss, value, y, kappa, rng)
     weight = -config.eta(t) * g
     if not abs(m) + abs(weight) * max(1.0, kappa) < LARGEST:
         raise DivergedError(f"round {t} overflows; scale the inputs down, or take smaller steps")

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from okl_core.dictionary import Points
 from okl_core.errors import DivergedError
-from okl_core.first_order import StepConfig
+from okl_core.first_order import SMALLEST_SCALE, StepConfig
 from okl_core.growing import GrowingArray
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.rng import RoundRng
@@ -23,8 +23,6 @@ from okl_core.types import F64, LearnerState
 
 ROUNDING = 1e-12
 """Share of kappa + |guess|^2 below which the squared error of the guess is rounding: the guess was right."""
-SMALLEST_SCALE = 1e-9
-"""The common factor of the coefficients is multiplied out below this, long before it could underflow."""
 
 
 class Bao2ksConfig(StepConfig):

@@ -14,16 +14,12 @@ from pydantic import Field, model_validator
 
 from okl_core.dictionary import Points
 from okl_core.errors import DivergedError
+from okl_core.first_order import SMALLEST_SCALE, slope_at
 from okl_core.growing import GrowingArray
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.losses import LOSSES, LossName
 from okl_core.rng import RoundRng
 from okl_core.types import LearnerConfig, LearnerState
-
-ON_THE_KINK = 1e-10
-"""A value this near the truth, relative to it, has no loss: its point is not stored. Rounding alone would decide."""
-SMALLEST_SCALE = 1e-9
-"""The common factor of the coefficients is multiplied out below this, long before it could underflow."""
 
 StepSize = Literal["inverse-sqrt", "inverse-t"] | Annotated[float, Field(gt=0.0)]
 
@@ -142,17 +138,11 @@ def decide(
 
     `drop` gives the point that goes if x_t is stored; None where none does, or where |f| is not kept.
     """
-    name, C, lambda_, t = config.loss, config.forecast_bound, config.regularization, state.t + 1
+    C, lambda_, t = config.forecast_bound, config.regularization, state.t + 1
     D = kappa if kappa > state.kappa else state.kappa
     eta = config.eta(t, D)
     value = m if -C <= m <= C else math.copysign(C, m)
-    slope = g = LOSSES[name].derivative(value, y)
-    has_loss = name == "logistic" or abs(y - value) > ON_THE_KINK * abs(y)
-    is_stored = rng.decide(g != 0.0 and kappa > 0.0 and has_loss)
-    if not is_stored:
-        g = 0.0
-    elif name == "hinge":
-        g = -y
+    slope, is_stored, g = slope_at(config.loss, value, y, kappa, rng)
     shrink, weight = 1.0 - eta * lambda_, -eta * g
     norm2, bound_gradient = state.norm2, state.bound_gradient
     if config.has_norm:

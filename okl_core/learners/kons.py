@@ -59,8 +59,8 @@ class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
     It is for streams that drift.
 
     Rounding moves the forecasts by some t eps sum kappa |h(m)| / (alpha q) over the rounds that were projected: 1e-12 with
-    alpha = 1, up to some 1e-4 with alpha = 1e-5. An alpha below 1e-14 sum w kappa is beyond float64; a single round with w kappa
-    above 1e13 alpha is refused (DivergedError).
+    alpha = 1, up to some 1e-4 with alpha = 1e-5. An alpha below 1e-14 sum w kappa is beyond float64; a single round with
+    w kappa above 1e13 alpha is refused (DivergedError).
 
     References: [calandriello2017] algorithm 1, lemmas 1 and 2, theorem 1.
 

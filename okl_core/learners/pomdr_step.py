@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from okl_core.dictionary import Points
+from okl_core.first_order import SMALLEST_SCALE
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.rng import RoundRng
@@ -35,8 +36,6 @@ TIE = 1e-12
 """Kernel values this close, relative to the largest, are equal: the oldest point wins."""
 CHUNK = 100
 """Columns of a Gram matrix computed at once, where half of it is enough."""
-SMALLEST_SCALE = 1e-9
-"""The common factor of the coefficients is multiplied out below this, long before it could underflow."""
 
 
 class PomdrConfig(LearnerConfig):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
+from okl_core.first_order import SMALLEST_SCALE
 from okl_core.learners.kernel_ogd import BLOCK
-from okl_core.learners.kernel_ogd_step import SMALLEST_SCALE, KernelOgdConfig
+from okl_core.learners.kernel_ogd_step import KernelOgdConfig
 from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.oracles import kernels
