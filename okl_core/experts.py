@@ -53,6 +53,12 @@ class ExpertSpec(BaseModel):
                 raise ValueError('an expert sees no data before the first round: give sigma, or sigmas, not "median"')
         return self
 
+    def name(self, i: int) -> str:
+        """A name for the i-th expert of a pool."""
+        sigma = self.config.get("kernel", {}).get("sigma")
+        scale = f"_sigma_{sigma:g}" if isinstance(sigma, float | int) else ""
+        return f"{i}_{self.kind}{scale}" + (f"_lags_{self.lags}" if self.lags else "")
+
     def expand(self) -> list[ExpertSpec]:
         """One expert each."""
         if self.sigmas is None:
@@ -166,8 +172,10 @@ class Experts:
 
     def __init__(self, experts: Sequence[ExpertSpec]) -> None:
         self.count = len(experts)
+        self.names = [expert.name(i) for i, expert in enumerate(experts)]
+        """What a user reads."""
         self.units = units_of(experts)
-        self._names = [f"unit-{i}" for i in range(len(self.units))]
+        self._streams = [f"unit-{i}" for i in range(len(self.units))]
 
     def init(self, dim: int) -> Cells:
         cells = Cells()
@@ -192,7 +200,7 @@ class Experts:
     def play(self, cells: Cells, x: F64, y: float, t: int, rng: RoundRng) -> tuple[F64, list[UnitTurn]]:
         """The experts' forecasts, shape (N,), and their rounds; changes nothing."""
         values, turns = np.empty(self.count), []
-        forks = rng.begin_forks(self._names, t, 1)
+        forks = rng.begin_forks(self._streams, t, 1)
         for unit, cell, fork in zip(self.units, cells, forks, strict=True):
             own = np.concatenate((x, cell.lags))
             with _named(unit):
@@ -223,7 +231,7 @@ class Experts:
         If anything is raised, a NumericalError or a ReplayDivergence, nothing has changed.
         """
         values = np.empty((len(y), self.count))
-        forks = rng.begin_forks(self._names, t, len(y))
+        forks = rng.begin_forks(self._streams, t, len(y))
         before = copy.deepcopy(list(cells))
         try:
             for unit, cell, fork in zip(self.units, cells, forks, strict=True):
@@ -243,12 +251,12 @@ class Experts:
             raise
         return values
 
-    def nbytes(self, cells: Cells) -> int:
-        return sum(self._describe(unit, cell)[1] for unit, cell in zip(self.units, cells, strict=True))
-
-    def points(self, cells: Cells) -> int:
-        """Stored points of all units."""
-        return sum(self._describe(unit, cell)[0] for unit, cell in zip(self.units, cells, strict=True))
+    def sizes(self, cells: Cells) -> tuple[int, int]:
+        """Stored points and bytes of all units."""
+        points, sizes = zip(
+            *(self._describe(unit, cell) for unit, cell in zip(self.units, cells, strict=True)), strict=True
+        )
+        return sum(points), sum(sizes)
 
     def _describe(self, unit: Unit, cell: Cell) -> tuple[int, int]:
         """Stored points and bytes."""

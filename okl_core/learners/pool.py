@@ -200,10 +200,11 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
 
     def describe(self, config: PoolConfig, state: PoolState) -> dict[str, float]:
         experts = config.team
+        points, nbytes = experts.sizes(state.cells)
         numbers: dict[str, float] = {
             "t": state.t,
-            "dictionary": experts.points(state.cells),
-            "bytes": experts.nbytes(state.cells) + state.weights.nbytes + state.losses.nbytes,
+            "dictionary": points,
+            "bytes": nbytes + state.weights.nbytes + state.losses.nbytes,
             "loss": state.loss,
             "experts": experts.count,
             "leader": int(np.argmax(state.weights)),
@@ -212,12 +213,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         }
         if config.share == 0.0:
             numbers["bound"] = float(np.log(experts.count)) / config.weighing.eta
-        for i, expert in enumerate(config.all_experts()):
-            sigma = expert.config.get("kernel", {}).get("sigma")
-            name = f"{i}_{expert.kind}" + (f"_sigma_{sigma:g}" if isinstance(sigma, float | int) else "")
-            name += f"_lags_{expert.lags}" if expert.lags else ""
-            numbers[f"weight_{name}"] = float(state.weights[i])
-            numbers[f"loss_{name}"] = float(state.losses[i])
+        for name, weight, loss in zip(experts.names, state.weights.tolist(), state.losses.tolist(), strict=True):
+            numbers[f"weight_{name}"] = weight
+            numbers[f"loss_{name}"] = loss
         return numbers
 
     def _forecast(self, config: PoolConfig, value: float) -> Forecast:
