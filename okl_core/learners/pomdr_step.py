@@ -30,8 +30,8 @@ FIRST_HORIZON = 1024
 """The horizon that an open-ended stream starts with; it doubles from there."""
 ROUNDING = 1e-12
 """Share of kappa below which alpha is the rounding error of kappa - z^T z: such a gradient is always projected."""
-VANISHED = 1e-24
-"""Share of the largest possible |f'|^2 below which a merged function is 0 and is not scaled up to norm U."""
+VANISHED = 1e-14
+"""Share of the largest possible |f'|^2 below which a merged function is 0, as far as rounding can tell: it is not scaled up."""
 TIE = 1e-12
 """Kernel values this close, relative to the largest, are equal: the oldest point wins."""
 CHUNK = 100
@@ -219,11 +219,13 @@ def _merge(config: PomdrConfig, state: PomdrState, step: Step, rng: RoundRng) ->
     """The coefficients of the kept half and |f'|^2, once every removed point gave its own to the nearest kept one."""
     M, half, U = config.window, config.budget // 2, config.norm_bound
     a = step.shrink * np.append(state.scale * state.coefficients.view, step.weight)
-    merged = a[:half].copy()
-    np.add.at(merged, np.append(state.nearest.view, step.nearest).astype(np.intp), a[half:])
+    receivers = np.append(state.nearest.view, step.nearest).astype(np.intp)
+    merged, mass = a[:half].copy(), np.abs(a[:half])
+    np.add.at(merged, receivers, a[half:])
+    np.add.at(mass, receivers, np.abs(a[half:]))
     kept = state.points.coordinates()[M : M + half]
     norm2 = max(_squared_norm(config.kernel, kept, merged), 0.0)
-    largest = float(np.abs(merged) @ np.sqrt(config.kernel.diag(kept)))
+    largest = float(mass @ np.sqrt(config.kernel.diag(kept)))
     if rng.decide(norm2 > VANISHED * largest * largest):
         merged *= U / math.sqrt(norm2)
         norm2 = U * U

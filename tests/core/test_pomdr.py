@@ -266,7 +266,7 @@ def test_invariants(seed: int, budget: int, window: int, U: float, sigma: float,
         a, points = state.scale * state.coefficients.view, state.points.coordinates()[window:]
         norm2 = float(a @ learner._config.kernel.gram(points) @ a)
         # A removal may leave almost nothing, which is then scaled up to U: coefficients that cancel, and rounding with them.
-        rounding = 1e-13 * float(np.abs(a).sum()) ** 2
+        rounding = 1e-14 * float(np.abs(a).sum()) ** 2
         assert norm2 <= U * U * (1.0 + 1e-9) + rounding
         assert norm2 == pytest.approx(state.norm2, abs=1e-7 * U * U + rounding)
         if state.removals:
