@@ -2,6 +2,7 @@
 
 from okl_core import diagnostics
 from okl_core.freezing import FrozenLearner, ReservoirLearner, freeze
+from okl_core.gradient import gradient_outer_product
 from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
 from okl_core.learner import (
     Learner,
@@ -15,7 +16,7 @@ from okl_core.learner import (
     register,
     resolve,
     restore,
-    waits_for_median,
+    waits_for_inputs,
 )
 from okl_core.types import BlockInfo, Forecast, RoundInfo
 
@@ -39,10 +40,11 @@ __all__ = [
     "diagnostics",
     "freeze",
     "get_learner",
+    "gradient_outer_product",
     "learner_kinds",
     "parse_spec",
     "register",
     "resolve",
     "restore",
-    "waits_for_median",
+    "waits_for_inputs",
 ]

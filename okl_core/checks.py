@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from okl_core.comparing import (
+    TOLERANCE,
     ContractViolation,
     Raises,
     close,
@@ -41,9 +42,19 @@ from okl_core.errors import (
     ShapeError,
     StateFormatError,
 )
-from okl_core.learner import LAGS, LearnerSpec, OnlineLearner, create, get_learner, parse_spec, resolve, restore
+from okl_core.learner import (
+    LAGS,
+    LearnerSpec,
+    OnlineLearner,
+    create,
+    get_learner,
+    given_probabilities,
+    parse_spec,
+    resolve,
+    restore,
+)
 from okl_core.state import from_bytes, to_bytes
-from okl_core.types import F64, Target
+from okl_core.types import F64, REALS, Interval, Target
 
 ROUNDS = 150
 """Long enough to cross the panels of a factor and a few doublings of capacity, short enough to run in tests."""
@@ -97,9 +108,11 @@ def _clause(check: Check) -> Check:
 
 
 def check_learner(
-    kind: str, config: Mapping[str, Any] | None = None, *, dim: int = 3, seed: int = 0, rounds: int = ROUNDS
+    kind: str, config: Mapping[str, Any] | None = None, *, dim: int | None = None, seed: int = 0, rounds: int = ROUNDS
 ) -> None:
-    """Run every check of `CHECKS`. Raises ContractViolation that lists each broken clause.
+    """Run every check of `CHECKS`, by default in a dimension that it takes.
+
+    Raises ContractViolation that lists each broken clause.
 
     Examples
     --------
@@ -120,16 +133,20 @@ def check_learner(
 
 
 def make_subject(
-    kind: str, config: Mapping[str, Any] | None = None, *, dim: int = 3, seed: int = 0, rounds: int = ROUNDS
+    kind: str, config: Mapping[str, Any] | None = None, *, dim: int | None = None, seed: int = 0, rounds: int = ROUNDS
 ) -> Subject:
     """A spec and a small stream that its learner takes. Raises UnknownLearner, ConfigError."""
     spec, learner, parsed = parse_spec({"kind": kind, "seed": seed, "config": dict(config or {})})
-    X, y = small_stream(learner.target(parsed), learner.largest_truth(parsed), dim, rounds, seed)
+    dim = dim or learner.dims or 3
+    X, y = small_stream(learner.target(parsed), learner.truth_range(parsed), dim, rounds, seed)
     return Subject(resolve(spec, X), dim, X, y)
 
 
-def small_stream(target: Target, largest: float, dim: int, rounds: int, seed: int = 0) -> tuple[F64, F64]:
-    """A stream with structure, noise, a zero and repeated inputs; real truths reach +-`largest` (1 if infinite)."""
+def small_stream(target: Target, truths: Interval, dim: int, rounds: int, seed: int = 0) -> tuple[F64, F64]:
+    """A stream with structure, noise, a zero and repeated inputs; real `truths` reach their ends (+-1 if infinite).
+
+    Of K classes the first K rounds have one each.
+    """
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (rounds, dim))
     X[1] = 0.0
@@ -138,7 +155,13 @@ def small_stream(target: Target, largest: float, dim: int, rounds: int, seed: in
     signal = np.sin(3.0 * X.sum(axis=1)) + X[:, 0] ** 2 - 0.3 + 0.3 * rng.standard_normal(rounds)
     if target == "binary":
         return X, np.where(signal >= 0.0, 1.0, -1.0)
-    return X, (largest if math.isfinite(largest) else 1.0) * np.clip(signal, -1.0, 1.0)
+    low, high = (-1.0, 1.0) if truths == REALS else truths
+    if target == "class":
+        y = np.floor(low + (high - low + 1.0) * np.clip(0.5 * (signal + 1.0), 0.0, 1.0 - 1e-9))
+        first = np.arange(low, high + 1.0)[:rounds]
+        y[: len(first)] = first
+        return X, y
+    return X, low + (high - low) * np.clip(0.5 * (signal + 1.0), 0.0, 1.0)
 
 
 @_clause
@@ -210,11 +233,22 @@ def check_forecast_is_blind(subject: Subject) -> None:
     learner = subject.create()
     for t, (x, y) in enumerate(subject.rounds()):
         forecast = learner.predict(x)
-        for truth in (y, -y):
+        for truth in (y, _another_truth(learner, y)):
             played = learner.play(x, truth).forecast
             close(forecast.value, played.value, f"round {t + 1}: predict and play with the truth {truth}")
             close(forecast.probability, played.probability, f"round {t + 1}: probabilities of predict and play")
+            expected, given = forecast.probabilities or (), np.array(played.probabilities or ())
+            close_arrays(expected, given, f"round {t + 1}: probabilities of predict and play")
         learner.update(x, y)
+
+
+def _another_truth(learner: OnlineLearner, y: float) -> float:
+    _, algorithm, config = parse_spec(learner.spec)
+    low, high = algorithm.truth_range(config)
+    if learner.target == "class":
+        return (y + 1.0) % (high + 1.0)
+    # The mirror image in the range of the truths.
+    return -y if (low, high) == REALS else min(max(low + high - y, low), high)
 
 
 @_clause
@@ -248,9 +282,12 @@ def check_run_equals_updates(subject: Subject) -> None:
             close_arrays([r.forecast.value for r in expected], block.values, f"{where}: values")
             close_arrays([r.loss for r in expected], block.losses, f"{where}: losses")
             require(block.choices == b"".join(r.choices for r in expected), f"{where}: other choices than one by one")
-            probabilities = [r.forecast.probability for r in expected if r.forecast.probability is not None]
-            given = np.empty(0) if block.probabilities is None else block.probabilities
-            close_arrays(probabilities, given, f"{where}: probabilities")
+            probabilities = given_probabilities([r.forecast for r in expected])
+            if expected:
+                is_alike = (probabilities is None) == (block.probabilities is None)
+                require(is_alike, f"{where}: rounds one by one give probabilities, or the block does, but not both")
+            if expected and block.probabilities is not None:
+                close_arrays(probabilities, block.probabilities, f"{where}: probabilities")
         close_states(single.state(), learner.state(), f"a run in blocks of {_shorten(sizes)}")
     choices = b"".join(r.choices for r in played)
     replayed = subject.create()
@@ -324,7 +361,14 @@ def check_inputs_are_copied(subject: Subject) -> None:
 
 @_clause
 def check_lags(subject: Subject) -> None:
-    """With `lags` in the spec it is the learner of so many inputs more that is given the truths before each round."""
+    """With `lags` in the spec it is the learner of so many inputs more that is given the truths before each round.
+
+    A learner of classes is refused lags, and so is one of a single input.
+    """
+    if subject.create().target == "class" or get_learner(subject.spec.kind).dims == 1:
+        with Raises(ConfigError, "lags that are classes, or beside the only input"):
+            parse_spec(subject.spec.model_copy(update={"lags": 1}))
+        return
     # As many inputs together as the stream has: a config may be made for them.
     k = max(1, min(2, subject.dim - 1))
     dim = max(1, subject.dim - k)
@@ -408,11 +452,15 @@ def _bad_truths(learner: OnlineLearner) -> Iterator[tuple[type[InputError], floa
     if learner.target == "binary":
         yield from ((LabelError, bad) for bad in (0.0, 0.5, 2.0, math.nan, math.inf))
         return
-    yield from ((NonFiniteError, bad) for bad in (math.nan, math.inf, -math.inf))
     _, algorithm, config = parse_spec(learner.spec)
-    largest = algorithm.largest_truth(config)
-    if math.isfinite(largest):
-        yield from ((LabelError, bad) for bad in (1.001 * largest, -1.001 * largest))
+    low, high = algorithm.truth_range(config)
+    if learner.target == "class":
+        yield from ((LabelError, bad) for bad in (low - 1.0, low + 0.5, high + 1.0, math.nan, math.inf, -math.inf))
+        return
+    yield from ((NonFiniteError, bad) for bad in (math.nan, math.inf, -math.inf))
+    if (low, high) != REALS:
+        beyond = 0.001 * (high - low)
+        yield from ((LabelError, bad) for bad in (low - beyond, high + beyond))
 
 
 @_clause
@@ -464,8 +512,10 @@ def check_extreme_inputs(subject: Subject) -> None:
             info = learner.update(x, y)
             is_finite = math.isfinite(info.forecast.value) and math.isfinite(info.loss)
             require(is_finite, f"{what} inputs, round {t + 1}: {info}")
-            probability = info.forecast.probability
+            probability, many = info.forecast.probability, info.forecast.probabilities
             require(probability is None or 0.0 <= probability <= 1.0, f"{what} inputs, round {t + 1}: {info}")
+            is_distribution = many is None or (min(many) >= 0.0 and abs(sum(many) - 1.0) <= TOLERANCE)
+            require(is_distribution, f"{what} inputs, round {t + 1}: the probabilities are no distribution: {many}")
         for name, array in learner.state().items():
             require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is not finite any more")
 

@@ -97,10 +97,8 @@ class Embedding(NamedTuple):
         return Kors(self.kernel, chosen.regularization, chosen.oversampling, chosen.accuracy)
 
     def parts(self, dim: int) -> tuple[Sample, GrowingArray, Factor]:
-        """The fields of `Embedded`, before the first round. Raises ConfigError for an unresolved kernel."""
-        sample = Kors(self.kernel).empty(dim)
-        self.kernel.row(sample.points, np.zeros(dim))
-        return sample, GrowingArray(), Factor()
+        """The fields of `Embedded`, before the first round."""
+        return Kors(self.kernel).empty(dim), GrowingArray(), Factor()
 
     def row(self, state: Embedded, x: F64) -> F64:
         """k_I(x), shape (|I|,)."""

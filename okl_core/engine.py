@@ -125,13 +125,8 @@ class Engine(NamedTuple):
     alpha: float
 
     def parts(self, dim: int, window: int | None = None) -> Parts:
-        """The fields of `EngineState` after `t`, before the first round, to remember the last `window` rounds (None: all).
-
-        Raises ConfigError for an unresolved kernel.
-        """
+        """The fields of `EngineState` after `t`, before the first round, to remember the last `window` rounds (None: all)."""
         J, N = self.kernel.points(dim), self.kernel.points(dim)
-        # A kernel that still waits for data would otherwise be found out in the first round only.
-        self.kernel.row(J, np.zeros(dim))
         kept = None if window is None else Window(window)
         return J, N, GrowingArray(), Factor(), GrowingArray(), GrowingArray(), 0.0, 0.0, kept
 

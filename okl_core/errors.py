@@ -33,6 +33,15 @@ class ConfigError(OklError):
         self.errors = tuple(errors)
 
 
+def unresolved(waiting: Sequence[tuple[tuple[str, ...], str]]) -> ConfigError:
+    """The error for fields that still wait for inputs: their paths and words."""
+    words = " and ".join(f'{path[-1]} "{word}"' for path, word in waiting)
+    return ConfigError(
+        f"{words} must be resolved on data first: okl_core.resolve(spec, X)",
+        [(path, "not resolved") for path, _ in waiting],
+    )
+
+
 class UnknownLearner(ConfigError):
     """`known` lists the registered kinds."""
 

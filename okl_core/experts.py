@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from okl_core.bank import Bank, BankState, BankTurn, MemberConfig
 from okl_core.errors import ConfigError, NumericalError, StateFormatError
-from okl_core.kernels import needs_median
 from okl_core.lags import MAX_LAGS, first_lags, lag_rows, next_lags
-from okl_core.learner import Learner, parse_spec
+from okl_core.learner import Learner, parse_spec, require_dims
 from okl_core.rng import RoundRng
 from okl_core.state import pack
 from okl_core.types import F64, LearnerConfig, LearnerState, Round
@@ -45,12 +44,14 @@ class ExpertSpec(BaseModel):
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         for expert in self.expand():
             try:
-                _, _, config = parse_spec({"kind": expert.kind, "config": expert.config})
+                _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
             except ConfigError as error:
                 # As a ValueError it is told with the expert's place in the list.
                 raise ValueError(str(error)) from error
-            if needs_median(getattr(config, "kernel", None)):
-                raise ValueError('an expert sees no data before the first round: give sigma, or sigmas, not "median"')
+            for path, word in config.waiting():
+                raise ValueError(
+                    f'an expert sees no data before the first round: give {path[-1]} as a number, not "{word}"'
+                )
         return self
 
     def name(self, i: int) -> str:
@@ -181,6 +182,8 @@ class Experts:
         cells = Cells()
         for unit in self.units:
             width = dim + unit.lags
+            if unit.learner is not None:
+                require_dims(unit.learner, width)
             state = unit.bank.init(width) if unit.bank is not None else _of(unit.learner).init(unit.config, width)
             cells.append(Cell(state, first_lags(unit.lags)))
         return cells

@@ -9,15 +9,15 @@ References: [rasmussen2006] chapter 4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, TypeGuard, final
+from typing import Annotated, ClassVar, Literal, Self, final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy.spatial.distance import cdist, pdist
 
 from okl_core.dictionary import Points
-from okl_core.errors import ConfigError
-from okl_core.types import F64
+from okl_core.errors import unresolved
+from okl_core.types import F64, Parameters
 
 MEDIAN_SAMPLE = 1000
 """Points that the median heuristic looks at: 500,000 pairs fix a median to well below one per cent."""
@@ -28,9 +28,7 @@ ZERO = np.zeros(())
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 
 
-class _Kernel(BaseModel, ABC):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
+class _Kernel(Parameters, ABC):
     translation_invariant: ClassVar[bool]
 
     def points(self, dim: int, capacity: int = 16) -> Points:
@@ -102,11 +100,14 @@ class _Stationary(_Kernel):
     def scale(self) -> float:
         """sigma as a number. Raises ConfigError while it is still "median"."""
         if self.sigma == "median":
-            raise ConfigError(
-                'sigma "median" must be resolved on data first: okl_core.resolve(spec, X)',
-                [(("kernel", "sigma"), "not resolved")],
-            )
+            raise unresolved([(("kernel", "sigma"), "median")])
         return self.sigma
+
+    def waiting(self) -> list[tuple[tuple[str, ...], str]]:
+        return [(("sigma",), "median")] if self.sigma == "median" else []
+
+    def resolved(self, X: F64) -> Self:
+        return self.model_copy(update={"sigma": self.median_distance(X)}) if self.waiting() else self
 
     def median_distance(self, X: F64) -> float:
         """The median heuristic: the median distance between distinct rows of X, shape (n, d); 1.0 if there are none."""
@@ -239,8 +240,3 @@ class Polynomial(_InnerProduct):
 
 Kernel = Annotated[Gaussian | Laplacian | Matern | Polynomial | Linear, Field(discriminator="kind")]
 """What a config says of its kernel: `{"kind": "gaussian", "sigma": 0.5}` and so on."""
-
-
-def needs_median(kernel: Any) -> TypeGuard[_Stationary]:
-    """Does this kernel wait for the median heuristic?"""
-    return isinstance(kernel, _Stationary) and kernel.sigma == "median"

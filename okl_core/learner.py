@@ -13,10 +13,11 @@ import importlib
 import math
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -31,13 +32,24 @@ from okl_core.errors import (
     StateError,
     StateFormatError,
     UnknownLearner,
+    unresolved,
 )
-from okl_core.kernels import needs_median
 from okl_core.lags import LARGEST_TRUTH, MAX_LAGS, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.losses import Loss
 from okl_core.rng import RoundRng
 from okl_core.state import pack, unpack
-from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState, Round, RoundInfo, Target
+from okl_core.types import (
+    F64,
+    REALS,
+    BlockInfo,
+    Forecast,
+    Interval,
+    LearnerConfig,
+    LearnerState,
+    Round,
+    RoundInfo,
+    Target,
+)
 
 C = TypeVar("C", bound=LearnerConfig)
 S = TypeVar("S", bound=LearnerState)
@@ -60,6 +72,8 @@ class Learner(ABC, Generic[C, S, R]):
     """Wire name, kebab-case, permanent."""
     references: ClassVar[tuple[str, ...]]
     """Citation keys of docs/references.md."""
+    dims: ClassVar[int | None] = None
+    """The only number of inputs that it takes, lags among them. None: any."""
     config_type: ClassVar[type[LearnerConfig]]
     state_type: ClassVar[type[LearnerState]]
 
@@ -71,9 +85,13 @@ class Learner(ABC, Generic[C, S, R]):
         """What it takes as truth."""
         return self.loss(config).target
 
-    def largest_truth(self, config: C) -> float:
-        """The largest |y| of a real target."""
-        return math.inf
+    def truth_range(self, config: C) -> Interval:
+        """Between what a real target must lie; (0, K - 1) of K classes."""
+        return REALS
+
+    def input_radius(self, config: C) -> float | None:
+        """Radius of the ball around 0 that inputs should lie in, where the guarantee asks for one."""
+        return None
 
     @abstractmethod
     def init(self, config: C, dim: int) -> S:
@@ -98,16 +116,14 @@ class Learner(ABC, Generic[C, S, R]):
     def run(self, config: C, state: S, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         """n rounds in order, X of shape (n, d). Equal to n rounds of `play` and `learn` to 1e-9."""
         values, losses = np.empty(len(y)), np.empty(len(y))
-        probabilities = np.full(len(y), np.nan)
+        forecasts: list[Forecast] = []
         for i in range(len(y)):
             rng.at(state.t + 1)
             played = self.play(config, state, X[i], float(y[i]), rng)
             self.learn(config, state, played)
             values[i], losses[i] = played.forecast.value, played.loss
-            if played.forecast.probability is not None:
-                probabilities[i] = played.forecast.probability
-        given = None if np.isnan(probabilities).any() else probabilities
-        return BlockInfo(state.t, values, losses, given, rng.finish())
+            forecasts.append(played.forecast)
+        return BlockInfo(state.t, values, losses, given_probabilities(forecasts), rng.finish())
 
     @abstractmethod
     def describe(self, config: C, state: S) -> dict[str, float]:
@@ -179,6 +195,7 @@ def catalogue() -> list[dict[str, Any]]:
                 "kind": kind,
                 "summary": (type(learner).__doc__ or "").strip().split("\n")[0],
                 "target": learner.target(config_type()),
+                "dims": learner.dims,
                 "references": list(learner.references),
                 "defaults": config_type().model_dump(mode="json"),
                 "config_schema": config_type.model_json_schema(),
@@ -197,9 +214,22 @@ def parse_spec(
     except ValidationError as error:
         raise _config_error("spec", error, ()) from error
     try:
-        return parsed, learner, learner.config_type.model_validate(parsed.config)
+        config = learner.config_type.model_validate(parsed.config)
     except ValidationError as error:
         raise _config_error(parsed.kind, error, ("config",)) from error
+    if parsed.lags and learner.target(config) == "class":
+        told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
+        raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
+    if learner.dims is not None and parsed.lags >= learner.dims:
+        told = f"lags are inputs too, and there is room for {learner.dims - 1}"
+        raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
+    return parsed, learner, config
+
+
+def require_dims(learner: Learner[Any, Any, Any], dim: int) -> None:
+    """Raises ShapeError if the learner does not take so many inputs, lags among them."""
+    if learner.dims not in (None, dim):
+        raise ShapeError(f"{learner.kind} takes inputs of dimension {learner.dims}; these have {dim}, lags included")
 
 
 def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) -> ConfigError:
@@ -211,7 +241,7 @@ def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) ->
 def resolve(
     spec: LearnerSpec | Mapping[str, Any], X: F64, y: F64 | None = None, *, lags: F64 | None = None
 ) -> LearnerSpec:
-    """The spec with `sigma: "median"` replaced by the median distance of the rows of X, shape (n, d).
+    """The spec with what waits for inputs found from the rows of X, shape (n, d): `sigma: "median"` and the like.
 
     A spec with lags needs the truths y, shape (n,), or the `lags` of the rows, shape (n, k), too. Raises ShapeError.
 
@@ -222,8 +252,7 @@ def resolve(
     2.0
     """
     parsed, _, config = parse_spec(spec)
-    kernel = getattr(config, "kernel", None)
-    if not needs_median(kernel):
+    if not config.waiting():
         return parsed
     if parsed.lags:
         if lags is None:
@@ -231,13 +260,12 @@ def resolve(
         if lags.shape != (len(X), parsed.lags):
             raise ShapeError(f"a spec with lags is resolved by inputs and as many truths; X has {len(X)} rows", "y")
         X = np.hstack((X, lags))
-    resolved = config.model_copy(update={"kernel": kernel.model_copy(update={"sigma": kernel.median_distance(X)})})
-    return parsed.model_copy(update={"config": resolved.model_dump(mode="json")})
+    return parsed.model_copy(update={"config": config.resolved(X).model_dump(mode="json")})
 
 
-def waits_for_median(spec: LearnerSpec | Mapping[str, Any]) -> bool:
-    """Must `resolve` see data before a learner can be made of this spec?"""
-    return needs_median(getattr(parse_spec(spec)[2], "kernel", None))
+def waits_for_inputs(spec: LearnerSpec | Mapping[str, Any]) -> bool:
+    """Must `resolve` see inputs before a learner can be made of this spec?"""
+    return bool(parse_spec(spec)[2].waiting())
 
 
 class OnlineLearner:
@@ -250,15 +278,18 @@ class OnlineLearner:
 
     def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int, lags: F64 | None = None) -> None:
         self.spec, self._learner, self._config = parse_spec(spec)
+        if waiting := self._config.waiting():
+            raise unresolved(waiting)
         self.dim = dim
         self._k = self.spec.lags
+        require_dims(self._learner, dim + self._k)
         self._rng = RoundRng(self.spec.seed)
         self._state = self._learner.init(self._config, dim + self._k) if state is None else state
-        self._largest = self._learner.largest_truth(self._config)
+        self._low, self._high = self._learner.truth_range(self._config)
         self.target = self._learner.target(self._config)
         self.loss = self._learner.loss(self._config)
         if self._k:
-            self._largest = min(self._largest, LARGEST_TRUTH)
+            self._low, self._high = max(self._low, -LARGEST_TRUTH), min(self._high, LARGEST_TRUTH)
         self._lags = first_lags(self._k)
         if lags is not None:
             self._lags = kept_lags(self._checked_lags(lags, self._lags.shape))
@@ -355,8 +386,7 @@ class OnlineLearner:
         if not np.isfinite(squares).all():
             row = int(np.argmin(np.isfinite(squares)))
             raise _not_finite(X[row], f"X[{row}]", row)
-        size = np.abs(y)
-        if not (size == 1.0 if self.target == "binary" else np.isfinite(y) & (size <= self._largest)).all():
+        if not self._takes(y).all():
             for row, truth in enumerate(y.tolist()):
                 self._truth(truth, row)
         if lags is not None:
@@ -391,10 +421,17 @@ class OnlineLearner:
         lags = np.asarray(lags, dtype=np.float64)
         if lags.shape != shape:
             raise ShapeError(f"lags have shape {lags.shape}, this learner takes {shape}", "lags")
-        size = np.abs(lags)
-        if not ((size == 1.0) | (size == 0.0) if self.target == "binary" else size <= self._largest).all():
+        taken = np.abs(lags) == 1.0 if self.target == "binary" else (self._low <= lags) & (lags <= self._high)
+        if not (taken | (lags == 0.0)).all():
             raise LabelError("lags are truths that this learner takes, or 0", "lags")
         return lags
+
+    def _takes(self, y: F64) -> NDArray[np.bool_]:
+        """Which of the truths y, shape (n,), `_truth` takes."""
+        if self.target == "binary":
+            return np.abs(y) == 1.0
+        taken = np.isfinite(y) & (self._low <= y) & (y <= self._high)
+        return taken & (np.floor(y) == y) if self.target == "class" else taken
 
     def _truth(self, y: float, row: int | None = None) -> float:
         y = float(y)
@@ -402,11 +439,16 @@ class OnlineLearner:
         if self.target == "binary":
             if y not in (1.0, -1.0):
                 raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
+        elif self.target == "class":
+            if not (self._low <= y <= self._high and y.is_integer()):
+                told = f"{where} is {y}; this learner takes the classes {self._low:.0f} to {self._high:.0f}"
+                raise LabelError(told, "y", row)
         elif not math.isfinite(y):
             raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
-        elif abs(y) > self._largest:
+        elif not self._low <= y <= self._high:
             raise LabelError(
-                f"{where} is {y}; this learner takes |y| <= {self._largest} (raise `clip`, or scale the truth)",
+                f"{where} is {y}; this learner takes truths from {self._low} to {self._high} (widen its bound, or scale the "
+                "truth)",
                 "y",
                 row,
             )
@@ -421,6 +463,12 @@ class OnlineLearner:
                 f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
             )
         return forecast
+
+
+def given_probabilities(forecasts: Sequence[Forecast]) -> F64 | None:
+    """Those of n forecasts as `BlockInfo` has them; None if one has none."""
+    given = [f.probability if f.probabilities is None else f.probabilities for f in forecasts]
+    return None if None in given else np.array(given, dtype=np.float64)
 
 
 def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
@@ -459,4 +507,4 @@ def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], di
     try:
         return OnlineLearner(parsed, learner.unpack(config, own), dim, lags)
     except InputError as error:
-        raise StateFormatError(f"the array {LAGS!r} is not what the spec needs: {error}") from error
+        raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error

@@ -18,7 +18,6 @@ so that the best function in hindsight is known in every round, and the regret a
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, final
@@ -27,7 +26,7 @@ from okl_core.engine import Decision, Rule, require_finite
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.rule_learner import RuleLearner
-from okl_core.types import F64
+from okl_core.types import F64, REALS, Interval
 
 
 class LeastSquaresConfig(Protocol):
@@ -114,8 +113,8 @@ class LeastSquaresLearner(RuleLearner[Any, Any, Rule, Any]):
     def loss(self, config: LeastSquaresConfig) -> Loss:
         return LOSSES["squared"]
 
-    def largest_truth(self, config: LeastSquaresConfig) -> float:
-        return math.inf if config.clip is None else config.clip
+    def truth_range(self, config: LeastSquaresConfig) -> Interval:
+        return REALS if config.clip is None else (-config.clip, config.clip)
 
     def value(self, config: LeastSquaresConfig, m: float, q: float) -> float:
         return self.fit.value(config.clip, m, q)

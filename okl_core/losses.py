@@ -183,6 +183,11 @@ def probabilities(loss: Loss, values: F64) -> F64 | None:
     return None if None in found else np.array(found, dtype=np.float64)
 
 
+def log_loss(p: float) -> float:
+    """-log p of the probability that was given to the truth."""
+    return -math.log(p) if p > 0.0 else math.inf
+
+
 def sigmoid(a: float) -> float:
     """1 / (1 + exp(-a)), without overflow."""
     if a >= 0.0:

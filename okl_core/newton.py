@@ -24,7 +24,7 @@ from okl_core.engine import Decision, Rule, require_finite
 from okl_core.engine_learner import EngineConfig
 from okl_core.losses import LOSSES, LossName
 from okl_core.rng import RoundRng
-from okl_core.types import LearnerConfig
+from okl_core.types import REALS, Interval, LearnerConfig
 
 BORDER = 1e-10
 """An m this near to +-C, relative to C, is +-C. A projection ends there, and when its input comes again rounding alone
@@ -52,9 +52,9 @@ class NewtonConfig(LearnerConfig):
         return self
 
     @property
-    def largest_truth(self) -> float:
-        """The largest |y| that the loss's constants are made for."""
-        return self.clip if self.loss == "squared" else math.inf
+    def truth_range(self) -> Interval:
+        """The truths that the loss's constants are made for."""
+        return (-self.clip, self.clip) if self.loss == "squared" else REALS
 
 
 class KernelNewtonConfig(EngineConfig, NewtonConfig):

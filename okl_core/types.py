@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +12,34 @@ from pydantic import BaseModel, ConfigDict
 
 F64 = NDArray[np.float64]
 
-Target = Literal["binary", "real", "any"]
-"""What a learner takes as truth: a label in {-1, +1}, a real number, or either."""
+Interval = tuple[float, float]
+"""Both ends, which belong to it unless they are infinite."""
+
+REALS: Interval = (-math.inf, math.inf)
+
+Target = Literal["binary", "class", "real", "any"]
+"""What a learner takes as truth: a label in {-1, +1}, a class in {0, ..., K - 1}, a real number, or label or number."""
+
+MAX_CLASSES = 1000
 
 
 class Forecast(NamedTuple):
     """What a learner says before it sees the truth.
 
     `value` is the real-valued output: the score of a classifier (its sign is the label, with sign(0) = +1) or the
-    predicted value of a regressor. `probability` is that of the label +1, where the loss defines one.
+    predicted value of a regressor. `probability` is that of the label +1, where the loss defines one. A learner of K
+    classes gives the `probabilities` of all, which sum to one; `value` is the largest of them.
     """
 
     value: float
     probability: float | None = None
+    probabilities: tuple[float, ...] | None = None
 
     @property
     def label(self) -> int:
+        """-1 or +1; of K classes the most probable one, the first if there are several."""
+        if self.probabilities is not None:
+            return self.probabilities.index(max(self.probabilities))
         return 1 if self.value >= 0.0 else -1
 
 
@@ -63,14 +76,27 @@ class BlockInfo(NamedTuple):
     losses: F64
     """Shape (n,)."""
     probabilities: F64 | None
-    """Shape (n,), where the loss defines a probability."""
+    """Shape (n,), where the loss defines a probability; (n, K) from a learner of K classes."""
     choices: bytes
 
 
-class LearnerConfig(BaseModel):
-    """Base of every learner's parameters: frozen, finite, nothing unknown."""
+class Parameters(BaseModel):
+    """Frozen, finite, nothing unknown. Some may be words for what is found from the first inputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def waiting(self) -> list[tuple[tuple[str, ...], str]]:
+        """Path and word of each field that waits for inputs: [(("kernel", "sigma"), "median")]."""
+        parts = [(name, part) for name, part in self if isinstance(part, Parameters)]
+        return [((name, *path), word) for name, part in parts for path, word in part.waiting()]
+
+    def resolved(self, X: F64) -> Self:
+        """The same with these fields found from the rows of X, shape (n, d)."""
+        return self.model_copy(update={name: part.resolved(X) for name, part in self if isinstance(part, Parameters)})
+
+
+class LearnerConfig(Parameters):
+    """Base of every learner's parameters."""
 
 
 @dataclass(slots=True)

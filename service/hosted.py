@@ -23,26 +23,25 @@ from okl_core import (
     ReservoirLearner,
     create,
     freeze,
+    get_learner,
     parse_spec,
     resolve,
     restore,
-    waits_for_median,
+    waits_for_inputs,
 )
-from okl_core.errors import DivergedError, InputError, ReplayDivergence, StateError, StateFormatError
+from okl_core.errors import ConfigError, DivergedError, InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.freezing import Rule
 from okl_core.growing import GrowingArray
-from okl_core.learner import REPLAY_TOLERANCE
+from okl_core.learner import REPLAY_TOLERANCE, given_probabilities
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, Forecast, Round
 from service.errors import InvalidInput, StateCorrupt, WrongDimension
 from service.inputs import Layout, Scaling, Truths, invalid
 from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
 from service.schemas import Feature, Frozen, RangesScale, SessionCreate, WarmupScale
-from service.scorecard import Scorecard
+from service.scorecard import Issued, Judge, Scorecard
 
 AnyLearner = OnlineLearner | ReservoirLearner | FrozenLearner
-
-_LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +62,27 @@ class HostedLearner:
 
     def __init__(self, settings: SessionCreate) -> None:
         self.settings = settings
-        self.spec, algorithm, config = parse_spec(settings.learner)
-        self._loss = algorithm.loss(config)
-        self.truths = Truths(
-            algorithm.target(config), settings.labels, settings.y_range, algorithm.largest_truth(config)
-        )
+        self.spec, algorithm, config = parse_spec(_spec_of(settings))
+        self._dims = algorithm.dims
+        self._radius = algorithm.input_radius(config)
+        self.truths = Truths(algorithm.target(config), settings.labels, settings.y_range, algorithm.truth_range(config))
         self._check_truths()
+        self._judge = Judge(algorithm.loss(config), self.truths)
         self.layout: Layout | None = None
         if settings.features is not None:
             self.layout = Layout.of_features(settings.features)
         elif settings.dim is not None:
             self.layout = Layout(settings.dim)
+        if self.layout is not None:
+            self._check_taken(self.layout.dim, "/dim" if settings.features is None else "/schema")
         self._scaling: Scaling | None = None
         if isinstance(settings.scale, RangesScale):
-            self._scaling = Scaling(np.array(settings.scale.low), np.array(settings.scale.high))
+            self._scaling = Scaling(np.array(settings.scale.low), np.array(settings.scale.high), self._radius)
             if self.layout is not None and self.layout.dim != len(settings.scale.low):
                 raise invalid(
                     "/scale/low", f"has {len(settings.scale.low)} numbers; there are {self.layout.dim} inputs"
                 )
-        self.warming_up = isinstance(settings.scale, WarmupScale) or waits_for_median(self.spec)
+        self.warming_up = isinstance(settings.scale, WarmupScale) or waits_for_inputs(self.spec)
         self._warm: GrowingArray | None = None
         self._learner: AnyLearner | None = None
         self.frozen: Frozen | None = None
@@ -89,10 +90,21 @@ class HostedLearner:
 
     def _check_truths(self) -> None:
         truths, settings = self.truths, self.settings
-        if settings.y_range is not None and truths.target == "binary":
+        if settings.y_range is not None and truths.target in ("binary", "class"):
             raise invalid("/y_range", f"{self.spec.kind} takes labels, not numbers")
-        if settings.labels is not None and truths.largest < 1.0:
-            raise invalid("/labels", f"the learner takes |y| <= {truths.largest}, labels need 1: raise its `clip`")
+        if settings.labels is None:
+            return
+        (low, high), count = truths.taken, len(settings.labels)
+        if truths.target == "class":
+            if count != high + 1.0:
+                told = f"{self.spec.kind} has {high + 1.0:.0f} classes, and the session {count} labels; leave `classes` out"
+                raise ConfigError(told, [(("config", "classes"), told)])
+        elif count > 2:
+            told = f"has {count} labels, and {self.spec.kind} takes two; a learner of more wraps one of two: "
+            wrapped = {"kind": "one-vs-rest", "config": {"member": {"kind": self.spec.kind}}}
+            raise invalid("/labels", told + json.dumps(wrapped))
+        elif not low <= -1.0 < 1.0 <= high:
+            raise invalid("/labels", f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its bound")
 
     @property
     def t(self) -> int:
@@ -124,6 +136,7 @@ class HostedLearner:
             return layout.vector(x), b""
         layout = Layout.infer(x)
         self._check_dim(layout.dim)
+        self._check_taken(layout.dim, "/x", WrongDimension)
         return layout.vector(x), _encode_layout(layout)
 
     def _settle_layout(self, x: F64, note: bytes) -> Layout:
@@ -137,6 +150,11 @@ class HostedLearner:
         if self._scaling is not None and len(self._scaling.low) != dim:
             told = f"has {dim} inputs; this session's `scale` has {len(self._scaling.low)}"
             raise invalid("/x", told, WrongDimension)
+
+    def _check_taken(self, dim: int, pointer: str, kind: type[InvalidInput] = InvalidInput) -> None:
+        """Found out now: during a warm-up another learner answers."""
+        if self._dims is not None and dim + self.spec.lags != self._dims:
+            raise invalid(pointer, f"{dim} inputs; {self.spec.kind} takes {self._dims - self.spec.lags}", kind)
 
     def _scaled(self, X: F64) -> F64:
         return X if self._scaling is None else self._scaling(X)
@@ -153,22 +171,22 @@ class HostedLearner:
         y: float,
         *,
         at: float,
-        issued: float | None = None,
+        issued: Issued | None = None,
         note: bytes = b"",
         choices: bytes | None = None,
         lags: F64 | None = None,
     ) -> Pending:
-        """One round, nothing changed. `y` is in the learner's terms; `issued` the value that the client was given, if any,
+        """One round, nothing changed. `y` is in the learner's terms; `issued` is what the client was given, if anything,
         and `lags` those that went with it, if they are not the present ones.
         """
         layout = self._settle_layout(x, note)
         lags = self.lags if lags is None else lags
         played = self._active(len(x)).play(self._scaled(x), y, choices=None if self.warming_up else choices, lags=lags)
-        value = played.forecast.value
-        issued = value if issued is None else issued
+        issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, made = self._successor(x, lags, y, choices)
-        entry = RoundEntry(at, x, y, issued, value, made or played.choices, b"" if self.layout else note, lags)
-        loss, error = self._judge(issued, y)
+        choices, note = made or played.choices, b"" if self.layout else note
+        entry = RoundEntry(at, x, y, issued.value, played.forecast.value, choices, note, lags, issued.label)
+        loss, error = self._judge.round(issued, y)
         return Pending(entry, played, layout, loss, error, successor)
 
     def learn(self, pending: Pending) -> None:
@@ -193,21 +211,26 @@ class HostedLearner:
         The state has changed when this returns: a caller that cannot make the entries durable must drop this object.
         """
         entries: list[tuple[int, bytes]] = []
-        values: list[float] = []
+        forecasts: list[Forecast] = []
         start = 0
         while start < len(y) and (self.warming_up or self.layout is None):
             pending = self.play(X[start], float(y[start]), at=at, note=note)
             self.learn(pending)
             entries.append((1, encode_round(pending.entry)))
-            values.append(pending.entry.value)
+            forecasts.append(pending.played.forecast)
             start += 1
+        values, probabilities = np.array([forecast.value for forecast in forecasts]), given_probabilities(forecasts)
         if start == len(y):
-            return entries, np.array(values), None
+            return entries, values, probabilities
         learner = self._active(X.shape[1])
         info = learner.run(self._scaled(X[start:]), y[start:])
-        self._score(info.values, y[start:])
+        self.card.add_many(*self._judge.block(info, y[start:]))
         entries.append((len(y) - start, encode_block(BlockEntry(at, X[start:], y[start:], info.values, info.choices))))
-        return entries, np.append(values, info.values), None if start else info.probabilities
+        if start == 0:
+            return entries, info.values, info.probabilities
+        parts = [probabilities, info.probabilities]
+        given = [part for part in parts if part is not None]
+        return entries, np.append(values, info.values), np.concatenate(given) if len(given) == len(parts) else None
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
@@ -225,7 +248,7 @@ class HostedLearner:
             entry.x,
             entry.y,
             at=entry.at,
-            issued=entry.issued,
+            issued=Issued(entry.issued, entry.label),
             note=entry.note,
             choices=entry.choices,
             lags=entry.lags,
@@ -236,30 +259,7 @@ class HostedLearner:
     def _replay_block(self, entry: BlockEntry) -> None:
         info = self._active(entry.X.shape[1]).run(self._scaled(entry.X), entry.y, choices=entry.choices)
         _check_replay(info.values, entry.values)
-        self._score(info.values, entry.y)
-
-    def _score(self, values: F64, y: F64) -> None:
-        with np.errstate(over="ignore"):
-            losses = self._loss.values(values, y)
-            if self.truths.is_classifier:
-                errors = (np.where(values >= 0.0, 1.0, -1.0) != y).astype(np.float64)
-            else:
-                errors = ((values - y) * self.truths.unit) ** 2
-        if not (np.isfinite(losses) & np.isfinite(errors)).all():
-            raise DivergedError(_LOSS_OVERFLOWS)
-        self.card.add_many(losses, errors)
-
-    def _judge(self, value: float, y: float) -> tuple[float, float]:
-        """Loss and error of a forecast. Raises DivergedError if one of them is no finite number."""
-        try:
-            loss = self._loss.value(value, y)
-            is_mistake = (value >= 0.0) != (y > 0.0)
-            error = float(is_mistake) if self.truths.is_classifier else ((value - y) * self.truths.unit) ** 2
-        except OverflowError:
-            loss = error = math.inf
-        if not (math.isfinite(loss) and math.isfinite(error)):
-            raise DivergedError(_LOSS_OVERFLOWS)
-        return loss, error
+        self.card.add_many(*self._judge.block(info, entry.y))
 
     # -- the learner and its warm-up --------------------------------------------------------------------------------
 
@@ -280,6 +280,9 @@ class HostedLearner:
     @property
     def _stand_in(self) -> LearnerSpec:
         # It looks at no input, and keeps the lags for those that do.
+        if self.truths.classes:
+            config = {"classes": self.truths.classes, "member": {"kind": "majority"}}
+            return LearnerSpec(kind="one-vs-rest", config=config)
         return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean", lags=self.spec.lags)
 
     def _successor(self, x: F64, lags: F64 | None, y: float, choices: bytes | None) -> tuple[AnyLearner | None, bytes]:
@@ -288,14 +291,14 @@ class HostedLearner:
             return None, b""
         rows = np.vstack([self._warm.view, _warm_row(x, lags, y)])
         X, own_lags, truths = rows[:, : len(x)], rows[:, len(x) : -1], rows[:, -1]
-        X = Scaling.of(X)(X) if isinstance(self.settings.scale, WarmupScale) else self._scaled(X)
+        X = Scaling.of(X, self._radius)(X) if isinstance(self.settings.scale, WarmupScale) else self._scaled(X)
         learner = self._create(resolve(self.spec, X, lags=own_lags), len(x))
         return learner, learner.run(X, truths, choices=choices, lags=own_lags).choices
 
     def _end_warmup(self, successor: AnyLearner) -> None:
         assert self._warm is not None
         if isinstance(self.settings.scale, WarmupScale):
-            self._scaling = Scaling.of(self._warm.view[:, : successor.dim])
+            self._scaling = Scaling.of(self._warm.view[:, : successor.dim], self._radius)
         self.spec = successor.spec
         self._learner = successor
         self._warm = None
@@ -361,7 +364,7 @@ class HostedLearner:
             if "warm" in arrays:
                 hosted._warm = GrowingArray.unpack(arrays["warm"])
             if "scaling.low" in arrays:
-                hosted._scaling = Scaling(arrays["scaling.low"], arrays["scaling.high"])
+                hosted._scaling = Scaling(arrays["scaling.low"], arrays["scaling.high"], hosted._radius)
         except (StateError, KeyError, ValueError) as error:
             raise StateCorrupt(f"The snapshot of {settings.name!r} cannot be read: {error}") from error
         return hosted
@@ -373,6 +376,15 @@ class HostedLearner:
             return ReservoirLearner.restore(self.spec, arrays, dim)
         learner = restore(self.spec, arrays, dim)
         return learner if self.frozen is None else FrozenLearner(learner, self.frozen.rule)
+
+
+def _spec_of(settings: SessionCreate) -> LearnerSpec:
+    """The session's spec: a learner of classes whose config leaves `classes` out has as many as there are labels."""
+    spec = settings.learner
+    is_left_out = settings.labels is not None and "classes" not in spec.config
+    if not is_left_out or "classes" not in get_learner(spec.kind).config_type.model_fields:
+        return spec
+    return spec.model_copy(update={"config": spec.config | {"classes": len(settings.labels or ())}})
 
 
 def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:

@@ -29,7 +29,7 @@ from okl_core.kernels import Gaussian, Kernel
 from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -108,8 +108,8 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
     def loss(self, config: BogdConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: BogdConfig) -> float:
-        return config.forecast_bound
+    def truth_range(self, config: BogdConfig) -> Interval:
+        return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: BogdConfig, dim: int) -> BogdState:
         return BogdState(0, config.kernel.points(dim), GrowingArray(), removed=0)

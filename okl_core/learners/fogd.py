@@ -10,12 +10,12 @@ from pydantic import Field
 from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.first_order import FirstOrderConfig, Step, decide, descend
-from okl_core.fourier import SpectralKernel, draw, features
+from okl_core.fourier import SpectralKernel, drawn, features
 from okl_core.kernels import Gaussian
 from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
 BLOCK = 64
 """Rounds per block of `run`: enough to hide the calls, while the features still fit into a cache."""
@@ -87,12 +87,10 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
     def loss(self, config: FogdConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: FogdConfig) -> float:
-        return config.forecast_bound
+    def truth_range(self, config: FogdConfig) -> Interval:
+        return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: FogdConfig, dim: int) -> FogdState:
-        # A kernel that still waits for data would otherwise be found out in the first round only.
-        _ = config.kernel.scale
         return FogdState(0, np.zeros(dim), np.empty((0, dim)), np.empty(0))
 
     def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:
@@ -142,7 +140,5 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
 def _model(config: FogdConfig, state: FogdState, x: F64, rng: RoundRng) -> tuple[F64, F64, F64]:
     """Origin, frequencies and weights for the next round, whose input is x."""
-    if state.t:
-        return state.origin, state.frequencies, state.w
     D = config.frequencies
-    return x, draw(config.kernel, len(x), D, rng), np.zeros(2 * D)
+    return *drawn(config.kernel, D, state, x, rng), state.w if state.t else np.zeros(2 * D)

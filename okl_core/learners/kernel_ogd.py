@@ -30,7 +30,7 @@ from okl_core.learners.kernel_ogd_block import Block
 from okl_core.learners.kernel_ogd_step import KernelOgdConfig, KernelOgdState, Oldest, Step, carry, decide
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -97,8 +97,8 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
     def loss(self, config: KernelOgdConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: KernelOgdConfig) -> float:
-        return config.forecast_bound
+    def truth_range(self, config: KernelOgdConfig) -> Interval:
+        return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: KernelOgdConfig, dim: int) -> KernelOgdState:
         return KernelOgdState(

@@ -12,7 +12,7 @@ from okl_core.learner import register
 from okl_core.losses import LOSSES, Loss
 from okl_core.newton import KernelNewtonConfig, account, clipped, newton_rule
 from okl_core.rng import RoundRng
-from okl_core.types import F64
+from okl_core.types import F64, Interval
 
 
 class KonsConfig(KernelNewtonConfig):
@@ -83,8 +83,8 @@ class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
     def loss(self, config: KonsConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: KonsConfig) -> float:
-        return config.largest_truth
+    def truth_range(self, config: KonsConfig) -> Interval:
+        return config.truth_range
 
     def engine(self, config: KonsConfig) -> Engine:
         return Engine(config.kernel, config.regularization)

@@ -41,7 +41,7 @@ from okl_core.growing import GrowingArray
 from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
 
 NEGLIGIBLE = 1e-10
 """Eigenvalues below this share of the largest are taken for 0: their directions are made of rounding errors."""
@@ -129,8 +129,8 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
     def loss(self, config: NogdConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: NogdConfig) -> float:
-        return config.forecast_bound
+    def truth_range(self, config: NogdConfig) -> Interval:
+        return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: NogdConfig, dim: int) -> NogdState:
         points = config.kernel.points(dim)

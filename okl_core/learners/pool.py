@@ -17,7 +17,7 @@ from okl_core.learner import Learner, parse_spec, register
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.state import unpack
-from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState, Round, Target
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
 LARGEST_LOG_ODDS = 300.0
 """Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""
@@ -64,10 +64,18 @@ class PoolConfig(LearnerConfig):
                 self.truth == "labels" and target == "real"
             ):
                 raise ValueError(f"expert {i}, {expert.kind}, does not learn {self.truth}")
-            largest = 1.0 if self.truth == "labels" else self.clip
-            if target != "binary" and learner.largest_truth(config) < largest:
-                raise ValueError(f"expert {i}, {expert.kind}, does not take truths up to {largest}: raise its `clip`")
+            low, high = learner.truth_range(config)
+            if target != "binary" and not (low <= self.truth_range[0] and self.truth_range[1] <= high):
+                raise ValueError(
+                    f"expert {i}, {expert.kind}, takes truths from {low} to {high}, not from {self.truth_range[0]} to "
+                    f"{self.truth_range[1]}: widen its bound"
+                )
         return self
+
+    @property
+    def truth_range(self) -> Interval:
+        largest = self.clip if self.truth == "numbers" else 1.0
+        return -largest, largest
 
     def all_experts(self) -> list[ExpertSpec]:
         chosen = default_experts(self.truth, self.clip) if self.experts is None else self.experts
@@ -144,8 +152,8 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def target(self, config: PoolConfig) -> Target:
         return "binary" if config.truth == "labels" else "real"
 
-    def largest_truth(self, config: PoolConfig) -> float:
-        return config.clip if config.truth == "numbers" else 1.0
+    def truth_range(self, config: PoolConfig) -> Interval:
+        return config.truth_range
 
     def init(self, config: PoolConfig, dim: int) -> PoolState:
         experts = config.team

@@ -15,7 +15,7 @@ from okl_core.newton import NewtonConfig, Step, account, clipped, newton_rule
 from okl_core.nystrom import Nystrom, NystromConfig, NystromState
 from okl_core.nystrom_learner import NystromLearner
 from okl_core.rng import RoundRng
-from okl_core.types import F64
+from okl_core.types import F64, Interval
 
 
 class ProsNKonsConfig(NystromConfig, NewtonConfig):
@@ -92,8 +92,8 @@ class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
     def loss(self, config: ProsNKonsConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: ProsNKonsConfig) -> float:
-        return config.largest_truth
+    def truth_range(self, config: ProsNKonsConfig) -> Interval:
+        return config.truth_range
 
     def engine(self, config: ProsNKonsConfig) -> Nystrom:
         return Nystrom(config, config.regularization)

@@ -50,7 +50,7 @@ from okl_core.learners.skegd_sketch import (
 )
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
 
 CYCLE_SHARE = 0.3
 """Violations between two points that enter the sketch, as a share of the horizon; the programs of [li2023]."""
@@ -168,8 +168,8 @@ class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
     def loss(self, config: SkegdConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: SkegdConfig) -> float:
-        return config.forecast_bound
+    def truth_range(self, config: SkegdConfig) -> Interval:
+        return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: SkegdConfig, dim: int) -> SkegdState:
         return SkegdState(

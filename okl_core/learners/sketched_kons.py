@@ -28,7 +28,7 @@ from okl_core.losses import LOSSES, Loss
 from okl_core.newton import KernelNewtonConfig, account, clipped, newton_rule
 from okl_core.rng import RoundRng
 from okl_core.sampling import Kors, KorsBlock, Sample
-from okl_core.types import F64
+from okl_core.types import F64, Interval
 
 
 class SketchedKonsConfig(KernelNewtonConfig):
@@ -144,8 +144,8 @@ class SketchedKons(EngineLearner[SketchedKonsConfig, SketchedKonsState, Sketch])
     def loss(self, config: SketchedKonsConfig) -> Loss:
         return LOSSES[config.loss]
 
-    def largest_truth(self, config: SketchedKonsConfig) -> float:
-        return config.largest_truth
+    def truth_range(self, config: SketchedKonsConfig) -> Interval:
+        return config.truth_range
 
     def engine(self, config: SketchedKonsConfig) -> Engine:
         return Engine(config.kernel, config.regularization)

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
 from okl_core.dictionary import Points
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.kernels import MEDIAN_SAMPLE, needs_median
+from okl_core.kernels import MEDIAN_SAMPLE
 from tests.oracles import kernels as oracle
 
 CASES: list[tuple[Any, Callable[[Any, Any], float]]] = [
@@ -170,9 +170,8 @@ class TestMedianHeuristic:
 
     def test_an_unresolved_sigma_is_refused_where_it_would_be_used(self) -> None:
         kernel = Gaussian(sigma="median")
-        assert needs_median(kernel)
-        assert not needs_median(Gaussian(sigma=2.0))
-        assert not needs_median(Linear())
+        assert kernel.waiting() == [(("sigma",), "median")]
+        assert Gaussian(sigma=2.0).waiting() == Linear().waiting() == []
         with pytest.raises(ConfigError) as caught:
             kernel.row(np.ones((2, 2)), np.ones(2))
         assert caught.value.errors[0][0] == ("kernel", "sigma")

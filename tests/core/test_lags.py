@@ -42,7 +42,7 @@ over_specs = pytest.mark.parametrize("name", SPECS)
 
 def stream(name: str) -> tuple[F64, F64]:
     _, learner, config = parse_spec(SPECS[name])
-    return small_stream(learner.target(config), learner.largest_truth(config), D, ROUNDS)
+    return small_stream(learner.target(config), learner.truth_range(config), D, ROUNDS)
 
 
 def lags_by_hand(truths: list[float], k: int) -> list[float]:

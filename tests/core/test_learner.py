@@ -20,7 +20,7 @@ from okl_core import (
     register,
     resolve,
     restore,
-    waits_for_median,
+    waits_for_inputs,
 )
 from okl_core.errors import (
     ConfigError,
@@ -107,17 +107,17 @@ class TestResolve:
     def test_a_spec_without_open_choices_is_left_alone(self) -> None:
         spec = LearnerSpec(kind="mean", seed=4)
         assert resolve(spec, np.ones((3, 2))) == spec
-        assert not waits_for_median(spec)
+        assert not waits_for_inputs(spec)
 
     @pytest.mark.parametrize("kind", KERNEL_KINDS)
     @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "matern"])
     def test_the_median_is_written_into_the_spec(self, kind: str, kernel: str) -> None:
         spec = {"kind": kind, "seed": 5, "config": {"kernel": {"kind": kernel, "sigma": "median"}}}
-        assert waits_for_median(spec)
+        assert waits_for_inputs(spec)
         resolved = resolve(spec, np.array([[0.0], [1.0], [3.0]]))
         assert resolved.config["kernel"]["sigma"] == 2.0
         assert resolved.seed == 5
-        assert not waits_for_median(resolved)
+        assert not waits_for_inputs(resolved)
         assert resolve(resolved, np.zeros((2, 1))) == resolved
         json.dumps(resolved.model_dump(mode="json"))
         create(resolved, dim=1)
@@ -143,9 +143,9 @@ class TestRegistry:
         entries = json.loads(json.dumps(catalogue()))
         assert [entry["kind"] for entry in entries] == learner_kinds()
         for entry in entries:
-            assert entry["target"] in ("binary", "real", "any")
+            assert entry["target"] in ("binary", "class", "real", "any")
             assert set(entry["defaults"]) == set(entry["config_schema"].get("properties", {}))
-            create({"kind": entry["kind"], "config": entry["defaults"]}, dim=2)
+            create({"kind": entry["kind"], "config": entry["defaults"]}, dim=entry["dims"] or 2)
 
 
 class TestBorder:
