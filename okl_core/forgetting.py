@@ -1,8 +1,8 @@
-"""A window of rounds: which rounds a learner remembers, and what it keeps to be built anew from them."""
+"""Forgetting: a window of rounds, with what it takes to be built anew from them; or a half-life of their weights."""
 
 from __future__ import annotations
 
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from okl_core.types import F64
 
 CHUNKS = 4
 """Rounds are forgotten a quarter of a window at a time. More often, and building anew would cost more than the rounds."""
+
+STAIRS = 4
+"""Steps in which a half-life discounts: one costs O(p^3) with p features."""
 
 
 @final
@@ -76,3 +79,33 @@ class Window:
                 f"a window of {window.size} rounds, {len(window.J)} points and {len(window.b)} values"
             )
         return window
+
+
+@final
+class HalfLife(NamedTuple):
+    """The weight of a past round halves every so many rounds, STAIRS or more of them; None: it never does.
+
+    Examples
+    --------
+    >>> forgetting = HalfLife(8)
+    >>> [t for t in range(1, 8) if forgetting.factor(t)]
+    [2, 4, 6]
+    >>> round(forgetting.factor(2) ** STAIRS, 12)
+    0.5
+    >>> forgetting.room(1, 64), HalfLife(None).room(1, 64)
+    (1, 64)
+    """
+
+    rounds: int | None
+
+    def factor(self, t: int) -> float | None:
+        """What all weights are to be multiplied with after round t, if it is time to."""
+        if self.rounds is None or t % (self.rounds // STAIRS):
+            return None
+        return 0.5 ** (self.rounds // STAIRS / self.rounds)
+
+    def room(self, t: int, most: int) -> int:
+        """Rounds after t up to the next time to forget; `most` if there are more."""
+        if self.rounds is None:
+            return most
+        return min(most, self.rounds // STAIRS - t % (self.rounds // STAIRS))

@@ -15,7 +15,7 @@ References: [rahimi2007] section 3, [rasmussen2006] equation 4.15 for the Matern
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,21 @@ def draw(kernel: SpectralKernel, dim: int, D: int, rng: RoundRng) -> F64:
         omega *= np.sqrt(freedom / np.square(_normals(rng, D, freedom)).sum(axis=1))[:, None]
     omega /= scale
     return omega
+
+
+class Drawn(Protocol):
+    """What a state keeps of its features; before the first round, `t` = 0, there are none."""
+
+    t: int
+    origin: F64
+    """The first input, from which all are measured."""
+    frequencies: F64
+    """omega / (2 pi), shape (D, d)."""
+
+
+def drawn(kernel: SpectralKernel, D: int, state: Drawn, x: F64, rng: RoundRng) -> tuple[F64, F64]:
+    """Origin and frequencies for the next round, whose input is x: the first one draws them."""
+    return (state.origin, state.frequencies) if state.t else (x, draw(kernel, len(x), D, rng))
 
 
 def features(frequencies: F64, H: F64) -> F64:

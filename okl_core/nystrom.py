@@ -17,6 +17,7 @@ from pydantic import Field
 from okl_core.embedding import Dictionary, Embedding, EmbeddingBlock, Growth, KorsDictionary
 from okl_core.engine import Decision, Rule, require_bearable, require_finite
 from okl_core.errors import NumericalError
+from okl_core.forgetting import HalfLife
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.posterior import Posterior, PosteriorBlock, Projection
@@ -26,9 +27,6 @@ from okl_core.types import F64, LearnerConfig, LearnerState
 
 BLOCK = 64
 """Rounds per block of `Nystrom.run` at most."""
-
-STAIRS = 4
-"""Steps in which a half-life discounts: one costs O(|I|^3)."""
 
 
 class NystromConfig(LearnerConfig):
@@ -91,12 +89,11 @@ class Nystrom(NamedTuple):
         return Embedding(self.config.kernel, self.config.dictionary, self.config.budget)
 
     @property
-    def _stride(self) -> int:
-        """Rounds between two discounts; 0 without forgetting."""
-        return 0 if self.config.half_life is None else self.config.half_life // STAIRS
+    def forgetting(self) -> HalfLife:
+        return HalfLife(self.config.half_life)
 
     def parts(self, dim: int) -> tuple[Sample, GrowingArray, Factor, Posterior, float]:
-        """The fields of `NystromState` after `t`, before the first round. Raises ConfigError for an unresolved kernel."""
+        """The fields of `NystromState` after `t`, before the first round."""
         return *self.embedding.parts(dim), Posterior(self.alpha, 0), 0.0
 
     def project(self, state: NystromState, phi: F64) -> Projection:
@@ -135,7 +132,7 @@ class Nystrom(NamedTuple):
 
     def room_after(self, t: int) -> int:
         """Rounds that a block after round t may have: at most BLOCK, and none after one that discounts."""
-        return min(BLOCK, self._stride - t % self._stride) if self._stride else BLOCK
+        return self.forgetting.room(t, BLOCK)
 
     def run(self, state: NystromState, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
         """q and decision of at most `room` rounds in order, learned as one block; X: (n, d).
@@ -186,5 +183,6 @@ class Nystrom(NamedTuple):
 
     def discount(self, posterior: Posterior, t: int) -> None:
         """Forget a step's worth after round t, if it is time for one: O(|I|^3)."""
-        if self._stride and t % self._stride == 0:
-            posterior.discount(0.5 ** (self._stride / (self.config.half_life or 1)))
+        factor = self.forgetting.factor(t)
+        if factor is not None:
+            posterior.discount(factor)

@@ -15,6 +15,7 @@ from okl_core.errors import ConfigError, StateFormatError
 from okl_core.forgetting import Window
 from okl_core.rule_learner import RuleRound
 from okl_core.sampling import Kors, KorsBlock
+from okl_core.types import F64
 from tests.core.newton_streams import STREAMS, stream_for
 from tests.oracles.kons import batch_moments
 
@@ -30,6 +31,7 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("kernel-ridge", {}),
     ("kernel-ridge", {"clip": 1.0}),
     ("kernel-aar", {}),
+    ("kernel-aioli", {"regularization": ALPHA / 2.0, "comparator_norm": 3.0}),
 ]
 learners = pytest.mark.parametrize(
     ("kind", "config"), LEARNERS, ids=lambda part: part if isinstance(part, str) else "-".join(map(str, part.values()))
@@ -39,6 +41,10 @@ learners = pytest.mark.parametrize(
 def learner_of(kind: str, config: dict[str, Any], window: int | None) -> OnlineLearner:
     given = {"kernel": KERNEL.model_dump(), "regularization": ALPHA, "window": window} | config
     return create({"kind": kind, "config": given}, 2)
+
+
+def stream_of(kind: str, config: dict[str, Any], stream: str, n: int) -> tuple[F64, F64]:
+    return stream_for("logistic" if kind == "kernel-aioli" else config.get("loss", "squared"), stream, n)
 
 
 def kept_before(t: int, W: int) -> list[int]:
@@ -55,7 +61,7 @@ def kept_before(t: int, W: int) -> list[int]:
 @pytest.mark.parametrize("W", [1, 6, 40])
 @learners
 def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, Any], W: int, stream: str) -> None:
-    X, y = stream_for(config.get("loss", "squared"), stream, n=130)
+    X, y = stream_of(kind, config, stream, 130)
     K = KERNEL.gram(X)
     learner = learner_of(kind, config, W)
     w, c = np.zeros(len(y)), np.zeros(len(y))
@@ -68,7 +74,10 @@ def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, A
         assert played.turn.moments.q == pytest.approx(q, rel=1e-9, abs=1e-9)
         learner.learn(played)
         w[t], c[t] = played.turn.decision.w, truth
-        if "loss" in config:
+        if kind == "kernel-aioli":
+            a = played.forecast.value
+            c[t] = w[t] * a + truth / (1.0 + np.exp(truth * a))
+        elif "loss" in config:
             c[t] = w[t] * played.forecast.value - played.turn.decision.g - (m - played.forecast.value) / q
     kept = kept_before(len(y), W)
     assert len(kept) < W + max(1, W // 4)
@@ -99,7 +108,7 @@ def test_a_fit_to_the_rounds_kept_is_that_of_a_learner_that_saw_no_others(kind: 
 @given(cuts=st.lists(st.integers(0, 300), max_size=6), W=st.integers(1, 200), which=st.sampled_from(LEARNERS))
 @settings(max_examples=30, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: tuple[str, dict[str, Any]]) -> None:
-    X, y = stream_for(which[1].get("loss", "squared"), "flips", n=300)
+    X, y = stream_of(*which, "flips", 300)
     single, learner = (learner_of(*which, window=W) for _ in range(2))
     values = [single.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
     seen = [learner.run(X[a:b], y[a:b]).values for a, b in itertools.pairwise([0, *sorted(cuts), 300])]
@@ -111,7 +120,7 @@ def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: 
 
 @learners
 def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any]) -> None:
-    X, y = stream_for(config.get("loss", "squared"), "saturated", n=400)
+    X, y = stream_of(kind, config, "saturated", 400)
     learner = learner_of(kind, config, 50)
     learner.run(X[:177], y[:177])
     again = restore(learner.spec, learner.state(), 2)
@@ -123,7 +132,7 @@ def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any]) 
 
 @learners
 def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any]) -> None:
-    X, y = stream_for(config.get("loss", "squared"), "random", n=2000)
+    X, y = stream_of(kind, config, "random", 2000)
     learner = learner_of(kind, config, 80)
     sizes, stored = [], []
     for start in range(0, 2000, 50):

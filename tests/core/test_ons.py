@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import OnlineLearner, create, restore
+from okl_core import OnlineLearner, create, linear_learner, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
-from okl_core.learners import ons as ons_module
-from okl_core.learners.ons import BLOCK, WIDE
+from okl_core.linear_learner import BLOCK, WIDE
 from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.core.test_kons import METHODS, STREAMS, comparators, definition, kons, play_all, stream_for
@@ -34,7 +33,7 @@ def ons(
 @pytest.fixture(params=["one by one", "in blocks"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How `run` learns; by itself it takes blocks for many features only."""
-    monkeypatch.setattr(ons_module, "WIDE", 0 if request.param == "in blocks" else math.inf)
+    monkeypatch.setattr(linear_learner, "WIDE", 0 if request.param == "in blocks" else math.inf)
     return request.param
 
 

@@ -1,4 +1,4 @@
-r"""A^{-1} of linear ONS as S S^T: it cannot lose its sign, however far the inputs are apart in size.
+r"""The engine of linear second-order learners: A^{-1} as S S^T, which cannot lose its sign, however far inputs are apart.
 
 | symbol | meaning                                                          | shape  |
 |--------|------------------------------------------------------------------|--------|
@@ -22,7 +22,8 @@ import math
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg.blas import ddot, dgemv, dger  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.blas import ddot, dgemv, dger, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.engine import Decision
 from okl_core.errors import StateFormatError
@@ -74,6 +75,22 @@ class Root:
         self.u += gain * v
         dger(-beta, f, v, a=self.S.T, overwrite_a=1)
 
+    def discount(self, factor: float, alpha: float) -> None:
+        """A <- factor A + (1 - factor) alpha I, s <- factor s, 0 < factor < 1: O(p^3).
+
+        With B = factor I + (1 - factor) alpha S^T S the new inverse is S B^{-1} S^T. The eigenvalues of B are in
+        [factor, 1], so that nothing is lost.
+        """
+        B = ((1.0 - factor) * alpha) * (self.S.T @ self.S)
+        B[np.diag_indices_from(B)] += factor
+        L, _ = dpotrf(B, lower=1)
+        # S L^{-T}, solved as its transpose, the view that BLAS takes without a copy.
+        dtrsm(1.0, L, self.S.T, lower=1, overwrite_b=1)
+        self.u -= ((1.0 - factor) * alpha) * (self.S @ (self.u @ self.S))
+
+    def copy(self) -> Root:
+        return Root.unpack(self.pack())
+
     def pack(self) -> dict[str, F64]:
         return {"S": self.S.copy(), "u": self.u.copy()}
 
@@ -88,8 +105,29 @@ class Root:
 
 
 @final
+class RootRounds:
+    """n rounds whose features are known, learned one by one on a copy, so that one that fails leaves no trace."""
+
+    def __init__(self, root: Root, Phi: F64) -> None:  # Phi: (n, p)
+        self.root, self.Phi = root, Phi
+        self.learned = root.copy()
+
+    def moments(self, j: int) -> Moments:
+        """Those of round j, after the rounds before it: O(p^2)."""
+        return self.learned.moments(self.Phi[j])
+
+    def absorb(self, moments: Moments, decision: Decision) -> None:
+        """Carry a round into the copy: O(p^2)."""
+        self.learned.absorb(moments, decision)
+
+    def settle(self) -> None:
+        """Carry the rounds into S and u."""
+        self.root.S, self.root.u = self.learned.S, self.learned.u
+
+
+@final
 class RootBlock:
-    r"""n rounds whose features are known: what `Root` does one by one, with S changed once, by matrix products.
+    r"""n rounds whose features are known: what `RootRounds` does one by one, with S changed once, by matrix products.
 
     After k rounds S has become S (I - sum_i beta_i h_i f_i^T), and u has become u + S d.
 

@@ -1,0 +1,73 @@
+"""AIOLI in the space of a kernel: logistic regression with the guarantee that only improper forecasts can have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from okl_core.engine import Engine, EngineState, Rule
+from okl_core.engine_learner import EngineConfig, EngineLearner
+from okl_core.improper_learner import ImproperLearner, KernelImproperConfig
+from okl_core.learner import register
+
+
+class KernelAioliConfig(EngineConfig, KernelImproperConfig):
+    """Parameters of kernel AIOLI."""
+
+
+@dataclass(slots=True)
+class KernelAioliState(EngineState):
+    """The engine's state, the cumulative loss, and the running sum of the regret bound."""
+
+    loss: float
+    bound: float
+
+
+@final
+@register
+class KernelAioli(ImproperLearner, EngineLearner[KernelAioliConfig, KernelAioliState, Rule]):
+    r"""Improper logistic regression in the kernel's feature space, exactly: probabilities with the strongest guarantee.
+
+    With the symbols of `okl_core.improper`, A_t = A_{t-1} + w_t phi_t phi_t^T and A_0 = 2 lambda I,
+
+        value = a,  the root of  a + q tanh(a / 2) = m,   p = 1 / (1 + exp(y a)),
+        w = p (1 - p) / kappa,   s_t = s_{t-1} + (w a + y p) phi_t.
+
+    Time O(t^2 + d t) a round, memory t^2 / 2 + O(d t).
+
+    Notes
+    -----
+    For every f in the feature space with |f| <= B the regret is at most lambda |f|^2 + `bound`, and `bound` at most
+    kappa `log_det`, kappa the largest of all rounds: the effective dimension of the stream times a logarithm of its length
+    times B, where the bound of `kons` has exp(C) in place of B. The functions need not be bounded at the inputs.
+
+    With a window all sums run over the rounds kept, between W and 5/4 W of them, and the guarantee is lost: the best
+    function may need what was forgotten.
+
+    References: [jezequel2020] algorithm 1, theorem 1, section 4 for kernels; [calandriello2017] for the recursion.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from okl_core import create
+    >>> learner = create({"kind": "kernel-aioli"}, dim=1)
+    >>> round(learner.update(np.array([0.0]), 1.0).loss, 4)
+    0.6931
+    >>> round(learner.predict(np.array([0.0])).probability, 4)
+    0.7208
+    """
+
+    kind: ClassVar[str] = "kernel-aioli"
+    references: ClassVar[tuple[str, ...]] = ("jezequel2020", "calandriello2017")
+    config_type = KernelAioliConfig
+    state_type = KernelAioliState
+
+    def engine(self, config: KernelAioliConfig) -> Engine:
+        return Engine(config.kernel, config.alpha)
+
+    def init(self, config: KernelAioliConfig, dim: int) -> KernelAioliState:
+        return KernelAioliState(0, *self.engine(config).parts(dim, config.window), loss=0.0, bound=0.0)
+
+    def describe(self, config: KernelAioliConfig, state: KernelAioliState) -> dict[str, float]:
+        numbers = self.describe_engine(state) | {"loss": state.loss}
+        return numbers if config.window is not None else numbers | {"bound": state.bound}

@@ -1,0 +1,139 @@
+"""A rule on the engine of explicit features, of which there are as many at every round."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from okl_core.engine import Decision, Rule, require_finite
+from okl_core.forgetting import HalfLife
+from okl_core.intercept import InterceptConfig
+from okl_core.linear_root import Moments, Root, RootBlock, RootRounds
+from okl_core.rng import RoundRng
+from okl_core.rule_learner import RuleLearner
+from okl_core.types import F64, LearnerConfig, LearnerState
+
+WIDE = 128
+"""Features from which on a block of rounds is faster than its rounds one by one."""
+BLOCK = 64
+"""Rounds per block: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
+
+
+class RootConfig(LearnerConfig):
+    """What every learner on explicit features is given, beside its alpha."""
+
+    half_life: int | None = Field(
+        default=None,
+        ge=8,
+        description="Forgetting: rounds in which the weight of a past round halves; none by default.",
+    )
+
+
+class LinearConfig(RootConfig, InterceptConfig):
+    """What every linear learner is given."""
+
+
+@dataclass(slots=True)
+class LinearState(LearnerState):
+    """A^{-1} and the weights; `log_det` = log det(A / alpha)."""
+
+    root: Root
+    log_det: float
+
+
+class LinearTurn(NamedTuple):
+    moments: Moments
+    decision: Decision
+
+    @property
+    def q(self) -> float:
+        return self.moments.q
+
+
+C = TypeVar("C", bound=RootConfig)
+S = TypeVar("S", bound=LinearState)
+P = TypeVar("P", bound=Rule)
+
+
+class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
+    """See `RuleLearner` for what a learner adds."""
+
+    has_variance: ClassVar[bool] = True
+    """Does `value` look at q? Where it does not, a forecast costs O(p)."""
+
+    @abstractmethod
+    def alpha(self, config: C) -> float:
+        """A_0 = alpha I."""
+
+    @abstractmethod
+    def features(self, config: C, state: S, X: F64, rule: P | None) -> F64:
+        """phi of X, shape (..., d): the inputs of the rule's rounds, or one that is only asked about."""
+
+    def moments(self, config: C, state: S, x: F64) -> tuple[float, float]:
+        phi = self.features(config, state, x, None)
+        m, q = state.root.moments(phi)[:2] if self.has_variance else (state.root.mean(phi), 0.0)
+        require_finite(state.t + 1, m, q)
+        return m, q
+
+    def turn(self, config: C, state: S, x: F64, y: float, rule: P, rng: RoundRng) -> LinearTurn:
+        moments = state.root.moments(self.features(config, state, x, rule))
+        return LinearTurn(moments, _decide(state.t + 1, moments, y, rule))
+
+    def absorb(self, config: C, state: S, x: F64, turn: LinearTurn) -> None:
+        moments, decision = turn
+        state.root.absorb(moments, decision)
+        state.log_det += math.log1p(decision.w * moments.q)
+        state.t += 1
+        self._forget(config, state)
+
+    def room(self, config: C, state: S) -> int:
+        return HalfLife(config.half_life).room(state.t, BLOCK)
+
+    def block(self, config: C, state: S, X: F64, y: F64, rule: P, rng: RoundRng) -> list[tuple[float, Decision]]:
+        """Raises DivergedError before anything has changed."""
+        rounds = (RootBlock if len(state.root) >= WIDE else RootRounds)(
+            state.root, self.features(config, state, X, rule)
+        )
+        played: list[tuple[float, Decision]] = []
+        for j, truth in enumerate(y.tolist()):
+            moments = rounds.moments(j)
+            decision = _decide(state.t + 1 + j, moments, truth, rule)
+            rounds.absorb(moments, decision)
+            played.append((moments.q, decision))
+        rounds.settle()
+        for q, decision in played:
+            state.log_det += math.log1p(decision.w * q)
+        state.t += len(played)
+        self._forget(config, state)
+        return played
+
+    def is_whole(self, config: C) -> bool:
+        """Does A hold all rounds, so that sums over them mean something?"""
+        return config.half_life is None
+
+    def describe_engine(self, config: C, state: S) -> dict[str, float]:
+        """What `describe` says of the engine's part."""
+        root = state.root
+        numbers: dict[str, float] = {"t": state.t, "dictionary": 0, "bytes": root.nbytes, "features": len(root)}
+        return numbers | {"log_det": state.log_det} if self.is_whole(config) else numbers
+
+    def _forget(self, config: C, state: S) -> None:
+        """Forget a step's worth, if it is time for one: O(p^3)."""
+        if config.half_life is None:
+            return
+        factor = HalfLife(config.half_life).factor(state.t)
+        if factor is not None:
+            state.root.discount(factor, self.alpha(config))
+
+
+def _decide(t: int, moments: Moments, y: float, rule: Rule) -> Decision:
+    """The rule's decision. Raises DivergedError."""
+    m, q, _ = moments
+    require_finite(t, m, q)
+    decision = rule(m, q, y, t)
+    require_finite(t, *decision)
+    return decision

@@ -1,0 +1,155 @@
+"""The rule of AIOLI: its root, the lemma behind its surrogates, what it decides, and which norms it takes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from okl_core import create, resolve, waits_for_inputs
+from okl_core.errors import ConfigError
+from okl_core.improper import improper_rule, improper_value
+from okl_core.learner import parse_spec
+from okl_core.learners.aioli import AioliConfig
+
+EPS = float(np.finfo(np.float64).eps)
+
+MEDIAN = {"kind": "gaussian", "sigma": "median"}
+
+
+def log_uniform(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(math.log10(low), math.log10(high)).map(lambda x: 10.0**x)
+
+
+def bisected(m: float, q: float) -> float:
+    """The root of a + q tanh(a / 2) = m, m >= 0, by bisection in extended precision."""
+    low, high = np.longdouble(0.0), np.longdouble(m)
+    for _ in range(400):
+        middle = (low + high) / 2
+        if middle + q * np.tanh(middle / 2) < m:
+            low = middle
+        else:
+            high = middle
+    return float(high)
+
+
+@given(log_uniform(1e-12, 1e12), log_uniform(1e-12, 1e12))
+@example(1e8, 1e8)
+@example(40.0, 1e-9)
+@example(1e12, 1.0)
+def test_the_root_is_the_one_that_bisection_finds(m: float, q: float) -> None:
+    found, root = improper_value(m, q), bisected(m, q)
+    slope = 1.0 + 0.5 * q / np.cosh(min(0.5 * root, 300.0)) ** 2
+    # What half an ulp in m and in q moves the root by.
+    unattainable = EPS * (m + q * math.tanh(0.5 * root)) / slope
+    assert abs(found - root) <= 1e-12 * root + 4.0 * unattainable
+    assert improper_value(-m, q) == -found
+
+
+@given(st.floats(-1e300, 1e300), st.floats(0.0, 1e300))
+def test_the_root_exists_for_all_numbers(m: float, q: float) -> None:
+    assert abs(improper_value(m, q)) <= abs(m)
+    assert improper_value(m, 0.0) == m
+    assert improper_value(0.0, q) == 0.0
+
+
+def bregman(u: float, b: float) -> np.longdouble:
+    """l(u) - l(b) - l'(b) (u - b) of l(a) = log(1 + exp(-a))."""
+    to, at = np.longdouble(u), np.longdouble(b)
+    return np.logaddexp(0, -to) - np.logaddexp(0, -at) + (to - at) / (1 + np.exp(at))
+
+
+def curvature_at(b: float) -> np.longdouble:
+    """l''(b)."""
+    e = np.exp(-abs(np.longdouble(b)))
+    return e / (1 + e) ** 2
+
+
+@given(log_uniform(0.01, 1000.0), st.floats(-1.0, 1.0), st.floats(-1.0, 1.0), log_uniform(0.01, 3000.0))
+@example(1000.0, 1.0, 1.0, 6.0)
+@example(1000.0, -1.0, 1.0, 6.0)
+@pytest.mark.parametrize("curvature", ["paper", "half"])
+def test_the_surrogate_is_below_the_loss(curvature: str, C: float, share: float, side: float, far: float) -> None:
+    config = AioliConfig.model_validate({"comparator_norm": C, "curvature": curvature})
+    kappa, u, b = 1.0 + config.flatness(1.0), share * C, side * far
+    surrogate = curvature_at(b) * (np.longdouble(u) - b) ** 2 / (2 * kappa)
+    rounding = 16 * np.finfo(np.longdouble).eps * (1.0 + abs(u) + abs(b))
+    assert bregman(u, b) - surrogate >= -rounding
+
+
+def test_the_halved_constant_is_tight() -> None:
+    C, b = 1000.0, 6.0
+    least = curvature_at(b) * (C - b) ** 2 / (2 * bregman(C, b))
+    assert 0.49 * C <= least <= 1.0 + 0.5 * C
+
+
+@given(st.floats(-40.0, 40.0), log_uniform(1e-6, 1e6), st.sampled_from([-1.0, 1.0]), log_uniform(0.01, 100.0))
+def test_the_decision_is_that_of_the_table(m: float, q: float, y: float, R: float) -> None:
+    config = AioliConfig(comparator_norm=3.0)
+    a, w, c, rho_delta, g = improper_rule(config, [R], 7)(m, q, y, 7)
+    p, rest = 1.0 / (1.0 + math.exp(y * a)), 1.0 / (1.0 + math.exp(-y * a))
+    assert a == improper_value(m, q)
+    assert w == pytest.approx(p * rest / (1.0 + 3.0 * R * 0.5), rel=1e-9)
+    assert (c, g) == (pytest.approx(w * a + y * p, rel=1e-9), pytest.approx(-y * p, rel=1e-9))
+    size = c / math.sqrt(w) + math.sqrt(w) * (abs(m) + q)
+    assert rho_delta == pytest.approx(c / math.sqrt(w) - math.sqrt(w) * m, rel=1e-9, abs=1e-9 * abs(size))
+
+
+@pytest.mark.parametrize("m", [800.0, -800.0, 1e8, -1e12])
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_sure_forecasts_neither_overflow_nor_lose_their_gradient(m: float, y: float) -> None:
+    a, w, c, rho_delta, _ = improper_rule(AioliConfig(), [1.0], 1)(m, 0.5, y, 1)
+    assert a == pytest.approx(m, rel=1e-3)
+    assert (w, c, rho_delta) == (0.0, 0.0 if y * m > 0.0 else y, 0.0)
+
+
+class TestInputNorm:
+    """R: none, a number, or `warmup`."""
+
+    def test_a_larger_input_counts_with_its_own_norm(self) -> None:
+        config = AioliConfig(comparator_norm=2.0, input_norm=3.0, curvature="paper")
+        assert [config.flatness(norm) for norm in (0.5, 3.0, 5.0)] == [6.0, 6.0, 10.0]
+        assert AioliConfig(comparator_norm=2.0, curvature="half").flatness(5.0) == 5.0
+
+    @pytest.mark.parametrize("intercept", [True, False])
+    def test_the_warmup_gives_the_largest_norm(self, intercept: bool) -> None:
+        spec = {"kind": "aioli", "seed": 3, "config": {"input_norm": "warmup", "intercept": intercept}}
+        assert waits_for_inputs(spec)
+        resolved = resolve(spec, np.array([[3.0, 4.0], [0.0, 1.0]]))
+        assert resolved.config["input_norm"] == pytest.approx(math.sqrt(25.0 + intercept))
+        assert (resolved.seed, waits_for_inputs(resolved)) == (3, False)
+        create(resolved, 2)
+        create(resolve(spec, np.empty((0, 2))), 2)
+
+    def test_lags_are_counted_in(self) -> None:
+        spec = {"kind": "aioli", "lags": 2, "config": {"input_norm": "warmup", "intercept": False}}
+        resolved = resolve(spec, np.array([[2.0], [1.0], [1.0]]), np.array([1.0, -1.0, 1.0]))
+        assert resolved.config["input_norm"] == 2.0
+
+    @pytest.mark.parametrize(
+        ("kernel", "sigma", "R"),
+        [(MEDIAN, 2.0, 1.0), ({"kind": "linear"}, None, 3.0), ({"kind": "polynomial"}, None, 10.0)],
+    )
+    def test_a_kernel_gives_the_root_of_its_diagonal(
+        self, kernel: dict[str, Any], sigma: float | None, R: float
+    ) -> None:
+        spec = {"kind": "kernel-aioli", "config": {"input_norm": "warmup", "kernel": kernel}}
+        resolved = resolve(spec, np.array([[0.0], [1.0], [3.0]]))
+        assert resolved.config["input_norm"] == pytest.approx(R)
+        assert resolved.config["kernel"].get("sigma") == sigma
+
+    def test_unresolved_it_is_refused_with_all_that_waits(self) -> None:
+        spec = {"kind": "kernel-aioli", "config": {"input_norm": "warmup", "kernel": MEDIAN}}
+        with pytest.raises(ConfigError, match='sigma "median" and input_norm "warmup" must be resolved') as caught:
+            create(spec, 2)
+        assert [path for path, _ in caught.value.errors] == [("kernel", "sigma"), ("input_norm",)]
+        with pytest.raises(ConfigError, match='input_norm "warmup" must be resolved'):
+            create({"kind": "aioli", "config": {"input_norm": "warmup"}}, 2)
+
+    def test_an_expert_of_a_pool_has_no_warmup(self) -> None:
+        with pytest.raises(ConfigError, match='give input_norm as a number, not "warmup"'):
+            parse_spec({"kind": "pool", "config": {"experts": [{"kind": "aioli", "config": {"input_norm": "warmup"}}]}})
