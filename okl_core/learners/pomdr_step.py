@@ -31,7 +31,7 @@ FIRST_HORIZON = 1024
 ROUNDING = 1e-12
 """Share of kappa below which alpha is the rounding error of kappa - z^T z: such a gradient is always projected."""
 VANISHED = 1e-14
-"""Share of the largest possible |f'|^2 below which a merged function is 0, as far as rounding can tell: it is not scaled up."""
+"""Share of the largest possible |f'|^2 below which a merged function is 0, as far as rounding can tell."""
 TIE = 1e-12
 """Kernel values this close, relative to the largest, are equal: the oldest point wins."""
 CHUNK = 100
