@@ -7,6 +7,7 @@ more than microseconds on a machine that others use.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.papers.metric_runs import ROUNDS, directional_stream
 from okl_core.types import F64
 from service.demo_data import magic
 
@@ -102,6 +104,12 @@ def magic_features(path: Path | None) -> Stream:
     return np.cos(X @ rng.standard_normal((X.shape[1], 400)) + rng.uniform(0.0, 2.0 * np.pi, 400)), y
 
 
+def magic_classes(path: Path | None) -> Stream:
+    """MAGIC with four classes: its two, each split where a feature passes its median."""
+    X, y = kons_stream(path)
+    return X, 2.0 * (y > 0.0) + (X[:, 8] > np.median(X[:, 8]))
+
+
 def rank_one(p: int) -> float:
     """The product of a p x p matrix with a vector, and a rank-one update of the matrix."""
     P, x = np.eye(p), np.random.default_rng(0).standard_normal(p)
@@ -111,6 +119,72 @@ def rank_one(p: int) -> float:
         g = P @ x
         P -= np.outer(g, g) / (1.0 + x @ g)
     return (time.process_time() - start) / rounds
+
+
+LEADER_ROUNDS = 1000
+
+
+def leader_stream(path: Path | None) -> Stream:
+    """The first rounds of MAGIC, of which every leader takes all so far."""
+    X, y = magic_stream(path)
+    return X[:LEADER_ROUNDS], y[:LEADER_ROUNDS]
+
+
+def triangle() -> float:
+    """The triangle of a QR decomposition of half as many rounds, 11 features."""
+    A = np.random.default_rng(0).random((LEADER_ROUNDS // 2, 11))
+    start = time.process_time()
+    for _ in range(200):
+        np.linalg.qr(A, mode="r")
+    return (time.process_time() - start) / 200
+
+
+def gradient_step(p: int = 11) -> float:
+    """A forecast from p features, the loss's derivative, and a step against it."""
+    rng = np.random.default_rng(0)
+    X, w = rng.random((20_000, p)), np.zeros(p)
+    start = time.process_time()
+    for x in X:
+        w -= 0.1 / (1.0 + math.exp(-(w @ x))) * x
+    return (time.process_time() - start) / len(X)
+
+
+def first_input(path: Path | None) -> Stream:
+    """MAGIC, of every row the first number only."""
+    X, y = magic_stream(path)
+    return np.ascontiguousarray(X[:, :1]), y
+
+
+def ranked_inputs(path: Path | None) -> Stream:
+    """MAGIC, of every row the ranks of the first three numbers: spread evenly over a cube inside the unit ball."""
+    X, y = magic_stream(path)
+    ranks = X[:, :3].argsort(axis=0).argsort(axis=0)
+    return (2.0 * ranks / len(y) - 1.0) / math.sqrt(3.0), y
+
+
+def distances(points: int = 1000) -> float:
+    """Squared distances to so many points in 3 dimensions, and the least of them."""
+    rng = np.random.default_rng(0)
+    S, X = rng.random((3, points)), rng.random((20_000, 3))
+    start = time.process_time()
+    for x in X:
+        ((S - x[:, None]) ** 2).sum(axis=0).argmin()
+    return (time.process_time() - start) / len(X)
+
+
+def one_direction(_: Path | None) -> Stream:
+    """Made up: 5 inputs in the unit ball, truths that vary in one direction."""
+    stream = directional_stream(ROUNDS, 5, 1, seed=0)
+    return stream.X, stream.y
+
+
+def exponentials() -> float:
+    """exp of 2001 numbers."""
+    a = np.linspace(-1.0, 0.0, 2001)
+    start = time.process_time()
+    for _ in range(2000):
+        np.exp(a)
+    return (time.process_time() - start) / 2000
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -163,6 +237,36 @@ SCENARIOS: tuple[Scenario, ...] = (
         unit_name="sum over the factor",
         update_bar=2.5,
         run_bar=1.25,
+    ),
+    Scenario(
+        id="kernel-aioli-magic-4000",
+        kind="kernel-aioli",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}},
+        stream=kons_stream,
+        unit=factor_read,
+        unit_name="sum over the factor",
+        update_bar=2.5,
+        run_bar=1.25,
+    ),
+    Scenario(
+        id="nystrom-aioli-magic",
+        kind="nystrom-aioli",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}},
+        stream=magic_stream,
+        unit=gaussian_row,
+        unit_name="kernel row, 400 x 10",
+        update_bar=25.0,
+        run_bar=7.0,
+    ),
+    Scenario(
+        id="fourier-aioli-magic",
+        kind="fourier-aioli",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}},
+        stream=magic_stream,
+        unit=partial(rank_one, 400),
+        unit_name="rank-one update, 400 x 400",
+        update_bar=0.8,
+        run_bar=0.35,
     ),
     Scenario(
         id="nystrom-ridge-magic",
@@ -260,6 +364,26 @@ SCENARIOS: tuple[Scenario, ...] = (
         run_bar=2.1,
     ),
     Scenario(
+        id="aioli-magic",
+        kind="aioli",
+        config={},
+        stream=magic_stream,
+        unit=partial(rank_one, 11),
+        unit_name="rank-one update, 11 x 11",
+        update_bar=5.5,
+        run_bar=2.6,
+    ),
+    Scenario(
+        id="aioli-magic-400",
+        kind="aioli",
+        config={},
+        stream=magic_features,
+        unit=partial(rank_one, 401),
+        unit_name="rank-one update, 401 x 401",
+        update_bar=0.6,
+        run_bar=0.35,
+    ),
+    Scenario(
         id="ons-magic",
         kind="ons",
         config={"loss": "squared-hinge", "clip": 2.0},
@@ -278,6 +402,66 @@ SCENARIOS: tuple[Scenario, ...] = (
         unit_name="rank-one update, 401 x 401",
         update_bar=0.5,
         run_bar=0.3,
+    ),
+    Scenario(
+        id="ftrl-logistic-magic-1000",
+        kind="ftrl-logistic",
+        config={},
+        stream=leader_stream,
+        unit=triangle,
+        unit_name="QR, 500 x 11",
+        update_bar=9.0,
+        run_bar=9.0,
+    ),
+    Scenario(
+        id="ogd-logistic-magic",
+        kind="ogd-logistic",
+        config={},
+        stream=magic_stream,
+        unit=gradient_step,
+        unit_name="gradient step, 11 features",
+        update_bar=5.5,
+        run_bar=2.5,
+    ),
+    Scenario(
+        id="foster-1d-magic",
+        kind="foster-1d",
+        config={},
+        stream=first_input,
+        unit=exponentials,
+        unit_name="exp, 2001 numbers",
+        update_bar=5.5,
+        run_bar=5.0,
+    ),
+    Scenario(
+        id="one-vs-rest-magic-classes",
+        kind="one-vs-rest",
+        config={"classes": 4},
+        stream=magic_classes,
+        unit=partial(rank_one, 11),
+        unit_name="rank-one update, 11 x 11",
+        update_bar=35.0,
+        run_bar=13.0,
+    ),
+    Scenario(
+        id="packing-magic-ranks",
+        kind="packing",
+        config={"truth_range": [-1.0, 1.0]},
+        stream=ranked_inputs,
+        unit=distances,
+        unit_name="distances, 1000 x 3",
+        update_bar=4.0,
+        run_bar=1.0,
+    ),
+    Scenario(
+        id="metric-packing-directional",
+        kind="metric-packing",
+        config={"truth_range": [-1.0, 2.0]},
+        stream=one_direction,
+        unit=distances,
+        unit_name="distances, 1000 x 3",
+        update_bar=12.0,
+        run_bar=5.0,
     ),
     Scenario(
         id="skegd-magic",

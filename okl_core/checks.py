@@ -139,7 +139,7 @@ def make_subject(
     spec, learner, parsed = parse_spec({"kind": kind, "seed": seed, "config": dict(config or {})})
     dim = dim or learner.dims or 3
     X, y = small_stream(learner.target(parsed), learner.truth_range(parsed), dim, rounds, seed)
-    return Subject(resolve(spec, X), dim, X, y)
+    return Subject(resolve(spec, X, y), dim, X, y)
 
 
 def small_stream(target: Target, truths: Interval, dim: int, rounds: int, seed: int = 0) -> tuple[F64, F64]:

@@ -1,7 +1,7 @@
 r"""Stored points, kept so that one matrix product gives every squared distance.
 
-A point s is kept as the row [h, -|h|^2 / 2, 1] of h = (s - o) / unit, where the origin o and the unit of length are
-the kernel's to choose. With g the same of x,
+A point s is kept as the row [h, -|h|^2 / 2, 1] of h = root (s - o) / unit, where the origin o, the unit of length and
+the root of a metric, if any, are the kernel's to choose. With g the same of x,
 
     -|s - x|^2 / (2 unit^2) = [h, -|h|^2 / 2, 1] . [g, 1, -|g|^2 / 2]:
 
@@ -32,6 +32,9 @@ seconds are below it, rows that are nonsense mostly not."""
 WIDE = -1e4
 """-|h|^2 / 2 below which a product no longer tells the distance between two such points to 10^-11 of unit^2."""
 
+IN_METRIC = 2.0
+"""`centred` of a packed set of points that has a root."""
+
 
 class Points:
     """An ordered set of points in R^d, oldest first.
@@ -45,21 +48,26 @@ class Points:
         the inner product.
     unit : float
         Length that distances are measured in; 1 for kernels of the inner product.
+    root : ndarray, shape (d, d), optional
+        Symmetric, positive definite: distances are |root (s - x)|. Without it they are Euclidean.
     """
 
-    __slots__ = ("_rows", "centred", "dim", "origin", "unit")
+    __slots__ = ("_rows", "centred", "dim", "origin", "root", "unit")
 
-    def __init__(self, dim: int, *, centred: bool, unit: float = 1.0, capacity: int = 16) -> None:
+    def __init__(
+        self, dim: int, *, centred: bool, unit: float = 1.0, root: F64 | None = None, capacity: int = 16
+    ) -> None:
         self.dim = dim
         self.centred = centred
         self.origin: F64 = np.zeros(dim)
         # numpy takes an array as an operand a third of a microsecond faster than a Python number.
         self.unit: F64 = np.array(unit)
+        self.root = root
         self._rows = GrowingArray(dim + 2, capacity=capacity)
 
     @classmethod
-    def of(cls, X: F64, *, centred: bool, unit: float = 1.0) -> Points:  # X: (n, d)
-        points = cls(X.shape[1], centred=centred, unit=unit, capacity=max(1, len(X)))
+    def of(cls, X: F64, *, centred: bool, unit: float = 1.0, root: F64 | None = None) -> Points:  # X: (n, d)
+        points = cls(X.shape[1], centred=centred, unit=unit, root=root, capacity=max(1, len(X)))
         points.extend(X)
         return points
 
@@ -85,6 +93,8 @@ class Points:
         """The row of x, shape (d,): what `replace`, `append_encoded`, `products` and `exponents` take."""
         row = np.empty(self.dim + 2)
         h = np.subtract(x, self.origin, out=row[:-2])
+        if self.root is not None:
+            h[...] = self.root @ h
         h /= self.unit
         row[-2] = -0.5 * ddot(h, h)
         row[-1] = 1.0
@@ -94,6 +104,8 @@ class Points:
         """The rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
         rows = np.ones((len(X), self.dim + 2))
         heads = np.subtract(X, self.origin, out=rows[:, :-2])
+        if self.root is not None:
+            heads[...] = heads @ self.root
         heads /= self.unit
         np.einsum("ij,ij->i", heads, heads, out=rows[:, square])
         rows[:, square] *= -0.5
@@ -101,7 +113,10 @@ class Points:
 
     def decode(self, rows: F64) -> F64:
         """The points of these rows, up to rounding; a copy."""
-        return rows[..., :-2] * self.unit + self.origin
+        heads = rows[..., :-2] * self.unit
+        if self.root is not None:
+            heads = np.linalg.solve(self.root, heads.T).T
+        return heads + self.origin
 
     def encoded(self, i: int) -> F64:
         """The row of point i; no copy."""
@@ -162,12 +177,16 @@ class Points:
         u[np.ix_(rows, columns)] = -0.5 * squares
 
     def pack(self) -> dict[str, F64]:
-        return {
+        arrays = {
             "rows": self._rows.pack(),
             "origin": self.origin.copy(),
             "centred": np.array(float(self.centred)),
             "unit": self.unit.copy(),
         }
+        if self.root is None:
+            return arrays
+        # A root that was lost must be missed.
+        return arrays | {"centred": np.array(IN_METRIC), "root": self.root.copy()}
 
     @classmethod
     def unpack(cls, arrays: dict[str, F64]) -> Points:
@@ -175,7 +194,10 @@ class Points:
         if rows.ndim != 2 or rows.shape[1] != len(origin) + 2:
             raise StateFormatError(f"points of shape {rows.shape} with an origin of shape {origin.shape}")
         centred, unit = bool(arrays["centred"]), float(arrays["unit"])
-        points = cls(len(origin), centred=centred, unit=unit, capacity=max(16, len(rows)))
+        root = np.array(arrays["root"], order="C") if arrays["centred"] == IN_METRIC else None
+        if root is not None and root.shape != (len(origin), len(origin)):
+            raise StateFormatError(f"points in {len(origin)} dimensions with a metric of shape {root.shape}")
+        points = cls(len(origin), centred=centred, unit=unit, root=root, capacity=max(16, len(rows)))
         points.origin = origin.copy()
         points._rows.extend(rows)
         return points

@@ -6,6 +6,7 @@ r"""Random Fourier features: z(x)^T z(x') estimates a kernel of x - x' that is t
     laplacian    the entries of omega are independent, Cauchy with scale 1 / sigma
     matern       omega ~ the multivariate t distribution with 2 nu degrees of freedom and scale 1 / sigma
 
+With a metric M they are M^(1/2) omega.
 |z(x)| = 1, and z(x)^T z(x') is unbiased, with a variance of at most 1 / (2 D). It depends on x - x' only, so any point
 may be the origin; one near to the inputs keeps their digits.
 
@@ -44,7 +45,8 @@ def draw(kernel: SpectralKernel, dim: int, D: int, rng: RoundRng) -> F64:
         freedom = round(2.0 * kernel.nu)
         omega *= np.sqrt(freedom / np.square(_normals(rng, D, freedom)).sum(axis=1))[:, None]
     omega /= scale
-    return omega
+    root = kernel.root_for(dim)
+    return omega if root is None else omega @ root
 
 
 class Drawn(Protocol):

@@ -82,9 +82,9 @@ class ImproperConfig(LearnerConfig, ABC):
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return super().waiting() + ([(("input_norm",), "warmup")] if self.input_norm == "warmup" else [])
 
-    def resolved(self, X: F64) -> Self:
+    def resolved(self, X: F64, y: F64 | None = None) -> Self:
         # The norm is that of the kernel with its sigma found.
-        config = super().resolved(X)
+        config = super().resolved(X, y)
         if config.input_norm != "warmup":
             return config
         return config.model_copy(update={"input_norm": max(config.norms(X), default=0.0)})

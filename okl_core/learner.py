@@ -243,7 +243,8 @@ def resolve(
 ) -> LearnerSpec:
     """The spec with what waits for inputs found from the rows of X, shape (n, d): `sigma: "median"` and the like.
 
-    A spec with lags needs the truths y, shape (n,), or the `lags` of the rows, shape (n, k), too. Raises ShapeError.
+    `metric: "learned"` needs their truths y, shape (n,), too, and a spec with lags either those or the `lags` of the rows,
+    shape (n, k). Raises ShapeError.
 
     Examples
     --------
@@ -260,7 +261,7 @@ def resolve(
         if lags.shape != (len(X), parsed.lags):
             raise ShapeError(f"a spec with lags is resolved by inputs and as many truths; X has {len(X)} rows", "y")
         X = np.hstack((X, lags))
-    return parsed.model_copy(update={"config": config.resolved(X).model_dump(mode="json")})
+    return parsed.model_copy(update={"config": config.resolved(X, y).model_dump(mode="json")})
 
 
 def waits_for_inputs(spec: LearnerSpec | Mapping[str, Any]) -> bool:

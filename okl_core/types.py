@@ -85,14 +85,24 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    @property
+    def dim(self) -> int | None:
+        """The number of inputs that one of them is made for; None if they fit any."""
+        made_for = [part.dim for _, part in self if isinstance(part, Parameters)]
+        return next((dim for dim in made_for if dim is not None), None)
+
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         """Path and word of each field that waits for inputs: [(("kernel", "sigma"), "median")]."""
         parts = [(name, part) for name, part in self if isinstance(part, Parameters)]
         return [((name, *path), word) for name, part in parts for path, word in part.waiting()]
 
-    def resolved(self, X: F64) -> Self:
-        """The same with these fields found from the rows of X, shape (n, d)."""
-        return self.model_copy(update={name: part.resolved(X) for name, part in self if isinstance(part, Parameters)})
+    def resolved(self, X: F64, y: F64 | None = None) -> Self:
+        """The same with these fields found from the rows of X, shape (n, d), and their truths y, shape (n,) or (n, k).
+
+        Raises ShapeError for a field that needs y where there is none.
+        """
+        parts = {name: part.resolved(X, y) for name, part in self if isinstance(part, Parameters)}
+        return self.model_copy(update=parts)
 
 
 class LearnerConfig(Parameters):

@@ -13,6 +13,7 @@ from service.errors import IdConflict, PredictionExpired
 from service.hosted import HostedLearner, Pending
 from service.journal import WaitingEntry, decode_waiting
 from service.schemas import SessionCreate
+from service.scorecard import mistakes
 from service.store.base import AlreadyApplied, Head, Waiting
 
 
@@ -25,13 +26,14 @@ def update_answer(hosted: HostedLearner, pending: Pending) -> dict[str, Any]:
 
 def rounds_answer(hosted: HostedLearner, values: F64, probabilities: F64 | None, y: F64, loss: float) -> dict[str, Any]:
     answer: dict[str, Any] = {"t": hosted.t, "rounds": len(y), "loss": loss}
-    if not hosted.truths.is_classifier:
-        return answer | {"values": [hosted.truths.from_learner(value) for value in values.tolist()]}
-    answer |= {
-        "scores": values.tolist(),
-        "labels": [hosted.truths.label(value) for value in values.tolist()],
-        "mistakes": int(np.count_nonzero((values >= 0.0) != (y > 0.0))),
-    }
+    truths = hosted.truths
+    if not truths.is_classifier:
+        return answer | {"values": [truths.from_learner(value) for value in values.tolist()]}
+    if truths.classes and probabilities is not None:
+        answer["labels"] = [truths.names[k] for k in probabilities.argmax(axis=1).tolist()]
+    else:
+        answer |= {"scores": values.tolist(), "labels": [truths.label(value) for value in values.tolist()]}
+    answer["mistakes"] = int(np.count_nonzero(mistakes(truths, values, probabilities, y)))
     return answer if probabilities is None else answer | {"probabilities": probabilities.tolist()}
 
 
@@ -54,7 +56,8 @@ def same_prediction(name: str, first: Waiting, entry: WaitingEntry, now: float) 
     """The prediction that waits under this id already, if it is of the same input."""
     if first.expires_at <= now:
         raise expired(name, first)
-    held = decode_waiting(first.blob, 0 if entry.lags is None else len(entry.lags))
+    k, classes = (0 if part is None else len(part) for part in (entry.lags, entry.forecast.probabilities))
+    held = decode_waiting(first.blob, k, classes)
     # A note says how an input was laid out before the first round fixed that; afterwards there is none.
     if held.x.tobytes() != entry.x.tobytes() or (entry.note and held.note != entry.note):
         raise id_conflict(name, first.id, "waits for the truth of another input")
@@ -94,6 +97,7 @@ def detail(head: Head, hosted: HostedLearner) -> dict[str, Any]:
         "t": hosted.t,
         "learner": hosted.spec.model_dump(mode="json"),
         "settings": hosted.settings.model_dump(mode="json", by_alias=True, exclude={"name", "learner"}),
+        "labels": list(hosted.truths.names) or None,
         "features": features,
         "dim": None if layout is None else layout.dim,
         "warming_up": hosted.warming_up,

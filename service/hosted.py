@@ -10,7 +10,6 @@ resolves sigma, makes the learner and runs it over the warm-up, so that no round
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ from okl_core import (
     restore,
     waits_for_inputs,
 )
-from okl_core.errors import ConfigError, DivergedError, InputError, ReplayDivergence, StateError, StateFormatError
+from okl_core.errors import ConfigError, InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.freezing import Rule
 from okl_core.growing import GrowingArray
 from okl_core.learner import REPLAY_TOLERANCE, given_probabilities
@@ -292,7 +291,7 @@ class HostedLearner:
         rows = np.vstack([self._warm.view, _warm_row(x, lags, y)])
         X, own_lags, truths = rows[:, : len(x)], rows[:, len(x) : -1], rows[:, -1]
         X = Scaling.of(X, self._radius)(X) if isinstance(self.settings.scale, WarmupScale) else self._scaled(X)
-        learner = self._create(resolve(self.spec, X, lags=own_lags), len(x))
+        learner = self._create(resolve(self.spec, X, truths, lags=own_lags), len(x))
         return learner, learner.run(X, truths, choices=choices, lags=own_lags).choices
 
     def _end_warmup(self, successor: AnyLearner) -> None:

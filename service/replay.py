@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from okl_core import parse_spec
 from okl_core.errors import OklError
+from okl_core.types import MAX_CLASSES
 from service.client import OklClient
 from service.errors import ConfigurationError, SessionNotFound
 
@@ -85,7 +86,7 @@ def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any
 
 
 def create_session(client: OklClient, session: str, learner: dict[str, Any], table: Table) -> None:
-    """A session that fits the file: its columns, its two labels or the range of its truths, scaled by a warm-up."""
+    """A session that fits the file: its columns, its labels or the range of its truths, scaled by a warm-up."""
     targets = {entry["kind"]: entry["target"] for entry in client.learners()}
     if learner.get("kind") not in targets:
         raise ConfigurationError(
@@ -98,10 +99,16 @@ def create_session(client: OklClient, session: str, learner: dict[str, Any], tab
         target = algorithm.target(config)
     values = sorted(set(table.truths))
     settings: dict[str, Any] = {"schema": table.schema, "scale": {"kind": "warmup"}}
-    if len(values) == 2:
+    if len(values) == 2 or (target == "class" and 2 < len(values) <= MAX_CLASSES):
         settings["labels"] = values
     elif target == "binary":
-        raise ConfigurationError(f"{learner['kind']} takes two labels; the label column has {len(values)} values.")
+        raise ConfigurationError(
+            f"{learner['kind']} takes two labels; the label column has {len(values)} values (one-vs-rest takes more)."
+        )
+    elif target == "class":
+        raise ConfigurationError(
+            f"{learner['kind']} takes 2 to {MAX_CLASSES} labels; the label column has {len(values)} values."
+        )
     elif len(values) < 2 or isinstance(values[0], str):
         raise ConfigurationError("The label column is to have two different values, or numbers.")
     else:

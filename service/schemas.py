@@ -11,6 +11,7 @@ from pydantic.functional_validators import field_validator, model_validator
 
 from okl_core import LearnerSpec
 from okl_core.freezing import Rule
+from okl_core.types import MAX_CLASSES, Target
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
@@ -145,13 +146,18 @@ class SessionCreate(_Wire):
     features: list[Feature] | None = Field(
         default=None, alias="schema", min_length=1, description="Named inputs; without it the first round decides."
     )
-    labels: tuple[Scalar, Scalar] | None = Field(
-        default=None, description="The session's own two labels: first the negative one, then the positive one."
+    labels: tuple[Scalar, ...] | None = Field(
+        default=None,
+        json_schema_extra={"minItems": 2, "maxItems": MAX_CLASSES},
+        description="The session's own labels: two, first the negative one, then the positive one; or those of all classes.",
     )
     y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real truth.")
     scale: Scale = NoScale()
     warmup_rounds: int = Field(
-        default=100, ge=2, le=10_000, description='Rounds that `scale: warmup` and `sigma: "median"` look at.'
+        default=100,
+        ge=2,
+        le=10_000,
+        description='Rounds that `scale: warmup` and the spec\'s words, such as `sigma: "median"`, look at.',
     )
     snapshot_every: int | None = Field(
         default=None, ge=1, description="Rounds between full snapshots; without it the journal's size decides."
@@ -166,23 +172,25 @@ class SessionCreate(_Wire):
 
     @field_validator("labels")
     @classmethod
-    def _whole_labels_are_integers(cls, labels: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+    def _whole_labels_are_integers(cls, labels: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """A label given as 1 is answered as 1, not as 1.0."""
         if labels is None:
             return None
-        low, high = (int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
-        return low, high
+        # Not a constraint of the field: that would be told beside an error of one of its values.
+        if not 2 <= len(labels) <= MAX_CLASSES:
+            raise ValueError(f"`labels` are 2 to {MAX_CLASSES} values")
+        return tuple(int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
 
     @field_serializer("labels")
-    def _labels_as_they_are(self, labels: tuple[Any, Any] | None) -> Any:
+    def _labels_as_they_are(self, labels: tuple[Any, ...] | None) -> Any:
         return labels
 
     @model_validator(mode="after")
     def _consistent(self) -> SessionCreate:
         if self.labels is not None and self.y_range is not None:
             raise ValueError("`labels` and `y_range` exclude each other")
-        if self.labels is not None and self.labels[0] == self.labels[1]:
-            raise ValueError("`labels` are two different values")
+        if self.labels is not None and len(set(self.labels)) < len(self.labels):
+            raise ValueError("`labels` are different values")
         if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
             raise ValueError("`y_range` is [low, high] with low below high")
         if self.y_range is not None and math.isinf(self.y_range[1] - self.y_range[0]):
@@ -281,7 +289,8 @@ class RoundsBody(_Wire):
 
 class Prediction(BaseModel):
     """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
-    regressor answers `value`. `id` is null where nothing waits: with `"wait": false`, and in a frozen session."""
+    learner of classes `label` and the `probabilities` of all labels, in the order of the session's `labels`; a
+    regressor `value`. `id` is null where nothing waits: with `"wait": false`, and in a frozen session."""
 
     session: str
     id: str | None
@@ -289,6 +298,7 @@ class Prediction(BaseModel):
     score: float | None = None
     label: bool | str | float | None = None
     probability: float | None = None
+    probabilities: list[float] | None = None
     value: float | None = None
 
 
@@ -315,7 +325,9 @@ class Rounds(BaseModel):
     loss: float = Field(description="Sum of the losses of these rounds.")
     scores: list[float] | None = None
     labels: list[bool | str | float] | None = None
-    probabilities: list[float] | None = None
+    probabilities: list[float] | list[list[float]] | None = Field(
+        default=None, description="Of the second label; from a learner of classes of all labels, a list a round."
+    )
     values: list[float] | None = None
     mistakes: int | None = None
     duplicate: bool
@@ -371,6 +383,9 @@ class Frozen(BaseModel):
 class SessionDetail(SessionSummary):
     learner: LearnerSpec
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
+    labels: list[bool | str | float] | None = Field(
+        description="A classifier's labels, in the order of `probabilities`; null for a regressor."
+    )
     features: list[Feature] | None = Field(description="Named inputs, once they are known.")
     dim: int | None
     warming_up: bool
@@ -387,7 +402,8 @@ class SessionDetail(SessionSummary):
 class CatalogueEntry(BaseModel):
     kind: str
     summary: str
-    target: Literal["binary", "real", "any"]
+    target: Target
+    dims: int | None = Field(description="The only number of inputs that it takes, lags among them; null: any.")
     references: list[str]
     defaults: dict[str, Any]
     config_schema: dict[str, Any]

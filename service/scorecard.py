@@ -1,18 +1,82 @@
-"""How good the issued predictions of one session were: over all rounds, and over the last WINDOW."""
+"""How good the issued predictions of one session were: each one, over all rounds, and over the last WINDOW."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from okl_core.errors import StateFormatError
-from okl_core.types import F64
+from okl_core.errors import DivergedError, StateFormatError
+from okl_core.losses import Loss, log_loss
+from okl_core.types import F64, BlockInfo, Forecast
+from service.inputs import Truths
 
 WINDOW = 500
 """Rounds that the windowed metrics look at."""
+
+
+_LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
+
+
+class Issued(NamedTuple):
+    """What the metrics need of the forecast that a client was given: its value; from a learner of classes the probability
+    that it gave to the truth, and the class that it named."""
+
+    value: float
+    label: int | None = None
+
+    @classmethod
+    def of(cls, forecast: Forecast, y: float) -> Issued:
+        if forecast.probabilities is None:
+            return cls(forecast.value)
+        return cls(forecast.probabilities[int(y)], forecast.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if one is no finite number."""
+
+    loss: Loss
+    truths: Truths
+
+    def round(self, issued: Issued, y: float) -> tuple[float, float]:
+        value, label = issued
+        try:
+            loss = self.loss.value(value, y) if label is None else log_loss(value)
+            is_mistake = (value >= 0.0) != (y > 0.0) if label is None else label != y
+            error = float(is_mistake) if self.truths.is_classifier else ((value - y) * self.truths.unit) ** 2
+        except OverflowError:
+            loss = error = math.inf
+        if not (math.isfinite(loss) and math.isfinite(error)):
+            raise DivergedError(_LOSS_OVERFLOWS)
+        return loss, error
+
+    def block(self, info: BlockInfo, y: F64) -> tuple[F64, F64]:
+        """Those of n rounds, shape (n,) each."""
+        values, Q = info.values, info.probabilities
+        with np.errstate(over="ignore", divide="ignore"):
+            if self.truths.classes and Q is not None:
+                losses = -np.log(Q[np.arange(len(y)), y.astype(int)])
+            else:
+                losses = self.loss.values(values, y)
+            if self.truths.is_classifier:
+                errors = mistakes(self.truths, values, Q, y).astype(np.float64)
+            else:
+                errors = ((values - y) * self.truths.unit) ** 2
+        if not (np.isfinite(losses) & np.isfinite(errors)).all():
+            raise DivergedError(_LOSS_OVERFLOWS)
+        return losses, errors
+
+
+def mistakes(truths: Truths, values: F64, probabilities: F64 | None, y: F64) -> NDArray[np.bool_]:
+    """Which of n forecasts of a classifier named another label than the truths y, shape (n,)."""
+    if truths.classes and probabilities is not None:
+        return probabilities.argmax(axis=1) != y
+    return (values >= 0.0) != (y > 0.0)
 
 
 class Scorecard:

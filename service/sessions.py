@@ -16,7 +16,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from okl_core import errors as core
-from okl_core.types import F64
+from okl_core.types import F64, Forecast
 from service.answers import (
     detail,
     digest,
@@ -53,6 +53,7 @@ from service.journal import WaitingEntry, decode_waiting, encode_round, encode_w
 from service.problems import place
 from service.residents import Resident, Residents, log, parse_settings
 from service.schemas import FreezeBody, PredictBody, RoundsBody, SessionCreate, UpdateBody
+from service.scorecard import Issued
 from service.settings import Settings
 from service.store.base import (
     AlreadyApplied,
@@ -219,7 +220,8 @@ class SessionService:
             if isinstance(found, AlreadyApplied):
                 sent = None if request.x is None else self._read_input(hosted, request.x)[0]
                 return duplicate(resident.name, found, sent, y)
-            x, note, issued, lags = found
+            x, note, forecast, lags = found
+            issued = None if forecast is None else Issued.of(forecast, y)
             self._check_room(resident, resident.bytes)
             pending = await self._arithmetic(
                 resident,
@@ -248,8 +250,8 @@ class SessionService:
 
     async def _find_round(
         self, resident: Resident, hosted: HostedLearner, request: UpdateBody, now: float
-    ) -> tuple[F64, bytes, float | None, F64 | None] | AlreadyApplied | Gone:
-        """The input of an update, its note, and the value that was issued for it with which lags.
+    ) -> tuple[F64, bytes, Forecast | None, F64 | None] | AlreadyApplied | Gone:
+        """The input of an update, its note, and the forecast that was issued for it with which lags.
 
         Raises PredictionNotFound, PredictionExpired, IdConflict.
         """
@@ -272,10 +274,10 @@ class SessionService:
                 session=resident.name,
                 id=request.id,
             )
-        entry = entry or decode_waiting(waiting.blob, hosted.spec.lags)
+        entry = entry or decode_waiting(waiting.blob, hosted.spec.lags, hosted.truths.classes)
         if request.x is not None and self._read_input(hosted, request.x)[0].tobytes() != entry.x.tobytes():
             raise id_conflict(resident.name, request.id, "waits for the truth of another input")
-        return entry.x, entry.note, entry.forecast.value, entry.lags
+        return entry.x, entry.note, entry.forecast, entry.lags
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 

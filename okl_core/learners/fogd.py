@@ -91,6 +91,8 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
         return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: FogdConfig, dim: int) -> FogdState:
+        # A metric of another dimension would otherwise be found out in the first round only.
+        config.kernel.root_for(dim)
         return FogdState(0, np.zeros(dim), np.empty((0, dim)), np.empty(0))
 
     def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:

@@ -92,8 +92,8 @@ class FourierAioli(LinearLearner[FourierAioliConfig, FourierAioliState, FourierR
         return config.alpha
 
     def init(self, config: FourierAioliConfig, dim: int) -> FourierAioliState:
-        # A kernel that still waits for data would otherwise be found out in the first round only.
-        _ = config.kernel.scale
+        # A metric of another dimension would otherwise be found out in the first round only.
+        config.kernel.root_for(dim)
         root = Root(config.alpha, 2 * config.frequencies)
         return FourierAioliState(0, root, 0.0, np.zeros(dim), np.empty((0, dim)), loss=0.0, bound=0.0)
 

@@ -14,7 +14,7 @@ from okl_core import checks
 from okl_core.learner import Learner
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
-from okl_core.types import F64, BlockInfo, Forecast, LearnerConfig, LearnerState, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
 
 class SleepyConfig(LearnerConfig):
@@ -363,3 +363,22 @@ class Diverges(Sleepy):
         super().learn(config, state, played)
         if np.abs(played.x).max() > 100.0:
             state.w[:] = np.inf
+
+
+@breaks(checks.check_extreme_inputs)
+class Generous(Sleepy):
+    """Gives its classes probabilities that sum to more than one."""
+
+    def target(self, config: Any) -> Target:
+        return "class"
+
+    def truth_range(self, config: Any) -> Interval:
+        return 0.0, 2.0
+
+    def predict(self, config: Any, state: Any, x: F64) -> Forecast:
+        return Forecast(0.5, None, (0.5, 0.4, 0.3))
+
+    def play(self, config: Any, state: Any, x: F64, y: float, rng: RoundRng) -> Any:
+        played = super().play(config, state, x, y, rng)
+        played.forecast = self.predict(config, state, x)
+        return played

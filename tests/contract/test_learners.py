@@ -18,6 +18,9 @@ REFERENCES = Path(__file__).parents[2] / "docs" / "references.md"
 
 GAUSSIAN = {"kind": "gaussian", "sigma": "median"}
 
+METRIC = [[1.0, 0.3, 0.0], [0.3, 0.5, 0.0], [0.0, 0.0, 0.01]]
+LEARNED = {"kind": "gaussian", "sigma": "median", "metric": "learned"}
+
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "kons": {
         "squared": {"loss": "squared", "clip": 2.0, "kernel": GAUSSIAN},
@@ -26,6 +29,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "adaptive": {"loss": "squared", "step": "adaptive", "kernel": {"kind": "matern", "nu": 2.5}},
         "inverse-sqrt": {"loss": "logistic", "step": "inverse-sqrt", "kernel": {"kind": "laplacian"}},
         "window": {"loss": "squared-hinge", "step": "adaptive", "kernel": GAUSSIAN, "window": 30},
+        "metric": {"loss": "squared", "kernel": {"kind": "matern", "metric": METRIC}},
     },
     "sketched-kons": {
         "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "oversampling": 1.0},
@@ -39,6 +43,19 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "kernel-aar": {
         "clip": {"clip": 0.5, "regularization": 0.1, "kernel": {"kind": "laplacian"}},
         "window": {"window": 1, "kernel": GAUSSIAN},
+    },
+    "kernel-aioli": {
+        "paper": {"curvature": "paper", "comparator_norm": 3.0, "input_norm": 2.0, "kernel": {"kind": "laplacian"}},
+        "window": {"window": 30, "kernel": GAUSSIAN},
+    },
+    "nystrom-aioli": {
+        "forgetting": {"kernel": GAUSSIAN, "budget": 12, "half_life": 16, "input_norm": "warmup"},
+        "ald": {"carry": "reset", "dictionary": {"kind": "ald"}, "kernel": {"kind": "laplacian"}},
+        "metric": {"kernel": LEARNED, "input_norm": "warmup", "budget": 12},
+    },
+    "fourier-aioli": {
+        "narrow": {"kernel": GAUSSIAN, "frequencies": 15, "half_life": 16},
+        "wide": {"kernel": {"kind": "matern"}, "regularization": 0.5, "frequencies": 70},
     },
     "nystrom-aar": {"budget": {"kernel": GAUSSIAN, "clip": 2.0, "budget": 12}},
     "nystrom-ridge": {
@@ -59,6 +76,18 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "exponential": {"aggregation": "exponential", "experts": [{"kind": "kernel-ogd"}, {"kind": "bao2ks"}]},
     },
+    "one-vs-rest": {
+        "four": {"classes": 4},
+        "sampled": {
+            "classes": 3,
+            "member": {"kind": "pros-n-kons", "config": {"loss": "logistic", "kernel": GAUSSIAN, "half_life": 16}},
+        },
+        "majority": {"classes": 3, "member": {"kind": "majority"}},
+        "pools": {
+            "classes": 3,
+            "member": {"kind": "pool", "config": {"experts": [{"kind": "ons", "config": {"loss": "squared"}}]}},
+        },
+    },
     "pros-n-kons": {
         "squared": {"clip": 2.0, "kernel": GAUSSIAN, "half_life": 16},
         "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "budget": 12},
@@ -69,6 +98,16 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "kernel": {"kind": "laplacian"},
         },
         "inverse-sqrt": {"loss": "hinge", "kernel": {"kind": "matern"}, "step": "inverse-sqrt"},
+    },
+    "packing": {
+        "diagonal": {"metric": [1.0, 0.1, 0.01], "truth_range": [-2.0, 1.0]},
+        "full": {"metric": [[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.2]], "include_center": False},
+    },
+    "metric-packing": {
+        "published": {"refeed": False, "spread": False, "memory": None, "min_count": "published"},
+        "restart": {"refeed": False, "evaluation_points": 40, "metric_regularization": 0.5},
+        "at once": {"spread": False, "truth_range": [-2.0, 1.0], "include_center": False},
+        "final": {"memory": 64, "bandwidth": 3.0},
     },
     "kernel-ogd": {
         "plain": {"step_size": 0.3, "norm_bound": None, "kernel": GAUSSIAN},
@@ -82,10 +121,27 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "kernel": {"kind": "linear"},
         },
     },
+    "aioli": {
+        "published": {"curvature": "paper", "input_norm": "warmup", "regularization": 1.0},
+        "sure": {"comparator_norm": 20.0, "regularization": 1e-4, "intercept": False},
+        "forgetting": {"half_life": 16, "input_norm": 2.0},
+    },
     "ons": {
         "adaptive": {"loss": "squared", "step": "adaptive", "clip": 2.0, "intercept": False},
+        "forgetting": {"loss": "squared-hinge", "clip": 2.0, "half_life": 16},
         "logistic": {"loss": "logistic", "step": "inverse-sqrt"},
         "hinge": {"loss": "hinge", "step": 0.5, "regularization": 0.1},
+    },
+    "ftrl-logistic": {
+        "weak": {"regularization": 1e-6, "intercept": False},
+    },
+    "ogd-logistic": {
+        "small ball": {"comparator_norm": 0.1, "intercept": False},
+        "known norm": {"comparator_norm": 20.0, "input_norm": 2.0},
+    },
+    "foster-1d": {
+        "factors carried over": {"comparator_norm": 50.0, "nodes": 201},
+        "smoothed": {"comparator_norm": 4.0, "nodes": 11, "smoothing": 0.1},
     },
     "pomdr": {
         "removal": {"budget": 20, "pomd_budget": 6, "window": 4, "kernel": {"kind": "gaussian", "sigma": 0.3}},

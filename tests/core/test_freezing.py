@@ -53,7 +53,7 @@ def spec_of(name: str, seed: int = 0) -> LearnerSpec:
 
 def after(spec: LearnerSpec, X: F64, y: F64, t: int) -> OnlineLearner:
     """A learner that has learned the first t rounds one by one."""
-    learner = create(spec, D)
+    learner = create(spec, X.shape[1])
     for x, truth in zip(X[:t], y[:t].tolist(), strict=True):
         learner.update(x, truth)
     return learner
@@ -145,9 +145,9 @@ def test_the_frozen_predictor_is_the_learner_at_that_round(name: str, seed: int)
 
 @pytest.mark.parametrize("kind", learner_kinds())
 def test_every_learner_has_a_reservoir(kind: str) -> None:
-    subject = make_subject(kind, dim=D, rounds=60)
-    spec = subject.spec.model_copy(update={"seed": 1})
-    single, block = ReservoirLearner.create(spec, D), ReservoirLearner.create(spec, D)
+    subject = make_subject(kind, rounds=60)
+    spec, dim = subject.spec.model_copy(update={"seed": 1}), subject.dim
+    single, block = ReservoirLearner.create(spec, dim), ReservoirLearner.create(spec, dim)
     block.run(subject.X, subject.y)
     for x, truth in subject.rounds():
         single.update(x, truth)
@@ -156,7 +156,7 @@ def test_every_learner_has_a_reservoir(kind: str) -> None:
     frozen = freeze(block, "uniform")
     for x in subject.X:
         assert frozen.predict(x).value == pytest.approx(expected.predict(x).value, rel=1e-9, abs=1e-9)
-    again = ReservoirLearner.restore(spec, block.state(), D)
+    again = ReservoirLearner.restore(spec, block.state(), dim)
     assert bytes_of(again.state()) == bytes_of(block.state())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from okl_core import get_learner, kernels, lags, learner_kinds
+from okl_core import get_learner, kernels, lags, learner_kinds, types
 from service import cli, residents, schemas, scorecard
 from service.app import create_app
 from service.client import DEFAULT_URL, OklClient
@@ -183,6 +183,7 @@ def test_every_store_is_documented(scheme: str) -> None:
         ("sessions.md", f"the last {scorecard.WINDOW}"),
         ("operations.md", f"every {residents.SIZE_EVERY} rounds"),
         ("choosing-a-learner.md", f"up to {lags.MAX_LAGS},"),
+        ("sessions.md", f"`labels` are two to {types.MAX_CLASSES} values"),
         ("sessions.md", f"With lags a truth may be {lags.LARGEST_TRUTH:.0e} at most".replace("+", "")),
     ],
 )

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from service.demo_data import magic
 from service.hosted import HostedLearner
 from service.journal import encode_round
 from service.schemas import SessionCreate
+from service.scorecard import Issued
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "v1"
@@ -27,6 +30,7 @@ LENGTH = struct.Struct("<I")
 AT = 1_700_000_000.0
 LATE_VALUE = 0.25
 """What the client was told in every third round: another value than that of the forecast at play."""
+LATE_CLASS = 1
 LATE_BY = 2
 """Rounds learned between the forecast and the truth of those rounds; it is their lags that show."""
 PROBES = range(1_000, 1_005)
@@ -141,6 +145,28 @@ CASES = {
         90,
         60,
     ),
+    "kernel-aioli": Case(
+        {"learner": {"kind": "kernel-aioli", "config": {"kernel": GAUSSIAN, "window": 40}}, "labels": ["no", "yes"]},
+        110,
+        60,
+    ),
+    "nystrom-aioli": Case(
+        {
+            "learner": {
+                "kind": "nystrom-aioli",
+                "config": {"kernel": MEDIAN, "input_norm": "warmup", "budget": 40, "half_life": 64},
+            },
+            "scale": {"kind": "warmup"},
+            "warmup_rounds": 30,
+        },
+        140,
+        80,
+    ),
+    "fourier-aioli": Case(
+        {"learner": {"kind": "fourier-aioli", "seed": 3, "config": {"kernel": GAUSSIAN, "frequencies": 20}}},
+        120,
+        70,
+    ),
     "kernel-ogd": Case(
         {
             "learner": {
@@ -182,6 +208,26 @@ CASES = {
         90,
         block=range(100, 130),
     ),
+    "packing": Case(
+        {
+            "learner": {"kind": "packing", "config": {"metric": [*[0.001] * 8, 1.0, 0.3]}},
+            "y_range": [-1.0, 1.0],
+            "scale": {"kind": "warmup"},
+            "warmup_rounds": 20,
+        },
+        150,
+        90,
+        block=range(100, 130),
+    ),
+    "metric-packing": Case(
+        {
+            "learner": {"kind": "metric-packing", "config": {"evaluation_points": 20}},
+            "y_range": [-1.0, 1.0],
+        },
+        150,
+        68,
+        block=range(110, 140),
+    ),
     "bogd": Case(
         {
             "learner": {
@@ -192,14 +238,44 @@ CASES = {
         120,
         60,
     ),
+    "aioli": Case(
+        {
+            "learner": {"kind": "aioli", "config": {"input_norm": "warmup", "half_life": 32}},
+            "labels": ["no", "yes"],
+            "warmup_rounds": 20,
+        },
+        100,
+        50,
+    ),
     "ons": Case(
         {"learner": {"kind": "ons", "config": {"loss": "squared-hinge", "clip": 2.0, "step": "adaptive"}}}, 90, 40
+    ),
+    "ftrl-logistic": Case({"learner": {"kind": "ftrl-logistic", "config": {"regularization": 0.01}}}, 60, 30),
+    "ogd-logistic": Case(
+        {"learner": {"kind": "ogd-logistic", "config": {"comparator_norm": 3.0}}, "labels": ["no", "yes"]}, 90, 40
+    ),
+    "foster-1d": Case(
+        {"learner": {"kind": "foster-1d", "config": {"comparator_norm": 20.0, "nodes": 201}}}, 90, 40, inputs="first"
     ),
     "kons": Case(
         {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared-hinge", "step": "adaptive"}}},
         120,
         60,
         inputs="inferred names",
+    ),
+    "one-vs-rest": Case(
+        {
+            "learner": {
+                "kind": "one-vs-rest",
+                "config": {
+                    "member": {"kind": "pros-n-kons", "config": {"kernel": GAUSSIAN, "loss": "logistic", "budget": 12}}
+                },
+            },
+            "labels": ["hadron", "gamma", "gamma from aside"],
+        },
+        100,
+        60,
+        block=range(70, 90),
     ),
     "probabilities": Case(
         {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "logistic", "clip": 2.0}}}, 60, 30
@@ -267,6 +343,8 @@ def input_of(case: Case, row: int) -> Any:
     x = X[row].tolist()
     if case.inputs == "inferred names":
         return {f"input-{i}": value for i, value in enumerate(x)}
+    if case.inputs == "first":
+        return x[:1]
     if case.inputs == "schema":
         angle = ("flat", "middle", "steep")[min(2, int(3.0 * x[8]))]
         return {"length": x[0], "wide": x[1] > 0.06, "angle": angle, "distance": x[9]}
@@ -274,7 +352,10 @@ def input_of(case: Case, row: int) -> Any:
 
 
 def truth_of(case: Case, row: int) -> Any:
-    return ("yes" if Y[row] > 0.0 else "no") if "labels" in case.settings else float(Y[row])
+    labels = case.settings.get("labels")
+    if labels is None:
+        return float(Y[row])
+    return labels[int(Y[row] > 0.0) * (len(labels) - 1 if X[row, 8] > 0.3 else 1)]
 
 
 def live(case: Case) -> tuple[HostedLearner, list[bytes], int, bytes]:
@@ -286,12 +367,14 @@ def live(case: Case) -> tuple[HostedLearner, list[bytes], int, bytes]:
         row = hosted.t
         if row in case.block:
             rows = slice(case.block.start, case.block.stop)
-            journal += [blob for _, blob in hosted.run(X[rows], Y[rows], at=AT + row)[0]]
+            y = np.array([hosted.truths.to_learner(truth_of(case, i)) for i in case.block])
+            journal += [blob for _, blob in hosted.run(X[rows], y, at=AT + row)[0]]
         else:
             vector, note = hosted.read_input(input_of(case, row))
             y = hosted.truths.to_learner(truth_of(case, row))
             lags.append(hosted.lags)
-            issued, made_with = (None, None) if row % 3 else (LATE_VALUE, lags[-1 - LATE_BY :][0])
+            late = Issued(LATE_VALUE, LATE_CLASS if hosted.truths.classes else None)
+            issued, made_with = (None, None) if row % 3 else (late, lags[-1 - LATE_BY :][0])
             pending = hosted.play(vector, y, at=AT + row, issued=issued, note=note, lags=made_with)
             journal.append(encode_round(pending.entry))
             hosted.learn(pending)
@@ -306,7 +389,8 @@ def write(folder: Path, name: str, case: Case) -> None:
     for row in PROBES:
         x = input_of(case, row)
         forecast = hosted.forecast(hosted.read_input(x)[0])
-        probes.append({"x": x, "value": forecast.value, "probability": forecast.probability})
+        probe = {"x": x, "value": forecast.value, "probability": forecast.probability}
+        probes.append(probe if forecast.probabilities is None else probe | {"probabilities": forecast.probabilities})
     document = {
         "settings": {"name": "golden"} | case.settings,
         "entries_before_snapshot": before,

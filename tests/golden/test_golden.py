@@ -51,6 +51,10 @@ def assert_is_the_recorded_one(hosted: HostedLearner, document: dict[str, Any]) 
         assert (forecast.probability is None) == (probe["probability"] is None)
         if forecast.probability is not None:
             assert forecast.probability == pytest.approx(probe["probability"], rel=TOLERANCE, abs=TOLERANCE)
+        many = probe.get("probabilities")
+        assert (forecast.probabilities is None) == (many is None)
+        if forecast.probabilities is not None:
+            assert forecast.probabilities == pytest.approx(tuple(many), rel=TOLERANCE, abs=TOLERANCE)
 
 
 @every_format

@@ -19,6 +19,7 @@ MEMBERS = {"type", "title", "status", "detail", "instance"}
 GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
 POMDR = {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}
 MEAN = {"kind": "mean"}
+ONE_VS_REST = {"kind": "one-vs-rest"}
 
 
 class Api:

@@ -1,7 +1,8 @@
 """What a service must refuse: one row a request, with the problem type that answers it and the place that is wrong.
 
 The sessions they are sent to are those of `sessions`: `s` takes two numbers and the labels no, yes; `r` two numbers and a
-number in [0, 10]; `f` named features; `new` has seen no round yet; `fixed` is `r`, frozen.
+number in [0, 10]; `f` named features; `c` two numbers and the
+labels a, b, c; `new` has seen no round yet; `fixed` is `r`, frozen.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.service.api import MEAN, POMDR, Api
+from tests.service.api import MEAN, ONE_VS_REST, POMDR, Api
 
 HUGE = "1" + "0" * 400
 MEGABYTE = 1 << 20
@@ -39,6 +40,8 @@ async def sessions(api: Api) -> None:
     await api.create(POMDR, labels=["no", "yes"])
     await api.create(MEAN, "r", y_range=[0.0, 10.0])
     await api.create(MEAN, "f", schema=[{"name": "a"}, {"name": "b", "type": "category", "categories": ["x", "y"]}])
+    await api.create(ONE_VS_REST, "c", labels=["a", "b", "c"])
+    await api.predict([0.5, 0.5], "c", id="waits")
     await api.create(MEAN, "new")
     await api.update("yes", x=[0.0, 1.0], id="settled")
     await api.update(1.0, "r", x=[0.0, 1.0])
@@ -104,6 +107,8 @@ def _of_truths() -> Iterator[tuple[str, Bad]]:
             yield f"y is {name}", Bad(slug, "/sessions/r/update", f'{{"x": [0, 1], "y": {text}}}', "/y")
     for name, y in (("text", "5"), ("true", True)):
         yield f"y is {name}, not a number", Bad("wrong-type", "/sessions/r/update", {"x": [0, 1], "y": y}, "/y")
+    for name, y in (("a number", 0), ("another", "d"), ("a boolean", True), ("empty", "")):
+        yield f"of three classes, y is {name}", Bad("wrong-truth", "/sessions/c/update", {"id": "waits", "y": y}, "/y")
     for name, y in (("another label", "maybe"), ("a number", 1), ("a boolean", True), ("empty", "")):
         yield f"y is {name}", Bad("wrong-truth", "/sessions/s/update", {"id": "waits", "y": y}, "/y")
     for y in (-0.001, 10.001, 1e308):
@@ -236,6 +241,31 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
         ("a category without values", "invalid-request", {"schema": [{"name": "a", "type": "category"}]}, "/schema/0"),
         ("one label", "invalid-request", {"labels": ["a"]}, None),
         ("the same labels", "invalid-request", {"labels": [1, 1.0]}, ""),
+        ("no labels", "invalid-request", {"labels": []}, "/labels"),
+        ("too many labels", "invalid-request", {"learner": ONE_VS_REST, "labels": list(range(1001))}, "/labels"),
+        ("the same labels of three", "invalid-request", {"learner": ONE_VS_REST, "labels": ["a", "b", "a"]}, ""),
+        ("three labels for a learner of two", "invalid-request", {"learner": POMDR, "labels": [1, 2, 3]}, "/labels"),
+        ("three labels for numbers", "invalid-request", {"labels": [1, 2, 3]}, "/labels"),
+        (
+            "labels of more classes than the config's",
+            "invalid-config",
+            {"learner": ONE_VS_REST | {"config": {"classes": 2}}, "labels": ["a", "b", "c"]},
+            "/learner/config/classes",
+        ),
+        ("lags of classes", "invalid-config", {"learner": ONE_VS_REST | {"lags": 1}}, "/learner/lags"),
+        ("a range of classes", "invalid-request", {"learner": ONE_VS_REST, "y_range": [0, 1]}, "/y_range"),
+        (
+            "a member without probabilities",
+            "invalid-config",
+            {"learner": ONE_VS_REST | {"config": {"member": {"kind": "pomdr"}}}, "labels": ["a", "b", "c"]},
+            "/learner/config/member",
+        ),
+        (
+            "a member of classes",
+            "invalid-config",
+            {"learner": ONE_VS_REST | {"config": {"member": ONE_VS_REST}}},
+            "/learner/config/member",
+        ),
         ("a label that is a list", "wrong-type", {"labels": [[1], 2]}, "/labels/0"),
         ("labels and a range", "invalid-request", {"labels": [0, 1], "y_range": [0, 1]}, ""),
         ("a range upside down", "invalid-request", {"y_range": [1, 0]}, ""),

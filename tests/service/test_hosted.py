@@ -15,12 +15,15 @@ from service.errors import StateCorrupt
 from service.hosted import HostedLearner, Pending
 from service.journal import encode_round
 from service.schemas import SessionCreate
-from tests.service.api import GAUSSIAN, MEAN, POMDR
+from service.scorecard import Issued
+from tests.service.api import GAUSSIAN, MEAN, ONE_VS_REST, POMDR
 
 X, Y = magic()
 MEDIAN = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}, "budget": 30}}
 KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
 NAMES = "abcdefghij"
+SIGMA = {"kind": "gaussian", "sigma": "median"}
+CLASSES = (Y > 0.0) * (1.0 + (X[:, 8] > 0.3))
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"learner": POMDR},
@@ -35,6 +38,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "reservoir and median": {"learner": MEDIAN, "scale": {"kind": "warmup"}, "warmup_rounds": 20, "reservoir": True},
     "lags": {"learner": POMDR | {"lags": 3}},
     "lags and units": {"learner": KONS | {"lags": 2}, "y_range": [-2.0, 5.0], "scale": {"kind": "warmup"}},
+    "classes": {"learner": ONE_VS_REST, "labels": ["a", "b", "c"]},
+    "classes and median": {
+        "learner": {
+            "kind": "one-vs-rest",
+            "config": {"classes": 3, "member": {"kind": "kons", "config": {"loss": "logistic", "kernel": SIGMA}}},
+        },
+        "scale": {"kind": "warmup"},
+        "warmup_rounds": 20,
+        "reservoir": True,
+    },
     "lags and median": {"learner": MEDIAN | {"lags": 2}, "scale": {"kind": "warmup"}, "warmup_rounds": 20},
 }
 PHASES = {"nothing yet": 0, "one round": 1, "in the warm-up": 12, "its last round": 19, "its end": 20, "after it": 60}
@@ -47,12 +60,16 @@ def hosted(name: str) -> HostedLearner:
 def play(one: HostedLearner, row: int, name: str) -> Pending:
     x = dict(zip(NAMES, X[row].tolist(), strict=True)) if name in ("named", "inferred") else X[row].tolist()
     vector, note = one.read_input(x)
-    y = one.truths.to_learner("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
+    if one.truths.classes:
+        y = float(CLASSES[row])
+    else:
+        y = one.truths.to_learner("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
     if row % 3:
         return one.play(vector, y, at=float(row), note=note)
     # One whose truth is late: what the client was told, and the lags of that forecast, are not those of now.
     lags = np.ones(one.spec.lags) if one.spec.lags else None
-    return one.play(vector, y, at=float(row), issued=0.25, note=note, lags=lags)
+    issued = Issued(0.25, 1 if one.truths.classes else None)
+    return one.play(vector, y, at=float(row), issued=issued, note=note, lags=lags)
 
 
 def lived(name: str, rounds: int) -> tuple[HostedLearner, list[bytes]]:
@@ -102,11 +119,16 @@ def test_playing_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median"]
-)
+    "name",
+    [
+        "plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median", "classes",
+        "classes and median",
+    ],
+)  # fmt: skip
 def test_a_block_replays(name: str) -> None:
     live, journal = lived(name, 7)
-    entries, values, _ = live.run(X[7:90], Y[7:90], at=1.0)
+    y = CLASSES if live.truths.classes else Y
+    entries, values, _ = live.run(X[7:90], y[7:90], at=1.0)
     assert sum(count for count, _ in entries) == len(values) == 83
     again = hosted(name)
     for blob in journal + [blob for _, blob in entries]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bench.journal import measure
-from okl_core.types import Forecast
+from okl_core.types import F64, Forecast
 from service.errors import StateCorrupt
 from service.journal import (
     BlockEntry,
@@ -36,12 +37,18 @@ def same(one: object, other: object) -> bool:
     return repr(one) == repr(other)
 
 
-@given(st.builds(RoundEntry, at=number, x=vectors, y=number, issued=number, value=number, choices=data, note=data))
+rounds = st.builds(
+    RoundEntry, at=number, x=vectors, y=number, issued=number, value=number, choices=data, note=data,
+    label=st.none() | st.integers(0, 2**32 - 1),
+)  # fmt: skip
+
+
+@given(rounds)
 def test_rounds_come_back(entry: RoundEntry) -> None:
     found = decode_entry(encode_round(entry))
     assert isinstance(found, RoundEntry)
     assert found.x.tobytes() == entry.x.tobytes()
-    for name in ("at", "y", "issued", "value", "choices", "note"):
+    for name in ("at", "y", "issued", "value", "choices", "note", "label"):
         assert same(getattr(found, name), getattr(entry, name))
 
 
@@ -78,7 +85,7 @@ def test_blocks_come_back(entry: BlockEntry) -> None:
         assert same(getattr(found, name), getattr(entry, name))
 
 
-forecasts = st.builds(Forecast, number, st.none() | st.floats(0.0, 1.0))
+forecasts = st.builds(Forecast, number, st.none() | st.floats(0.0, 1.0), st.none())
 
 
 @given(st.builds(WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=vectors, note=data))
@@ -89,11 +96,28 @@ def test_waiting_predictions_come_back(entry: WaitingEntry) -> None:
     assert same(found.forecast, entry.forecast)
 
 
+@given(
+    hnp.arrays(np.float64, st.integers(1, 5), elements=number), st.lists(st.floats(0.0, 1.0), min_size=2, max_size=9)
+)
+def test_probabilities_of_classes_come_back(x: F64, probabilities: list[float]) -> None:
+    forecast = Forecast(max(probabilities), None, tuple(probabilities))
+    blob = encode_waiting(WaitingEntry(3, forecast, x, b"note"))
+    found = decode_waiting(blob, classes=len(probabilities))
+    assert found.x.tobytes() == x.tobytes()
+    assert same(found.forecast, forecast)
+    with pytest.raises(StateCorrupt, match="probabilities"):
+        decode_waiting(blob, classes=len(x) + len(probabilities))
+
+
 ROUND = encode_round(RoundEntry(1.5, np.arange(3.0), 1.0, 0.25, 0.5, b"\x01", b'{"dim": 3}'))
 BLOCK = encode_block(BlockEntry(1.5, np.ones((2, 3)), np.ones(2), np.zeros(2), b"\x01", b""))
 WAITING = encode_waiting(WaitingEntry(7, Forecast(0.5, 0.6), np.arange(3.0), b"note"))
+CLASS = encode_round(RoundEntry(1.5, np.arange(3.0), 2.0, 0.25, 0.5, b"\x01", b"", None, 1))
+CLASSES = encode_waiting(WaitingEntry(7, Forecast(0.5, None, (0.2, 0.5, 0.3)), np.arange(3.0), b"note"))
 FORMS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "round": (ROUND, decode_entry),
+    "class": (CLASS, decode_entry),
+    "waiting with classes": (CLASSES, partial(decode_waiting, classes=3)),
     "block": (BLOCK, decode_entry),
     "waiting": (WAITING, decode_waiting),
 }

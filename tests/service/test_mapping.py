@@ -11,12 +11,13 @@ import pytest
 import okl_core
 from okl_core.types import F64
 from service.demo_data import magic
-from tests.service.api import GAUSSIAN, MEAN, POMDR, Api
+from tests.service.api import GAUSSIAN, MEAN, POMDR, Api, serving
 
 pytestmark = pytest.mark.anyio
 
 X, Y = magic()
 ROUNDS = 40
+LEARNED = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median", "metric": "learned"}}}
 MEDIAN = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
 
 
@@ -171,6 +172,7 @@ WARMUPS = {
     "scale": (POMDR, {"scale": {"kind": "warmup"}}),
     "median": (MEDIAN, {}),
     "scale and median": (MEDIAN, {"scale": {"kind": "warmup"}}),
+    "learned metric": (LEARNED, {"scale": {"kind": "warmup"}}),
     "median of ranges": (MEDIAN, {"scale": {"kind": "ranges", "low": [-1.0] * 10, "high": [2.0] * 10}}),
 }
 
@@ -195,11 +197,11 @@ async def test_warmup_by_hand(api: Api, learner: dict[str, Any], settings: dict[
         case "ranges":
             low, high = np.full(10, -1.0), np.full(10, 2.0)
     seen = ranges(X, low, high)
-    by_hand = okl_core.create(okl_core.resolve(learner, seen[:n]), 10)
+    by_hand = okl_core.create(okl_core.resolve(learner, seen[:n], Y[:n]), 10)
     by_hand.run(seen[:n], Y[:n])
     found = await api.inspect()
     assert not found["warming_up"]
-    assert found["learner"]["config"]["kernel"]["sigma"] == by_hand.spec.config["kernel"]["sigma"]
+    assert found["learner"]["config"]["kernel"] == by_hand.spec.config["kernel"]
     for row in range(n, n + 20):
         expected = by_hand.update(seen[row], Y[row])
         prediction = await api.predict(X[row].tolist())
@@ -208,8 +210,52 @@ async def test_warmup_by_hand(api: Api, learner: dict[str, Any], settings: dict[
     assert (await api.inspect())["describe"] == by_hand.describe()
 
 
+PACKING = {"kind": "packing"}
+
+
+@pytest.mark.parametrize("kind", ["ranges", "warmup"])
+async def test_a_scale_goes_into_the_ball_that_a_learner_asks_for(store_url: str, kind: str) -> None:
+    """Also for the worker that reads the scale from the store."""
+    low, high, n = X[:12].min(axis=0), X[:12].max(axis=0), 12
+    scale = {"kind": kind} if kind == "warmup" else {"kind": kind, "low": low.tolist(), "high": high.tolist()}
+    seen = (2.0 * ranges(X, low, high) - 1.0) / math.sqrt(10.0)
+    truths = ((Y + 1.0) / 2.0).tolist()
+    by_hand = okl_core.create(PACKING, 10)
+    async with serving(store_url) as api:
+        await api.create(PACKING, scale=scale, warmup_rounds=n)
+        for row in range(n):
+            by_hand.update(seen[row], truths[row])
+            await api.update(truths[row], x=X[row].tolist())
+    async with serving(store_url) as api:
+        for row in range(n, 30):
+            expected = by_hand.update(seen[row], truths[row])
+            prediction = await api.predict(X[row].tolist())
+            assert prediction["value"] == pytest.approx(expected.forecast.value, rel=1e-12)
+            await api.update(truths[row], id=prediction["id"])
+
+
 async def test_a_constant_input_survives_the_warmup(memory: Api) -> None:
     await memory.create(MEDIAN, scale={"kind": "warmup"}, warmup_rounds=3)
     for _ in range(5):
         await memory.update(1, x=[7.0, 7.0])
     assert not (await memory.inspect())["warming_up"]
+
+
+async def test_a_learner_of_one_input_is_given_one(memory: Api) -> None:
+    foster = {"kind": "foster-1d", "config": {"nodes": 101}}
+    for name, member, pointer in (
+        ("dim", {"dim": 2}, "/dim"),
+        ("schema", {"schema": [{"name": "a"}, {"name": "b"}]}, "/schema"),
+    ):
+        problem = await memory.refused(
+            "invalid-request", "POST", "/sessions", {"name": name, "learner": foster} | member
+        )
+        assert [error["pointer"] for error in problem["errors"]] == [pointer]
+    await memory.refused("invalid-config", "POST", "/sessions", {"name": "lags", "learner": foster | {"lags": 1}})
+    # A stand-in that takes any inputs answers during the warm-up.
+    await memory.create(foster, scale={"kind": "warmup"}, warmup_rounds=10)
+    await memory.refused("wrong-dimension", "POST", "/sessions/s/predict", {"x": [1.0, 2.0]})
+    await memory.refused("wrong-dimension", "POST", "/sessions/s/rounds", {"x": [[1.0, 2.0]], "y": [1.0]})
+    for i in range(12):
+        await memory.update((-1.0) ** i, x=[float(i)])
+    assert (await memory.inspect())["t"] == 12

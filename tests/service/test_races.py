@@ -12,7 +12,7 @@ from service.demo_data import magic
 from service.hosted import HostedLearner
 from service.residents import parse_settings
 from service.store.base import Reading, Store
-from tests.service.api import POMDR, Api, serving
+from tests.service.api import ONE_VS_REST, POMDR, Api, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -52,15 +52,16 @@ async def assert_one_truth(workers: tuple[Api, Api], t: int) -> None:
         assert found["metrics"] == expected.metrics()
         assert found["describe"]["dictionary"] == expected.describe()["dictionary"]
         answer = await worker.predict(x.tolist(), wait=False)
-        assert answer["score"] == expected.forecast(x).value
+        assert answer | expected.truths.answer(expected.forecast(x)) == answer
 
 
 @pytest.mark.parametrize("snapshot_every", [None, 1, 7])
-@pytest.mark.parametrize("learner", [POMDR, MEDIAN], ids=["learner", "warm-up"])
+@pytest.mark.parametrize("learner", [POMDR, MEDIAN, ONE_VS_REST], ids=["learner", "warm-up", "classes"])
 async def test_predictions_here_and_truths_there(
     workers: tuple[Api, Api], learner: dict[str, object], snapshot_every: int | None
 ) -> None:
-    await workers[0].create(learner, snapshot_every=snapshot_every, warmup_rounds=20)
+    labels = [-1, 0, 1] if learner == ONE_VS_REST else None
+    await workers[0].create(learner, labels=labels, snapshot_every=snapshot_every, warmup_rounds=20)
 
     async def client(number: int) -> None:
         for i in range(EACH):

@@ -159,7 +159,7 @@ async def test_the_catalogue(memory: Api) -> None:
     assert sorted(found) == okl_core.learner_kinds()
     for kind, entry in found.items():
         assert entry["summary"], kind
-        assert entry["target"] in ("binary", "real", "any")
+        assert entry["target"] in ("binary", "class", "real", "any")
         assert entry["defaults"].keys() == entry["config_schema"].get("properties", {}).keys()
         created = await memory.create({"kind": kind, "config": entry["defaults"]}, kind)
         assert created["learner"]["config"] == entry["defaults"]
@@ -170,11 +170,12 @@ async def test_every_learner_lives_through_a_session(memory: Api) -> None:
     for entry in await memory.call("GET", "/learners"):
         kind = entry["kind"]
         await memory.create({"kind": kind}, kind)
-        y = Y if entry["target"] == "binary" else X[:, 1]
+        y = {"binary": Y, "class": (Y > 0.0).astype(float)}.get(entry["target"], X[:, 1])
+        rows = X[:, : entry["dims"]].tolist()
         for row in range(5):
-            prediction = await memory.predict(X[row].tolist(), kind)
+            prediction = await memory.predict(rows[row], kind)
             await memory.update(y[row], kind, id=prediction["id"])
-        await memory.rounds(X[5:30].tolist(), y[5:30].tolist(), kind)
-        live = await memory.predict(X[40].tolist(), kind, wait=False)
+        await memory.rounds(rows[5:30], y[5:30].tolist(), kind)
+        live = await memory.predict(rows[40], kind, wait=False)
         memory.service._residents.drop(kind)
-        assert await memory.predict(X[40].tolist(), kind, wait=False) == live
+        assert await memory.predict(rows[40], kind, wait=False) == live

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,10 @@ pytestmark = pytest.mark.slow
 ROUNDS = 1_000
 RUNS = 2
 KILLS_A_RUN = 10
-LEARNER = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 100}}
+LEARNERS = {
+    "pomdr": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 100}},
+    "one-vs-rest": {"kind": "one-vs-rest"},
+}
 SNAPSHOT_MIN_BYTES = 2_000
 """A snapshot every few dozen rounds, so that kills hit some of them."""
 
@@ -61,14 +65,15 @@ class Client:
 
 
 @pytest.mark.parametrize("run", range(RUNS))
-def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
-    session = f"crash-{run}"
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+def test_nothing_acknowledged_is_lost(store_url: str, learner: dict[str, Any], run: int) -> None:
+    session = f"crash-{learner['kind']}-{run}"
     dice = random.Random(run)
     worker = Worker(store_url, snapshot_min_bytes=SNAPSHOT_MIN_BYTES)
     worker.start()
     try:
         with OklClient(worker.url) as client:
-            client.create(session, LEARNER)
+            client.create(session, learner, labels=[-1, 1])
         acknowledged = 0
         instants = sorted(dice.sample(range(5, ROUNDS - 5), KILLS_A_RUN))
         snapshots = 0
@@ -80,7 +85,7 @@ def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
         last.run()
         assert (last.refused, last.acknowledged) == ([], ROUNDS)
         with OklClient(worker.url) as client:
-            assert_undisturbed(client, session)
+            assert_undisturbed(client, session, learner)
     finally:
         worker.kill()
 
@@ -106,15 +111,18 @@ def stream_and_kill(
     return found["t"], found
 
 
-def assert_undisturbed(client: OklClient, session: str) -> None:
+def assert_undisturbed(client: OklClient, session: str, spec: dict[str, Any]) -> None:
     """The next forecast is that of a learner that nobody killed."""
-    learner = okl_core.create(LEARNER, 10)
+    learner = okl_core.create(spec, 10)
+    y = (Y + 1.0) / 2.0 if learner.target == "class" else Y
     mistakes = 0
     for row in range(ROUNDS):
-        mistakes += learner.update(X[row], Y[row]).forecast.label != Y[row]
+        mistakes += learner.update(X[row], y[row]).forecast.label != y[row]
     for row in range(ROUNDS, ROUNDS + 20):
         issued = client.predict(session, X[row].tolist(), wait=False)
-        assert issued["score"] == pytest.approx(learner.predict(X[row]).value, rel=1e-9)
+        expected = learner.predict(X[row])
+        told = issued["score"] if expected.probabilities is None else issued["probabilities"][issued["label"] > 0]
+        assert told == pytest.approx(expected.value, rel=1e-9)
     found = client.inspect(session)
     assert found["t"] == ROUNDS
     assert found["metrics"]["mistakes"] == mistakes

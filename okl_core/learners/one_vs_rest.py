@@ -1,0 +1,298 @@
+"""A learner of K classes made of K learners of two labels, each of which knows one class from the rest."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from okl_core.errors import ConfigError, DivergedError, NumericalError, StateFormatError
+from okl_core.experts import BLOCK
+from okl_core.learner import Learner, parse_spec, register, require_dims
+from okl_core.losses import Loss, log_loss
+from okl_core.rng import RoundRng
+from okl_core.state import pack, unpack
+from okl_core.types import (
+    F64,
+    MAX_CLASSES,
+    BlockInfo,
+    Forecast,
+    Interval,
+    LearnerConfig,
+    LearnerState,
+    Parameters,
+    Round,
+    Target,
+)
+
+LEAST_PROBABILITY = 1e-300
+"""Members' smaller probabilities count as this one: logarithms stay finite, and if all are 0 the classes are equal."""
+
+AnyLearner = Learner[Any, Any, Any]
+
+
+class Member(Parameters):
+    """A learner of two labels that gives probabilities."""
+
+    kind: str = Field(description="Wire name of the learner.")
+    config: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
+
+    @model_validator(mode="after")
+    def _gives_probabilities(self) -> Self:
+        try:
+            learner, config = self.parsed
+        except ConfigError as error:
+            # As a ValueError it is told with its place in the config.
+            raise ValueError(str(error)) from error
+        if learner.target(config) != "binary":
+            raise ValueError(f"{self.kind} with this config is no learner of two labels")
+        # The loss does not tell, since a forecast may have a probability of its own; what waits for inputs takes any.
+        dim = learner.dims or config.dim or 1
+        config = config.resolved(np.ones((1, dim)), np.ones(1))
+        if learner.predict(config, learner.init(config, dim), np.zeros(dim)).probability is None:
+            raise ValueError(
+                f"{self.kind} with this config gives no probabilities; logistic loss does, where it has one"
+            )
+        return self
+
+    @cached_property
+    def parsed(self) -> tuple[AnyLearner, LearnerConfig]:
+        _, learner, config = parse_spec({"kind": self.kind, "config": self.config})
+        return learner, config
+
+    def waiting(self) -> list[tuple[tuple[str, ...], str]]:
+        return [(("config", *path), word) for path, word in self.parsed[1].waiting()]
+
+    def resolved(self, X: F64, y: F64 | None = None) -> Self:
+        # All members get the same parameters, so what depends on the truths depends on those of all of them.
+        truths = None if y is None else np.where(y[:, None] == np.unique(y), 1.0, -1.0)
+        return type(self)(kind=self.kind, config=self.parsed[1].resolved(X, truths).model_dump(mode="json"))
+
+
+def _default_member() -> Member:
+    # Made on demand: while this module is imported other kinds are not registered yet. One class among many is told from
+    # the rest by larger weights than one of two: with aioli's own norm the bar of bench.multiclass would be crossed.
+    return Member(kind="aioli", config={"comparator_norm": 8.0})
+
+
+class OneVsRestConfig(LearnerConfig):
+    """Parameters of one-vs-rest."""
+
+    classes: int = Field(
+        default=2,
+        ge=2,
+        le=MAX_CLASSES,
+        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
+    )
+    member: Member = Field(default_factory=_default_member, description="The learner that each class has one of.")
+
+    @cached_property
+    def streams(self) -> list[str]:
+        """The names of the members' coins."""
+        return [f"class-{k}" for k in range(self.classes)]
+
+
+@final
+class Members(list[LearnerState]):
+    """The state of each class's learner."""
+
+    def pack(self) -> dict[str, F64]:
+        return {f"{k}.{name}": array for k, member in enumerate(self) for name, array in pack(member).items()}
+
+    @classmethod
+    def unpack_classes(cls, config: OneVsRestConfig, arrays: Mapping[str, F64], t: int) -> Members:
+        """Those after t rounds. Raises StateFormatError."""
+        learner, own = config.member.parsed
+        parts: dict[str, dict[str, F64]] = {str(k): {} for k in range(config.classes)}
+        for name, array in arrays.items():
+            k, _, part = name.partition(".")
+            if k not in parts:
+                raise StateFormatError(f"the state has an array {name!r} of a class that there is not")
+            parts[k][part] = array
+        members = cls(learner.unpack(own, part) for part in parts.values())
+        for k, member in enumerate(members):
+            if member.t != t:
+                raise StateFormatError(f"class {k} has learned {member.t} rounds, the learner {t}")
+        return members
+
+
+@dataclass(slots=True)
+class OneVsRestState(LearnerState):
+    """`loss` is the cumulative log-loss of the forecasts."""
+
+    members: Members
+    loss: float
+
+
+@dataclass(slots=True)
+class OneVsRestRound(Round):
+    turns: list[Round]
+
+
+@final
+@register
+class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
+    r"""K classes by K learners of two labels: each tells one class from the rest, and their probabilities are scaled.
+
+    Member k learns the label +1 for the truth k and -1 for the others; with p_k its probability of +1
+
+        q_k = p_k / (p_0 + ... + p_{K-1}),   loss = -log q_y,   value = max q.
+
+    All K learn in every round: time and memory are K times those of one.
+
+    Notes
+    -----
+    The loss of a round is at most the sum of the members' logistic losses -log p_y - sum_{k != y} log(1 - p_k), since
+
+        sum p <= 1 + sum_{k != y} p_k <= prod_{k != y} (1 + p_k) <= prod_{k != y} 1 / (1 - p_k).
+
+    With members that bound their regret for logistic loss the cumulative loss is thus at most the sum over the classes of
+    the loss of the best function for the class and of the member's regret to it. Nothing better follows: to the best K
+    functions whose probabilities are scaled, too, there is no regret bound.
+
+    Coins and choices are those of each member, independent of the others'.
+
+    References: [rifkin2004] for how it compares with other reductions.
+
+    Examples
+    --------
+    >>> from okl_core import create
+    >>> spec = {"kind": "one-vs-rest", "config": {"classes": 3, "member": {"kind": "majority"}}}
+    >>> learner = create(spec, dim=1)
+    >>> for y in (0.0, 2.0, 2.0):
+    ...     info = learner.update(np.array([1.0]), y)
+    >>> forecast = learner.predict(np.array([1.0]))
+    >>> [round(q, 2) for q in forecast.probabilities], forecast.label
+    ([0.33, 0.11, 0.56], 2)
+    """
+
+    kind: ClassVar[str] = "one-vs-rest"
+    references: ClassVar[tuple[str, ...]] = ("rifkin2004",)
+    config_type = OneVsRestConfig
+    state_type = OneVsRestState
+
+    def loss(self, config: OneVsRestConfig) -> Loss:
+        """The members'."""
+        learner, own = config.member.parsed
+        return learner.loss(own)
+
+    def target(self, config: OneVsRestConfig) -> Target:
+        return "class"
+
+    def truth_range(self, config: OneVsRestConfig) -> Interval:
+        return 0.0, config.classes - 1.0
+
+    def input_radius(self, config: OneVsRestConfig) -> float | None:
+        learner, own = config.member.parsed
+        return learner.input_radius(own)
+
+    def init(self, config: OneVsRestConfig, dim: int) -> OneVsRestState:
+        learner, own = config.member.parsed
+        require_dims(learner, dim)
+        return OneVsRestState(0, Members(learner.init(own, dim) for _ in range(config.classes)), 0.0)
+
+    def unpack(self, config: OneVsRestConfig, arrays: Mapping[str, F64]) -> OneVsRestState:
+        prefix = "members."
+        own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
+        members = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        kept = unpack(_Kept, own)
+        return OneVsRestState(kept.t, Members.unpack_classes(config, members, kept.t), kept.loss)
+
+    def predict(self, config: OneVsRestConfig, state: OneVsRestState, x: F64) -> Forecast:
+        learner, own = config.member.parsed
+        return _composed([learner.predict(own, member, x) for member in state.members], state.t + 1)
+
+    def play(self, config: OneVsRestConfig, state: OneVsRestState, x: F64, y: float, rng: RoundRng) -> OneVsRestRound:
+        (learner, own), t = config.member.parsed, state.t + 1
+        forks = rng.begin_forks(config.streams, t, 1)
+        turns: list[Round] = []
+        for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
+            with _named(k):
+                turns.append(learner.play(own, member, x, 1.0 if k == y else -1.0, fork))
+        rng.end_forks(forks, t, 1)
+        forecast = _composed([turn.forecast for turn in turns], t)
+        assert forecast.probabilities is not None
+        return OneVsRestRound(t, x, y, forecast, log_loss(forecast.probabilities[int(y)]), rng.choices(), turns)
+
+    def learn(self, config: OneVsRestConfig, state: OneVsRestState, played: OneVsRestRound) -> None:
+        learner, own = config.member.parsed
+        for member, turn in zip(state.members, played.turns, strict=True):
+            learner.learn(own, member, turn)
+        state.loss += played.loss
+        state.t += 1
+
+    def run(self, config: OneVsRestConfig, state: OneVsRestState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        Q, losses = np.empty((len(y), config.classes)), np.empty(len(y))
+        for start in range(0, len(y), BLOCK):
+            rows = slice(start, start + BLOCK)
+            Q[rows] = self._learn_block(config, state, X[rows], y[rows], rng)
+            truths = y[rows].astype(int)
+            losses[rows] = -np.log(Q[rows][np.arange(len(truths)), truths])
+            state.loss += float(losses[rows].sum())
+            state.t += len(truths)
+        return BlockInfo(state.t, Q.max(axis=1), losses, Q, rng.finish())
+
+    def _learn_block(self, config: OneVsRestConfig, state: OneVsRestState, X: F64, y: F64, rng: RoundRng) -> F64:
+        """The probabilities of n rounds that the members learn, shape (n, K). If it raises nothing has changed."""
+        (learner, own), t = config.member.parsed, state.t + 1
+        forks = rng.begin_forks(config.streams, t, len(y))
+        P = np.empty((len(y), config.classes))
+        before = copy.deepcopy(list(state.members))
+        try:
+            for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
+                with _named(k):
+                    P[:, k] = learner.run(own, member, X, np.where(y == k, 1.0, -1.0), fork).probabilities
+            rng.end_forks(forks, t, len(y))
+            return _scaled(P, t)
+        except BaseException:
+            # Whatever it is: members at different rounds would never come together again.
+            state.members[:] = before
+            raise
+
+    def describe(self, config: OneVsRestConfig, state: OneVsRestState) -> dict[str, float]:
+        learner, own = config.member.parsed
+        told = [learner.describe(own, member) for member in state.members]
+        return {
+            "t": state.t,
+            "dictionary": sum(numbers["dictionary"] for numbers in told),
+            "bytes": sum(numbers["bytes"] for numbers in told),
+            "classes": config.classes,
+            "loss": state.loss,
+        }
+
+
+@dataclass(slots=True)
+class _Kept(LearnerState):
+    """What is kept beside the members."""
+
+    loss: float
+
+
+@contextmanager
+def _named(k: int) -> Iterator[None]:
+    """Errors of the arithmetic say which class's learner it is."""
+    try:
+        yield
+    except NumericalError as error:
+        raise type(error)(f"class {k} against the rest: {error}") from error
+
+
+def _composed(forecasts: Sequence[Forecast], t: int) -> Forecast:
+    """The forecast of round t from the members'."""
+    q = _scaled(np.array([forecast.probability for forecast in forecasts], dtype=np.float64), t)
+    return Forecast(float(q.max()), None, tuple(q.tolist()))
+
+
+def _scaled(P: F64, t: int) -> F64:
+    """The members' probabilities from round t on, shape (..., K), so that they sum to one. Raises DivergedError."""
+    P = np.maximum(P, LEAST_PROBABILITY)
+    sums = P.sum(axis=-1, keepdims=True)
+    if not np.isfinite(sums).all():
+        raise DivergedError(f"round {t} or later in its block: a probability is not finite; raise the regularization")
+    return P / sums

@@ -1,0 +1,379 @@
+r"""Packing the inputs with balls that shrink: the forecast is the mean of the truths in the ball whose centre is nearest.
+
+| symbol   | meaning                                                                      | shape  |
+|----------|------------------------------------------------------------------------------|--------|
+| M        | the metric, positive definite, divided by its largest eigenvalue             | (d, d) |
+| lambda_m | its eigenvalues, 1 = lambda_1 >= ... >= lambda_d                             | (d,)   |
+| z        | root x with root^T root = M: \|x - x'\|_M = \|z - z'\|                       | (d,)   |
+| kappa    | kappa(r, t) = max {m : lambda_m >= t^(-2 / (1 + r))}                         |        |
+| rho_t    | effective rank, min {r : kappa(r, t) <= r}                                   |        |
+| eps_t    | radius of all balls in round t, t^(-1 / (1 + rho_t))                         |        |
+| S        | the centres                                                                  |        |
+| T_s      | rounds in the ball of the centre s; kept are their number and the sum of y   |        |
+
+In round t, s is the nearest centre, the oldest of several, and the forecast the mean of T_s, or the middle of the truths'
+range if T_s is empty. If |x_t - x_s|_M <= eps_t then t joins T_s, otherwise x_t becomes a centre.
+
+References: [kuzborskij2017] equations (5), (6), algorithm 1, theorem 1.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple, Self, final
+
+import numpy as np
+from pydantic import Field, model_validator
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.errors import DivergedError, NotPositiveDefiniteError, ReplayDivergence, StateFormatError
+from okl_core.growing import GrowingArray
+from okl_core.lags import LARGEST_TRUTH
+from okl_core.nearest import FARTHEST, Nearest, squared_distances
+from okl_core.rng import RoundRng
+from okl_core.types import F64, Interval, LearnerConfig
+
+BLOCK = 512
+"""Rounds per block of `Packing.run`: enough to hide the calls; each centre opened inside costs a pass over the block."""
+
+MOST_ROUNDS = 32.0
+"""Natural logarithm of a number of rounds that no stream has."""
+
+
+class PackingConfig(LearnerConfig):
+    """What every learner is given that packs."""
+
+    include_center: bool = Field(
+        default=True,
+        description="Does the round that opens a ball count in it? The proof says so, the printed algorithm not; it helps.",
+    )
+    truth_range: list[float] = Field(
+        default=[0.0, 1.0],
+        min_length=2,
+        max_length=2,
+        description="[low, high] of the truths. Where nothing is known the answer is their middle.",
+    )
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        low, high = self.truth_range
+        if not -LARGEST_TRUTH <= low < high <= LARGEST_TRUTH:
+            raise ValueError(f"truth_range is [low, high] with low below high, both within +-{LARGEST_TRUTH:g}")
+        return self
+
+    @property
+    def interval(self) -> Interval:
+        low, high = self.truth_range
+        return low, high
+
+    @property
+    def middle(self) -> float:
+        """The answer where nothing is known."""
+        low, high = self.truth_range
+        return 0.5 * (low + high)
+
+
+def rank_ends(eigenvalues: F64) -> list[float]:
+    """The t from which on the effective rank is above 1, 2, ..., d - 1; ascending. Eigenvalues as in `effective_rank`."""
+    ends: list[float] = []
+    for r, eigenvalue in enumerate(eigenvalues[1:].tolist(), start=1):
+        end = _first_above(r, eigenvalue)
+        ends.append(max(end, ends[-1]) if ends else end)
+    return ends
+
+
+def _first_above(r: int, eigenvalue: float) -> float:
+    """The first t with kappa(r, t) > r, that is with lambda_{r+1} >= t^(-2 / (1 + r))."""
+    if math.log(eigenvalue) * -0.5 * (1 + r) > MOST_ROUNDS:
+        return math.inf
+    t = math.ceil(eigenvalue ** (-0.5 * (1 + r)))
+    # The definition decides, where rounding leaves room for doubt.
+    while t > 1 and eigenvalue >= (t - 1) ** (-2.0 / (1 + r)):
+        t -= 1
+    while eigenvalue < t ** (-2.0 / (1 + r)):
+        t += 1
+    return t
+
+
+def effective_rank(eigenvalues: F64, t: int) -> int:
+    """rho_t of a metric with these eigenvalues, shape (d,), descending from 1, all positive.
+
+    Examples
+    --------
+    >>> [effective_rank(np.array([1.0, 0.01]), t) for t in (1, 99, 100)]
+    [1, 1, 2]
+    """
+    return 1 + bisect_right(rank_ends(eigenvalues), t)
+
+
+def most_centres(eigenvalues: F64, rounds: int) -> float:
+    """What |S| is at most after so many rounds with inputs in the unit ball. Eigenvalues as in `effective_rank`.
+
+    References: [kuzborskij2017] lemma 2.
+    """
+    eps = rounds ** (-1.0 / (1.0 + effective_rank(eigenvalues, rounds)))
+    roots = np.sqrt(eigenvalues)
+    return float(np.prod(8.0 * math.sqrt(2.0) / eps * roots[roots >= eps]))
+
+
+def regret_bound(eigenvalues: F64, gradients: F64, rounds: int, centres: float) -> float:
+    """The regret at most against a differentiable f with values in [0, 1], truths in [0, 1], inputs in the unit ball.
+
+        (8 ln(eT) + 1) |S| + 4 sqrt(sum_i g_i^2 / lambda_i) T^(rho_T / (1 + rho_T))
+
+    `gradients`: g_i, shape (d,), the largest slopes of f along the eigenvectors of M; `centres`: |S|, or `most_centres`.
+    The 1 is for the rounds that opened balls, which the proof leaves out.
+
+    References: [kuzborskij2017] proof of theorem 1.
+    """
+    rho = effective_rank(eigenvalues, rounds)
+    slope = math.sqrt(float(np.sum(gradients**2 / eigenvalues)))
+    return balls_bound(rounds, centres) + 4.0 * slope * rounds ** (rho / (1.0 + rho))
+
+
+def balls_bound(rounds: int, centres: float) -> float:
+    """The first term of `regret_bound`: what the means of the balls lose to the best constants in them."""
+    return (8.0 * math.log(math.e * max(1, rounds)) + 1.0) * centres
+
+
+@final
+class Metric:
+    """M as the module's table has it.
+
+    `root` is of shape (d, d), or (d,) if M is diagonal. It is state: another processor would compute other last bits.
+    """
+
+    __slots__ = ("_ends", "eigenvalues", "root")
+
+    def __init__(self, root: F64, eigenvalues: F64) -> None:
+        self.root = root
+        self.eigenvalues = eigenvalues
+        self._ends = rank_ends(eigenvalues)
+
+    @classmethod
+    def of(cls, M: F64) -> Metric:
+        """The metric of a matrix, shape (d, d), or of a diagonal, shape (d,). Raises NotPositiveDefiniteError."""
+        if M.ndim == 1:
+            largest, smallest = float(M.max()), float(M.min())
+            values, directions = np.sort(M)[::-1], None
+        else:
+            ascending, U = np.linalg.eigh(M)
+            largest, smallest = float(ascending[-1]), float(ascending[0])
+            values, directions = ascending[::-1], U.T[::-1]
+        if not smallest > len(M) * np.finfo(np.float64).eps * largest:
+            raise NotPositiveDefiniteError(
+                f"a metric is positive definite; the eigenvalues of this one are from {smallest:g} to {largest:g}"
+            )
+        eigenvalues = np.ascontiguousarray(values / largest)
+        if directions is None:
+            return cls(np.sqrt(M / largest), eigenvalues)
+        return cls(np.ascontiguousarray(np.sqrt(eigenvalues)[:, None] * directions), eigenvalues)
+
+    @classmethod
+    def identity(cls, dim: int) -> Metric:
+        return cls(np.ones(dim), np.ones(dim))
+
+    @property
+    def dim(self) -> int:
+        return len(self.eigenvalues)
+
+    @property
+    def matrix(self) -> F64:
+        """M, shape (d, d)."""
+        return np.diag(self.root**2) if self.root.ndim == 1 else self.root.T @ self.root
+
+    @property
+    def nbytes(self) -> int:
+        return self.root.nbytes + self.eigenvalues.nbytes
+
+    def rank(self, t: int) -> int:
+        """rho_t."""
+        return 1 + bisect_right(self._ends, t)
+
+    def radius(self, t: int) -> float:
+        """eps_t."""
+        return t ** (-1.0 / (1.0 + self.rank(t)))
+
+    def map(self, x: F64) -> F64:
+        """z of x, shape (d,). Raises DivergedError if it is so large that squared distances could overflow."""
+        # Sums in a fixed order, not those of BLAS: one input alone and in a block must give the same bits.
+        terms = self.root * x if self.root.ndim == 1 else np.multiply(self.root.T, x[:, None], order="C")
+        z = terms if terms.ndim == 1 else np.add.reduce(terms, axis=0)
+        if not ddot(z, z) <= FARTHEST:
+            raise _too_large(x)
+        return z
+
+    def map_block(self, X: F64) -> F64:  # X: (n, d)
+        """The same of n inputs, shape (d, n)."""
+        if self.root.ndim == 1:
+            Z = self.root[:, None] * X.T
+        else:
+            Z = self.root[:, :1] * X[:, 0]
+            for j in range(1, self.dim):
+                Z += self.root[:, j, None] * X[:, j]
+        with np.errstate(over="ignore"):
+            norms = np.einsum("ij,ij->j", Z, Z)
+        if not (norms <= FARTHEST).all():
+            raise _too_large(X[np.argmax(norms)])
+        return Z
+
+    def pack(self) -> dict[str, F64]:
+        return {"root": self.root.copy(), "eigenvalues": self.eigenvalues.copy()}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, F64]) -> Metric:
+        root, eigenvalues = arrays["root"], arrays["eigenvalues"]
+        d = len(eigenvalues)
+        if root.shape not in ((d,), (d, d)):
+            raise StateFormatError(f"a metric with a root of shape {root.shape} and {d} eigenvalues")
+        return cls(np.array(root, order="C"), np.array(eigenvalues, order="C"))
+
+
+def _too_large(x: F64) -> DivergedError:
+    return DivergedError(f"an input with entries of {np.abs(x).max():g}: distances would overflow; scale it down")
+
+
+_ARRAYS = {"metric.root", "metric.eigenvalues", "t", "centres", "counts", "sums"}
+"""What a packing packs to."""
+
+
+class Placement(NamedTuple):
+    """Where a round belongs: to the ball of the nearest centre, or outside. In an empty packing `centre` is -1."""
+
+    z: F64
+    centre: int
+    is_inside: bool
+
+
+@final
+class Packing:
+    """S with the numbers of rounds and sums of truths of every T_s, under one metric. `t` counts the rounds."""
+
+    __slots__ = ("centres", "counts", "metric", "sums", "t")
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.centres = Nearest(metric.dim)
+        self.counts = GrowingArray()
+        self.sums = GrowingArray()
+        self.t = 0
+
+    def __len__(self) -> int:
+        """Number of centres."""
+        return len(self.centres)
+
+    @property
+    def nbytes(self) -> int:
+        return self.centres.nbytes + self.counts.nbytes + self.sums.nbytes + self.metric.nbytes
+
+    @property
+    def rank(self) -> int:
+        """Effective rank in the next round."""
+        return self.metric.rank(self.t + 1)
+
+    @property
+    def radius(self) -> float:
+        """Of the balls in the next round."""
+        return self.metric.radius(self.t + 1)
+
+    def predict(self, config: PackingConfig, x: F64) -> float:
+        """The forecast for x, shape (d,); pure. Raises DivergedError."""
+        z = self.metric.map(x)
+        return self.value(config, self.centres.find(z)[0] if len(self.centres) else -1)
+
+    def value(self, config: PackingConfig, centre: int) -> float:
+        """The forecast from the ball of this centre; -1: there is none."""
+        count = self.counts.view.item(centre) if centre >= 0 else 0.0
+        return self.sums.view.item(centre) / count if count else config.middle
+
+    def place(self, x: F64, rng: RoundRng) -> Placement:
+        """Where the next round belongs, two choices unless it is the first; pure. Raises DivergedError."""
+        z = self.metric.map(x)
+        if not len(self.centres):
+            return Placement(z, -1, False)
+        nearest, square = self.centres.find(z)
+        return Placement(z, *self._choose(nearest, square, len(self.centres), self.t + 1, rng))
+
+    def place_block(self, X: F64, rng: RoundRng) -> Iterator[Placement]:  # X: (n, d)
+        """`place` for n rounds in order, each as if those before it were absorbed, whether they are or not."""
+        Z = self.metric.map_block(X)
+        t, size = self.t, len(self.centres)
+        nearest, squares = np.full(len(X), -1, dtype=np.intp), np.full(len(X), np.inf)
+        if size:
+            nearest, squares = self.centres.find_block(Z)
+        for j in range(len(X)):
+            t += 1
+            choice = self._choose(nearest.item(j), squares.item(j), size, t, rng) if size else (-1, False)
+            placement = Placement(Z[:, j], *choice)
+            yield placement
+            if placement.is_inside:
+                continue
+            if j + 1 < len(X):
+                fresh, later = squared_distances(Z[:, j + 1 :], Z[:, j]), slice(j + 1, None)
+                # Only if strictly nearer: of several the oldest.
+                nearest[later][fresh < squares[later]] = size
+                np.minimum(squares[later], fresh, out=squares[later])
+            size += 1
+
+    def _choose(self, nearest: int, square: float, size: int, t: int, rng: RoundRng) -> tuple[int, bool]:
+        centre = rng.pick(nearest)
+        if centre >= size:
+            raise ReplayDivergence(f"centre {centre} was recorded, there are {size}")
+        return centre, rng.decide(math.sqrt(square) <= self.metric.radius(t))
+
+    def absorb(self, config: PackingConfig, placement: Placement, y: float) -> None:
+        """Carry a placed round into the packing."""
+        self.t += 1
+        if placement.is_inside:
+            self.counts.view[placement.centre] += 1.0
+            self.sums.view[placement.centre] += y
+            return
+        # The first centre is at distance 0 of itself: it has its round in any case.
+        is_counted = config.include_center or placement.centre < 0
+        self.centres.append(placement.z)
+        self.counts.append(float(is_counted))
+        self.sums.append(y if is_counted else 0.0)
+
+    def run(self, config: PackingConfig, X: F64, y: F64, rng: RoundRng, t: int) -> list[float]:  # X: (n, d)
+        """n rounds in order, placed and absorbed; the forecasts. `t` is the first one's number for `rng`.
+
+        Raises DivergedError; the rounds of the blocks before have been absorbed then.
+        """
+        values: list[float] = []
+        for start in range(0, len(y), BLOCK):
+            rows = slice(start, start + BLOCK)
+            values += self._run_block(config, X[rows], y[rows], rng, t + start)
+        return values
+
+    def _run_block(self, config: PackingConfig, X: F64, y: F64, rng: RoundRng, t: int) -> list[float]:
+        values: list[float] = []
+        rng.at(t)
+        for j, (placement, truth) in enumerate(zip(self.place_block(X, rng), y.tolist(), strict=True), start=1):
+            values.append(self.value(config, placement.centre))
+            self.absorb(config, placement, truth)
+            rng.at(t + j)
+        return values
+
+    def pack(self) -> dict[str, F64]:
+        metric = {f"metric.{name}": array for name, array in self.metric.pack().items()}
+        return metric | {
+            "t": np.array(float(self.t)),
+            "centres": self.centres.pack(),
+            "counts": self.counts.pack(),
+            "sums": self.sums.pack(),
+        }
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, F64]) -> Packing:
+        if unknown := set(arrays) - _ARRAYS:
+            raise StateFormatError(f"arrays that no packing has: {', '.join(sorted(unknown))}")
+        packing = cls(Metric.unpack({name: arrays[f"metric.{name}"] for name in ("root", "eigenvalues")}))
+        packing.t = int(arrays["t"].item())
+        packing.centres = Nearest.unpack(arrays["centres"])
+        packing.counts, packing.sums = (GrowingArray.unpack(arrays[name]) for name in ("counts", "sums"))
+        sizes = {len(packing.centres), len(packing.counts), len(packing.sums)}
+        if len(sizes) > 1 or packing.centres.dim != packing.metric.dim:
+            raise StateFormatError("centres, counts, sums and metric of a packing do not fit")
+        return packing

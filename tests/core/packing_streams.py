@@ -1,0 +1,49 @@
+"""Streams in the unit ball, metrics, and the ways in which the nearest centre can be found."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from okl_core import nearest
+from okl_core.types import F64
+
+WAYS = {
+    "compared": (10**9, 10**9, 256),
+    "scanned": (0, 10**9, 256),
+    "boxed": (0, 2, 8),
+}
+"""FEW_NUMBERS, BOXES_FROM and BOX of `okl_core.nearest` that make short streams take each of its ways."""
+
+
+def use_way(patch: pytest.MonkeyPatch, way: str) -> None:
+    few, boxes_from, box = WAYS[way]
+    patch.setattr(nearest, "FEW_NUMBERS", few)
+    patch.setattr(nearest, "BOXES_FROM", boxes_from)
+    patch.setattr(nearest, "BOX", box)
+
+
+def ball(n: int, d: int, rng: np.random.Generator) -> F64:
+    """n inputs, uniform in the unit ball of R^d, shape (n, d)."""
+    X = rng.standard_normal((n, d))
+    return X / np.linalg.norm(X, axis=1, keepdims=True) * rng.random((n, 1)) ** (1.0 / d)
+
+
+def lattice(n: int, d: int, rng: np.random.Generator) -> F64:
+    """n inputs on a grid: many are repeated, many are as far from one centre as from another."""
+    return rng.integers(-4, 5, (n, d)) / (8.0 * 2.0 ** math.ceil(0.5 * math.log2(d)))
+
+
+def truths(X: F64, rng: np.random.Generator) -> F64:
+    """A smooth function of X with noise, in [0, 1]."""
+    return np.clip(0.5 + 0.4 * np.sin(3.0 * X[:, 0] + X[:, -1]) + 0.1 * rng.standard_normal(len(X)), 0.0, 1.0)
+
+
+def full_metric(d: int, rng: np.random.Generator) -> F64:
+    """A positive definite matrix with largest eigenvalue 1, shape (d, d), exactly symmetric."""
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    M = Q @ np.diag(2.0 ** -np.arange(d, dtype=np.float64)) @ Q.T
+    M = 0.5 * (M + M.T)
+    return M / np.linalg.eigvalsh(M)[-1]
