@@ -170,6 +170,7 @@ class EmbeddingBlock:
         self._size = len(state.L)
         rows = embedding.kernel.block(state.sample.points, X)
         self.Phi = embedding.coordinates(state, rows)
+        self._added: list[F64] = []
         self._room = embedding.room(state)
         self._kors: KorsBlock | None = None
         if self._room > 0:
@@ -208,8 +209,15 @@ class EmbeddingBlock:
         embedding.extend(state, phi, outside, is_independent)
         coordinate = np.zeros(len(self._X))
         if is_independent:
-            np.multiply(self._E[j, j + 1 :], 1.0 / math.sqrt(outside), out=coordinate[j + 1 :])
+            # Not from E, whose entries carry the rounding of every point so far, multiplied with each that is nearly
+            # dependent: by substitution, as `coordinates` would.
+            left, old = self._K[j, j + 1 :].copy(), len(self.Phi)
+            left -= phi[:old] @ self.Phi[:, j + 1 :]
+            if self._added:
+                left -= phi[old:] @ np.array(self._added)[:, j + 1 :]
+            np.multiply(left, 1.0 / math.sqrt(outside), out=coordinate[j + 1 :])
             self._E -= coordinate[:, None] * coordinate
+        self._added.append(coordinate)
         return coordinate
 
     def products(self) -> F64:
