@@ -32,6 +32,8 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.journal
 	$(BIN)/python -m bench.papers.pomdr
 	$(BIN)/python -m bench.papers.kons
+	$(BIN)/python -m bench.papers.aioli
+	$(BIN)/python -m bench.papers.metric
 
 # A Redis server and curl for the tests: those on PATH, or the distribution's packages.
 tools:

@@ -90,7 +90,7 @@ def draw(results: Sequence[Result], folder: Path) -> list[Path]:
         }
         for name, figure in figures.items():
             paths.append(folder / f"kons-{name}.svg")
-            figure.savefig(paths[-1], metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+            save(figure, paths[-1])
     return paths
 
 
@@ -100,7 +100,7 @@ def points(played: Played) -> F64:
 
 def regret(results: Sequence[Result]) -> Figure:
     """Regrets against the best function of each beginning of the stream, and the bounds on them."""
-    figure, panels = _panels(2, len(results), height=5.4)
+    figure, panels = panel_grid(2, len(results), height=5.4)
     for column, result in zip(panels.T, results, strict=True):
         for ax, lines, what in zip(column, (STEPS, SKETCHES), ("step sizes", "sketches"), strict=True):
             ends = []
@@ -114,16 +114,16 @@ def regret(results: Sequence[Result]) -> Figure:
                     bounds = [played.bound(best) for best in result.bests]
                     ax.plot(t, bounds, color=line.colour, linewidth=0.9, linestyle=DASHED)
                 ends.append((regrets[-1], line))
-            _finish(ax, ends, f"{result.task.name}: {what}")
+            finish(ax, ends, f"{result.task.name}: {what}")
     keys = [Line2D([], [], color="#444444"), Line2D([], [], color="#444444", linewidth=0.9, linestyle=DASHED)]
     panels[0, 0].legend(keys, ["regret", "its bound"], loc="upper left")
-    _name_axes(panels, "regret")
+    name_axes(panels, "regret")
     return figure
 
 
 def cost(results: Sequence[Result], lines: Sequence[Line], what: str, of: Callable[[Played], F64]) -> Figure:
     """Something of every block, for these lines."""
-    figure, panels = _panels(1, len(results), height=2.9)
+    figure, panels = panel_grid(1, len(results), height=2.9)
     for ax, result in zip(panels[0], results, strict=True):
         ends = []
         for line in lines:
@@ -131,25 +131,33 @@ def cost(results: Sequence[Result], lines: Sequence[Line], what: str, of: Callab
             values = of(played)
             ax.plot(played.ends, values, color=line.colour, linewidth=line.width)
             ends.append((float(values[-1]), line))
-        _finish(ax, ends, result.task.name)
-    _name_axes(panels, what)
+        finish(ax, ends, result.task.name)
+    name_axes(panels, what)
     return figure
 
 
-def _panels(rows: int, columns: int, height: float) -> tuple[Figure, np.ndarray]:
+def panel_grid(
+    rows: int, columns: int, height: float, *, share_x: bool = False, share_y: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """A figure as wide as a page, and its panels, shape (rows, columns)."""
     figure = Figure(figsize=(7.2, height), layout="constrained")
     FigureCanvasSVG(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=share_x, sharey=share_y)
 
 
-def _name_axes(panels: np.ndarray, what: str) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, the same bytes each time."""
+    figure.savefig(path, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+
+
+def name_axes(panels: np.ndarray, what: str) -> None:
     for ax in panels[:, 0]:
         ax.set_ylabel(what)
     for ax in panels[-1]:
         ax.set_xlabel("round t")
 
 
-def _finish(ax: Axes, ends: Sequence[tuple[float, Line]], title: str) -> None:
+def finish(ax: Axes, ends: Sequence[tuple[float, Line]], title: str) -> None:
     """Logarithmic axes, and a label right of the end of each line."""
     ax.set_title(title)
     ax.set_xscale("log")
@@ -158,10 +166,15 @@ def _finish(ax: Axes, ends: Sequence[tuple[float, Line]], title: str) -> None:
         axis.set_major_locator(LogLocator(subs=subs))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
+    label_ends(ax, ends)
+
+
+def label_ends(ax: Axes, ends: Sequence[tuple[float, Line]]) -> None:
+    """A label right of the end of each line, at its last value. What is off the axis is named at its foot or head."""
     ends = sorted(ends)
     bottom, top = ax.get_ylim()
-    # What is below the axis is named at its foot.
-    shares = np.log([max(value, bottom) / bottom for value, _ in ends]) / np.log(top / bottom)
+    to_share = ax.transScale + ax.transLimits
+    shares = to_share.transform([(ax.get_xlim()[1], min(max(value, bottom), top)) for value, _ in ends])[:, 1]
     for height, (_, line) in zip(apart(shares), ends, strict=True):
         ax.annotate(
             line.label,
