@@ -36,6 +36,11 @@ IN_METRIC = 2.0
 """`centred` of a packed set of points that has a root."""
 
 
+def origin_from(x: F64, unit: float | F64) -> F64:
+    """The first point x, shape (d,), as an origin: coordinates beyond FARTHEST units of length are 0 instead."""
+    return np.where(np.abs(x) <= FARTHEST * unit, x, 0.0)
+
+
 class Points:
     """An ordered set of points in R^d, oldest first.
 
@@ -86,7 +91,7 @@ class Points:
 
     def extend(self, X: F64) -> None:  # X: (n, d)
         if self.centred and len(self._rows) == 0 and len(X):
-            self.origin = np.where(np.abs(X[0]) <= FARTHEST * self.unit, X[0], 0.0)
+            self.origin = origin_from(X[0], self.unit)
         self._rows.extend(self._encode_block(X, -2))
 
     def encode(self, x: F64) -> F64:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from okl_core.bank import Bank, BankState, BankTurn, MemberConfig
 from okl_core.errors import ConfigError, NumericalError, StateFormatError
 from okl_core.lags import MAX_LAGS, first_lags, lag_rows, next_lags
-from okl_core.learner import Learner, parse_spec, require_dims
+from okl_core.learner import Learner, parse_spec, require_dims, taken_dim
 from okl_core.rng import RoundRng
 from okl_core.state import pack
 from okl_core.types import F64, LearnerConfig, LearnerState, Round
@@ -49,9 +49,7 @@ class ExpertSpec(BaseModel):
                 # As a ValueError it is told with the expert's place in the list.
                 raise ValueError(str(error)) from error
             for path, word in config.waiting():
-                raise ValueError(
-                    f'an expert sees no data before the first round: give {path[-1]} as a number, not "{word}"'
-                )
+                raise ValueError(f'an expert sees no data before the first round: give {path[-1]} itself, not "{word}"')
         return self
 
     def name(self, i: int) -> str:
@@ -59,6 +57,13 @@ class ExpertSpec(BaseModel):
         sigma = self.config.get("kernel", {}).get("sigma")
         scale = f"_sigma_{sigma:g}" if isinstance(sigma, float | int) else ""
         return f"{i}_{self.kind}{scale}" + (f"_lags_{self.lags}" if self.lags else "")
+
+    @property
+    def dim(self) -> int | None:
+        """The only number of inputs that it takes, its lags apart; None: any."""
+        _, learner, config = parse_spec({"kind": self.kind, "config": self.config})
+        dim = taken_dim(learner, config)
+        return None if dim is None else dim - self.lags
 
     def expand(self) -> list[ExpertSpec]:
         """One expert each."""
@@ -177,6 +182,11 @@ class Experts:
         """What a user reads."""
         self.units = units_of(experts)
         self._streams = [f"unit-{i}" for i in range(len(self.units))]
+
+    def initial_bytes(self, dim: int) -> int:
+        """Those of the experts that share nothing."""
+        alone = [(_of(unit.learner), unit) for unit in self.units if unit.bank is None]
+        return sum(learner.initial_bytes(unit.config, dim + unit.lags) for learner, unit in alone)
 
     def init(self, dim: int) -> Cells:
         cells = Cells()

@@ -23,6 +23,7 @@ from pydantic import Field
 from scipy.linalg.blas import ddot, dgemm  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.special import ndtri
 
+from okl_core.dictionary import origin_from
 from okl_core.errors import DivergedError
 from okl_core.kernels import Gaussian, Laplacian, Matern
 from okl_core.rng import RoundRng
@@ -54,14 +55,16 @@ class Drawn(Protocol):
 
     t: int
     origin: F64
-    """The first input, from which all are measured."""
+    """What all inputs are measured from: the first one, as far as `origin_from` allows."""
     frequencies: F64
     """omega / (2 pi), shape (D, d)."""
 
 
 def drawn(kernel: SpectralKernel, D: int, state: Drawn, x: F64, rng: RoundRng) -> tuple[F64, F64]:
     """Origin and frequencies for the next round, whose input is x: the first one draws them."""
-    return (state.origin, state.frequencies) if state.t else (x, draw(kernel, len(x), D, rng))
+    if state.t:
+        return state.origin, state.frequencies
+    return origin_from(x, kernel.scale), draw(kernel, len(x), D, rng)
 
 
 def features(frequencies: F64, H: F64) -> F64:

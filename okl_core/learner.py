@@ -93,6 +93,10 @@ class Learner(ABC, Generic[C, S, R]):
         """Radius of the ball around 0 that inputs should lie in, where the guarantee asks for one."""
         return None
 
+    def initial_bytes(self, config: C, dim: int) -> int:
+        """What the state takes once a round is learned, at least: known before anything that large is made."""
+        return 0
+
     @abstractmethod
     def init(self, config: C, dim: int) -> S:
         """The state before the first round, for inputs in R^dim."""
@@ -224,6 +228,11 @@ def parse_spec(
         told = f"lags are inputs too, and there is room for {learner.dims - 1}"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
     return parsed, learner, config
+
+
+def taken_dim(learner: Learner[Any, Any, Any], config: LearnerConfig) -> int | None:
+    """The only number of inputs that the learner takes with this config, lags among them; None: any."""
+    return config.dim if learner.dims is None else learner.dims
 
 
 def require_dims(learner: Learner[Any, Any, Any], dim: int) -> None:

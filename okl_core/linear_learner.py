@@ -7,9 +7,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
+import numpy as np
 from pydantic import Field
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.engine import Decision, Rule, require_finite
+from okl_core.errors import DivergedError
 from okl_core.forgetting import HalfLife
 from okl_core.intercept import InterceptConfig
 from okl_core.linear_root import Moments, Root, RootBlock, RootRounds
@@ -21,6 +24,9 @@ WIDE = 128
 """Features from which on a block of rounds is faster than its rounds one by one."""
 BLOCK = 64
 """Rounds per block: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
+LONGEST = 1e13
+"""|phi| is at most so many sqrt(alpha). A longer one is known to rounding of its own length only: when its direction comes
+again the weights of all others would be off by eps |phi| / sqrt(alpha) and more, beyond 1e-3, and for good."""
 
 
 class RootConfig(LearnerConfig):
@@ -70,6 +76,14 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
         """A_0 = alpha I."""
 
     @abstractmethod
+    def width(self, config: C, dim: int) -> int:
+        """p: the features of an input in R^dim."""
+
+    def initial_bytes(self, config: C, dim: int) -> int:
+        p = self.width(config, dim)
+        return 8 * p * (p + 1)
+
+    @abstractmethod
     def features(self, config: C, state: S, X: F64, rule: P | None) -> F64:
         """phi of X, shape (..., d): the inputs of the rule's rounds, or one that is only asked about."""
 
@@ -80,7 +94,9 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
         return m, q
 
     def turn(self, config: C, state: S, x: F64, y: float, rule: P, rng: RoundRng) -> LinearTurn:
-        moments = state.root.moments(self.features(config, state, x, rule))
+        phi = self.features(config, state, x, rule)
+        _require_bearable(state.t + 1, ddot(phi, phi), self.alpha(config))
+        moments = state.root.moments(phi)
         return LinearTurn(moments, _decide(state.t + 1, moments, y, rule))
 
     def absorb(self, config: C, state: S, x: F64, turn: LinearTurn) -> None:
@@ -95,9 +111,11 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
 
     def block(self, config: C, state: S, X: F64, y: F64, rule: P, rng: RoundRng) -> list[tuple[float, Decision]]:
         """Raises DivergedError before anything has changed."""
-        rounds = (RootBlock if len(state.root) >= WIDE else RootRounds)(
-            state.root, self.features(config, state, X, rule)
-        )
+        Phi = self.features(config, state, X, rule)
+        squares = np.einsum("ij,ij->i", Phi, Phi)
+        longest = int(squares.argmax())
+        _require_bearable(state.t + 1 + longest, squares.item(longest), self.alpha(config))
+        rounds = (RootBlock if len(state.root) >= WIDE else RootRounds)(state.root, Phi)
         played: list[tuple[float, Decision]] = []
         for j, truth in enumerate(y.tolist()):
             moments = rounds.moments(j)
@@ -128,6 +146,15 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
         factor = HalfLife(config.half_life).factor(state.t)
         if factor is not None:
             state.root.discount(factor, self.alpha(config))
+
+
+def _require_bearable(t: int, square: float, alpha: float) -> None:
+    """Raises DivergedError for a round with |phi|^2 = `square` that S could not tell from the others any more."""
+    if not square <= LONGEST * LONGEST * alpha:
+        raise DivergedError(
+            f"round {t}: an input of norm {math.sqrt(square):.1e} is above {LONGEST:.0e} times the root of alpha; "
+            "scale the inputs down, or raise the regularization"
+        )
 
 
 def _decide(t: int, moments: Moments, y: float, rule: Rule) -> Decision:

@@ -31,7 +31,7 @@ from okl_core import (
 from okl_core.errors import ConfigError, InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.freezing import Rule
 from okl_core.growing import GrowingArray
-from okl_core.learner import REPLAY_TOLERANCE, given_probabilities
+from okl_core.learner import REPLAY_TOLERANCE, given_probabilities, taken_dim
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, Forecast, Round
 from service.errors import InvalidInput, StateCorrupt, WrongDimension
@@ -62,7 +62,8 @@ class HostedLearner:
     def __init__(self, settings: SessionCreate) -> None:
         self.settings = settings
         self.spec, algorithm, config = parse_spec(_spec_of(settings))
-        self._dims = algorithm.dims
+        self._algorithm, self._config = algorithm, config
+        self._dims = taken_dim(algorithm, config)
         self._radius = algorithm.input_radius(config)
         self.truths = Truths(algorithm.target(config), settings.labels, settings.y_range, algorithm.truth_range(config))
         self._check_truths()
@@ -100,8 +101,7 @@ class HostedLearner:
                 raise ConfigError(told, [(("config", "classes"), told)])
         elif count > 2:
             told = f"has {count} labels, and {self.spec.kind} takes two; a learner of more wraps one of two: "
-            wrapped = {"kind": "one-vs-rest", "config": {"member": {"kind": self.spec.kind}}}
-            raise invalid("/labels", told + json.dumps(wrapped))
+            raise invalid("/labels", told + json.dumps(_wrapped(self.spec)))
         elif not low <= -1.0 < 1.0 <= high:
             raise invalid("/labels", f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its bound")
 
@@ -115,6 +115,10 @@ class HostedLearner:
         """Memory of the learner."""
         learner = 0 if self._learner is None else self._learner.nbytes
         return learner + (0 if self._warm is None else self._warm.nbytes)
+
+    def initial_bytes(self, dim: int) -> int:
+        """What the learner of this many inputs takes at least, the warm-up's apart."""
+        return self._algorithm.initial_bytes(self._config, dim + self.spec.lags)
 
     @property
     def lags(self) -> F64 | None:
@@ -153,7 +157,7 @@ class HostedLearner:
     def _check_taken(self, dim: int, pointer: str, kind: type[InvalidInput] = InvalidInput) -> None:
         """Found out now: during a warm-up another learner answers."""
         if self._dims is not None and dim + self.spec.lags != self._dims:
-            raise invalid(pointer, f"{dim} inputs; {self.spec.kind} takes {self._dims - self.spec.lags}", kind)
+            raise invalid(pointer, f"{dim} inputs; this learner takes {self._dims - self.spec.lags}", kind)
 
     def _scaled(self, X: F64) -> F64:
         return X if self._scaling is None else self._scaling(X)
@@ -221,8 +225,9 @@ class HostedLearner:
         values, probabilities = np.array([forecast.value for forecast in forecasts]), given_probabilities(forecasts)
         if start == len(y):
             return entries, values, probabilities
-        learner = self._active(X.shape[1])
-        info = learner.run(self._scaled(X[start:]), y[start:])
+        # A learner that came with the first round would be forgotten with it.
+        self._ensure_learner()
+        info = self._active(X.shape[1]).run(self._scaled(X[start:]), y[start:])
         self.card.add_many(*self._judge.block(info, y[start:]))
         entries.append((len(y) - start, encode_block(BlockEntry(at, X[start:], y[start:], info.values, info.choices))))
         if start == 0:
@@ -256,6 +261,7 @@ class HostedLearner:
         self.learn(pending)
 
     def _replay_block(self, entry: BlockEntry) -> None:
+        self._ensure_learner()
         info = self._active(entry.X.shape[1]).run(self._scaled(entry.X), entry.y, choices=entry.choices)
         _check_replay(info.values, entry.values)
         self.card.add_many(*self._judge.block(info, entry.y))
@@ -384,6 +390,16 @@ def _spec_of(settings: SessionCreate) -> LearnerSpec:
     if not is_left_out or "classes" not in get_learner(spec.kind).config_type.model_fields:
         return spec
     return spec.model_copy(update={"config": spec.config | {"classes": len(settings.labels or ())}})
+
+
+def _wrapped(spec: LearnerSpec) -> dict[str, Any]:
+    """A spec of a learner of many labels, made of this one where it can be."""
+    try:
+        wrapped = {"kind": "one-vs-rest", "config": {"member": {"kind": spec.kind, "config": spec.config}}}
+        parse_spec(wrapped)
+    except ConfigError:
+        wrapped = {"kind": "one-vs-rest"}
+    return wrapped
 
 
 def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:

@@ -172,13 +172,16 @@ class SessionCreate(_Wire):
 
     @field_validator("labels")
     @classmethod
-    def _whole_labels_are_integers(cls, labels: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    def _different_and_whole_ones_integers(cls, labels: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """A label given as 1 is answered as 1, not as 1.0."""
         if labels is None:
             return None
         # Not a constraint of the field: that would be told beside an error of one of its values.
         if not 2 <= len(labels) <= MAX_CLASSES:
             raise ValueError(f"`labels` are 2 to {MAX_CLASSES} values")
+        # 1 and true are different values, although Python says that they are equal.
+        if len({(isinstance(v, bool), v) for v in labels}) < len(labels):
+            raise ValueError("`labels` are different values")
         return tuple(int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
 
     @field_serializer("labels")
@@ -189,8 +192,6 @@ class SessionCreate(_Wire):
     def _consistent(self) -> SessionCreate:
         if self.labels is not None and self.y_range is not None:
             raise ValueError("`labels` and `y_range` exclude each other")
-        if self.labels is not None and len(set(self.labels)) < len(self.labels):
-            raise ValueError("`labels` are different values")
         if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
             raise ValueError("`y_range` is [low, high] with low below high")
         if self.y_range is not None and math.isinf(self.y_range[1] - self.y_range[0]):

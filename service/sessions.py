@@ -97,8 +97,8 @@ class SessionService:
     async def create(self, request: SessionCreate) -> dict[str, Any]:
         """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
         hosted = _host(request)
-        if hosted.layout is not None and hosted.layout.dim > self.settings.max_dim:
-            raise invalid("/dim", f"{hosted.layout.dim} inputs; this service takes at most {self.settings.max_dim}")
+        if hosted.layout is not None:
+            self._check_size(hosted, hosted.layout.dim, "/dim" if request.features is None else "/schema")
         await self._add(request)
         log.info("session created", extra={"session": request.name, "kind": request.learner.kind})
         return await self.inspect(request.name)
@@ -379,9 +379,21 @@ class SessionService:
 
     def _read_input(self, hosted: HostedLearner, sent: Any) -> tuple[F64, bytes]:
         x, note = hosted.read_input(sent)
-        if len(x) > self.settings.max_dim:
-            raise invalid("/x", f"{len(x)} inputs; this service takes at most {self.settings.max_dim}")
+        if hosted.layout is None:
+            self._check_size(hosted, len(x), "/x")
         return x, note
+
+    def _check_size(self, hosted: HostedLearner, dim: int, pointer: str) -> None:
+        """Raises InvalidInput for inputs that are too many, or whose learner could not be held before its first round."""
+        if dim > self.settings.max_dim:
+            raise invalid(pointer, f"{dim} inputs; this service takes at most {self.settings.max_dim}")
+        size = hosted.initial_bytes(dim)
+        if size > self.settings.session_bytes:
+            raise invalid(
+                pointer,
+                f"{dim} inputs; with them this learner takes {size} bytes from the start, the cap is "
+                f"{self.settings.session_bytes}: give it fewer, or a smaller config",
+            )
 
     def _check_room(self, resident: Resident, size: int) -> None:
         if size > self.settings.session_bytes:
@@ -399,6 +411,9 @@ class SessionService:
         except core.InputError as error:
             where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
             raise invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput)) from error
+        except core.ConfigError as error:
+            # What only the inputs bring to light.
+            raise invalid("/x", str(error), WrongDimension) from error
         except core.NumericalError as error:
             raise NumericalFailure(f"The round was refused, nothing changed: {error}", session=resident.name) from error
 

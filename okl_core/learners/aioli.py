@@ -85,8 +85,11 @@ class Aioli(ImproperLearner, LinearLearner[AioliConfig, AioliState, Rule]):
     def alpha(self, config: AioliConfig) -> float:
         return config.alpha
 
+    def width(self, config: AioliConfig, dim: int) -> int:
+        return dim + config.intercept
+
     def init(self, config: AioliConfig, dim: int) -> AioliState:
-        return AioliState(0, Root(config.alpha, dim + config.intercept), log_det=0.0, loss=0.0, bound=0.0)
+        return AioliState(0, Root(config.alpha, self.width(config, dim)), log_det=0.0, loss=0.0, bound=0.0)
 
     def features(self, config: AioliConfig, state: AioliState, X: F64, rule: Rule | None) -> F64:
         return config.phi(X)

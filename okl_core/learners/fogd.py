@@ -90,6 +90,9 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
     def truth_range(self, config: FogdConfig) -> Interval:
         return -config.forecast_bound, config.forecast_bound
 
+    def initial_bytes(self, config: FogdConfig, dim: int) -> int:
+        return 8 * config.frequencies * (dim + 2)
+
     def init(self, config: FogdConfig, dim: int) -> FogdState:
         # A metric of another dimension would otherwise be found out in the first round only.
         config.kernel.root_for(dim)

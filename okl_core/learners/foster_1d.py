@@ -178,6 +178,9 @@ class Foster1d(Learner[Foster1dConfig, Foster1dState, Foster1dRound]):
     def loss(self, config: Foster1dConfig) -> Loss:
         return LOSSES["logistic"]
 
+    def initial_bytes(self, config: Foster1dConfig, dim: int) -> int:
+        return 3 * 8 * (config.nodes + 1)
+
     def init(self, config: Foster1dConfig, dim: int) -> Foster1dState:
         row = np.zeros(config.nodes // 2 + 1)
         row[0] = math.log(0.5)

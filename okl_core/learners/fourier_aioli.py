@@ -91,10 +91,13 @@ class FourierAioli(LinearLearner[FourierAioliConfig, FourierAioliState, FourierR
     def alpha(self, config: FourierAioliConfig) -> float:
         return config.alpha
 
+    def width(self, config: FourierAioliConfig, dim: int) -> int:
+        return 2 * config.frequencies
+
     def init(self, config: FourierAioliConfig, dim: int) -> FourierAioliState:
         # A metric of another dimension would otherwise be found out in the first round only.
         config.kernel.root_for(dim)
-        root = Root(config.alpha, 2 * config.frequencies)
+        root = Root(config.alpha, self.width(config, dim))
         return FourierAioliState(0, root, 0.0, np.zeros(dim), np.empty((0, dim)), loss=0.0, bound=0.0)
 
     def features(self, config: FourierAioliConfig, state: FourierAioliState, X: F64, rule: FourierRule | None) -> F64:

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from okl_core.errors import ConfigError, DivergedError, NumericalError, StateFormatError
 from okl_core.experts import BLOCK
-from okl_core.learner import Learner, parse_spec, register, require_dims
+from okl_core.learner import Learner, parse_spec, register, require_dims, taken_dim
 from okl_core.losses import Loss, log_loss
 from okl_core.rng import RoundRng
 from okl_core.state import pack, unpack
@@ -52,8 +52,10 @@ class Member(Parameters):
             raise ValueError(str(error)) from error
         if learner.target(config) != "binary":
             raise ValueError(f"{self.kind} with this config is no learner of two labels")
-        # The loss does not tell, since a forecast may have a probability of its own; what waits for inputs takes any.
-        dim = learner.dims or config.dim or 1
+        if learner.loss(config).probability(0.0) is not None:
+            return self
+        # A forecast may have a probability of its own; what waits for inputs takes any.
+        dim = self.dim or 1
         config = config.resolved(np.ones((1, dim)), np.ones(1))
         if learner.predict(config, learner.init(config, dim), np.zeros(dim)).probability is None:
             raise ValueError(
@@ -65,6 +67,10 @@ class Member(Parameters):
     def parsed(self) -> tuple[AnyLearner, LearnerConfig]:
         _, learner, config = parse_spec({"kind": self.kind, "config": self.config})
         return learner, config
+
+    @property
+    def dim(self) -> int | None:
+        return taken_dim(*self.parsed)
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return [(("config", *path), word) for path, word in self.parsed[1].waiting()]
@@ -191,6 +197,10 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
     def input_radius(self, config: OneVsRestConfig) -> float | None:
         learner, own = config.member.parsed
         return learner.input_radius(own)
+
+    def initial_bytes(self, config: OneVsRestConfig, dim: int) -> int:
+        learner, own = config.member.parsed
+        return config.classes * learner.initial_bytes(own, dim)
 
     def init(self, config: OneVsRestConfig, dim: int) -> OneVsRestState:
         learner, own = config.member.parsed

@@ -83,8 +83,11 @@ class Ons(LinearLearner[OnsConfig, OnsState, Rule]):
     def alpha(self, config: OnsConfig) -> float:
         return config.regularization
 
+    def width(self, config: OnsConfig, dim: int) -> int:
+        return dim + config.intercept
+
     def init(self, config: OnsConfig, dim: int) -> OnsState:
-        root = Root(config.regularization, dim + config.intercept)
+        root = Root(config.regularization, self.width(config, dim))
         return OnsState(0, root, log_det=0.0, loss=0.0, bound_gradient=0.0, bound_step=0.0)
 
     def features(self, config: OnsConfig, state: OnsState, X: F64, rule: Rule | None) -> F64:

@@ -77,6 +77,10 @@ class PoolConfig(LearnerConfig):
         largest = self.clip if self.truth == "numbers" else 1.0
         return -largest, largest
 
+    @property
+    def dim(self) -> int | None:
+        return next((expert.dim for expert in self.all_experts() if expert.dim is not None), None)
+
     def all_experts(self) -> list[ExpertSpec]:
         chosen = default_experts(self.truth, self.clip) if self.experts is None else self.experts
         expanded = [one for expert in chosen for one in expert.expand()]
@@ -154,6 +158,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
 
     def truth_range(self, config: PoolConfig) -> Interval:
         return config.truth_range
+
+    def initial_bytes(self, config: PoolConfig, dim: int) -> int:
+        return config.team.initial_bytes(dim)
 
     def init(self, config: PoolConfig, dim: int) -> PoolState:
         experts = config.team

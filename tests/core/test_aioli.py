@@ -237,6 +237,35 @@ def test_an_overflow_changes_nothing() -> None:
     assert all(np.array_equal(array, before[name]) for name, array in learner.state().items())
 
 
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("power", [10, 30, 40, 42, 50, 70, 100, 300, 500])
+def test_rows_in_one_direction_say_nothing_of_those_across(power: int, intercept: bool) -> None:
+    """However long: past what rounding can hold apart they are refused. All products here are exact."""
+    rng = np.random.default_rng(7)
+    X = rng.integers(-3, 4, (60, 2)).astype(np.float64) @ np.array([[1.0, -1.0, 1.0], [1.0, 1.0, 2.0]])
+    y = np.where(X[:, 0] + rng.standard_normal(60) >= 0.0, 1.0, -1.0)
+    far = 2.0**power * np.array([[3.0, 1.0, -2.0]])
+    plain, learner = aioli(3, intercept), aioli(3, intercept)
+    for start in range(0, 60, 20):
+        part = slice(start, start + 20)
+        expected = plain.run(X[part], y[part]).values
+        if start:
+            before = learner.state()
+            try:
+                # Once more against itself, or the intercept would learn from it.
+                learner.run(np.vstack((far, -far)), np.ones(2))
+            except DivergedError:
+                assert power >= 42
+                assert all(np.array_equal(array, before[name]) for name, array in learner.state().items())
+            else:
+                assert power <= 42
+        found = learner.run(X[part], y[part]).values
+        if not intercept:
+            np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-2)
+        assert np.abs(found).max() <= 3.0 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

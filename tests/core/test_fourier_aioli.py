@@ -103,6 +103,17 @@ def test_an_input_whose_features_overflow_changes_nothing() -> None:
         assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.parametrize("first", [[1e14, 0.0], [-1e30, 1e150]])
+def test_a_first_input_that_is_nonsense_does_not_blur_the_others(first: list[float]) -> None:
+    X, y = labels_for("random", ROUNDS)
+    nonsense, plain = learner_of(), learner_of()
+    nonsense.update(np.array(first), 1.0)
+    plain.update(np.zeros(2), 1.0)
+    assert not nonsense.state()["origin"][np.abs(first) > 1.0].any()
+    # The features are those of the same seed; one round apart the forecasts are alike, not equal.
+    assert np.corrcoef(nonsense.run(X, y).values, plain.run(X, y).values)[0, 1] > 0.8
+
+
 def test_what_it_does_not_take() -> None:
     with pytest.raises(ConfigError, match="kernel"):
         learner_of(kernel={"kind": "linear"})

@@ -151,5 +151,5 @@ class TestInputNorm:
             create({"kind": "aioli", "config": {"input_norm": "warmup"}}, 2)
 
     def test_an_expert_of_a_pool_has_no_warmup(self) -> None:
-        with pytest.raises(ConfigError, match='give input_norm as a number, not "warmup"'):
+        with pytest.raises(ConfigError, match='give input_norm itself, not "warmup"'):
             parse_spec({"kind": "pool", "config": {"experts": [{"kind": "aioli", "config": {"input_norm": "warmup"}}]}})

@@ -17,7 +17,8 @@ from okl_core.checks import check_learner
 from okl_core.dictionary import Points
 from okl_core.errors import ConfigError, ShapeError, StateFormatError
 from okl_core.fourier import draw, features
-from okl_core.kernel_metric import learned_kernel_metric, matrix_root
+from okl_core.gradient import gradient_outer_product
+from okl_core.kernel_metric import POINTS, learned_kernel_metric, matrix_root
 from okl_core.rng import RoundRng
 from okl_core.types import F64
 
@@ -127,6 +128,14 @@ class TestLearned:
         in_metric = X @ matrix_root(learned)
         assert kernel["sigma"] == pytest.approx(Gaussian().median_distance(in_metric))
 
+    def test_it_is_the_root_of_the_outer_product_of_gradients(self) -> None:
+        X, y = self.stream(300, 3)
+        centred = X - X.mean(axis=0)
+        G = gradient_outer_product(centred / np.linalg.norm(centred, axis=1).max(), y, points=POINTS)
+        learned = learned_kernel_metric(X, y)
+        expected = G / np.linalg.eigvalsh(G)[-1] + np.eye(3) / len(y)
+        np.testing.assert_allclose(learned @ learned, expected, rtol=0.0, atol=1e-9)
+
     def test_it_helps_where_one_direction_counts(self) -> None:
         X, y = self.stream(3000)
         errors = []
@@ -142,6 +151,11 @@ class TestLearned:
         assert learned_kernel_metric(X, np.ones(50)) == pytest.approx(np.eye(2))
         assert learned_kernel_metric(np.ones((50, 2)), np.arange(50.0)) == pytest.approx(np.eye(2))
 
+    @pytest.mark.parametrize("size", [1e-300, 1e-12, 1e150, 1e300])
+    def test_the_size_of_the_truths_does_not_matter(self, size: float) -> None:
+        X, y = self.stream(200, 3)
+        assert learned_kernel_metric(X, size * y) == pytest.approx(learned_kernel_metric(X, y), abs=1e-9)
+
     def test_it_needs_truths(self) -> None:
         with pytest.raises(ShapeError, match="truths"):
             resolve(self.SPEC, self.stream(10)[0])
@@ -155,3 +169,6 @@ class TestLearned:
         spec = resolve({"kind": "one-vs-rest", "config": {"classes": 3, "member": member}}, X, y)
         learned = np.array(spec.config["member"]["config"]["kernel"]["metric"])
         assert np.linalg.eigh(learned)[1][2, -1] ** 2 > 0.9
+        # Classes are names: to number them otherwise changes nothing.
+        other = resolve({"kind": "one-vs-rest", "config": {"classes": 3, "member": member}}, X, (y + 1.0) % 3.0)
+        assert np.array(other.config["member"]["config"]["kernel"]["metric"]) == pytest.approx(learned, abs=1e-9)

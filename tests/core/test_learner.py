@@ -257,3 +257,27 @@ class TestRounds:
 def test_every_error_is_one_of_ours() -> None:
     for error in (ConfigError, UnknownLearner, InputError, LabelError, StateError, ReplayDivergence, DivergedError):
         assert issubclass(error, OklError)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"kind": "aioli"},
+        {"kind": "ons", "config": {"intercept": False}},
+        {"kind": "fourier-aioli", "config": {"frequencies": 30}},
+        {"kind": "fogd", "config": {"frequencies": 5000}},
+        {"kind": "one-vs-rest", "config": {"classes": 7}},
+        {"kind": "pool", "config": {"experts": [{"kind": "ons", "lags": 2}, {"kind": "aioli"}]}},
+    ],
+    ids=lambda spec: spec["kind"],
+)
+def test_the_size_of_a_learner_is_known_before_it_is_made(spec: dict[str, Any]) -> None:
+    _, algorithm, config = parse_spec(spec)
+    told, learner = algorithm.initial_bytes(config, 20), create(spec, 20)
+    learner.update(np.ones(20), 1.0)
+    assert 0.8 * learner.nbytes <= told <= learner.nbytes
+
+
+def test_the_size_of_exponential_weights_is_known_before_they_are_made() -> None:
+    _, algorithm, config = parse_spec({"kind": "foster-1d"})
+    assert algorithm.initial_bytes(config, 1) == create({"kind": "foster-1d"}, 1).nbytes

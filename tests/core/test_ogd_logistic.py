@@ -36,9 +36,16 @@ def test_definition(B: float, intercept: bool, R: float | None) -> None:
     X, y = stream(150)
     learner = ogd(B, R, intercept=intercept)
     found = learner.run(X, y).values
-    values, theta = gradient_descent(np.column_stack((X, np.ones(len(X)))) if intercept else X, y, B, R)
+    Phi = np.column_stack((X, np.ones(len(X)))) if intercept else X
+    values, theta = gradient_descent(Phi, y, B, R)
     np.testing.assert_allclose(found, values, rtol=0.0, atol=1e-12)
     np.testing.assert_allclose(learner.state()["theta"], theta, rtol=0.0, atol=1e-12)
+    norms = np.linalg.norm(Phi, axis=1)
+    moving = norms > 0.0
+    largest = np.maximum.accumulate(norms) if R is None else np.full(len(y), R)
+    eta = B / (largest[moving] * np.sqrt(np.arange(1, len(y) + 1)[moving]))
+    squares = (norms / (1.0 + np.exp(y * values)))[moving] ** 2
+    assert learner.describe()["bound"] == pytest.approx(2.0 * B * B / eta[-1] + 0.5 * eta @ squares)
 
 
 def test_a_run_of_several_blocks_is_its_updates() -> None:

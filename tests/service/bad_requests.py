@@ -17,6 +17,17 @@ from tests.service.api import MEAN, ONE_VS_REST, POMDR, Api
 HUGE = "1" + "0" * 400
 MEGABYTE = 1 << 20
 DEEP = 100_000
+METRIC = {"kind": "kernel-aioli", "config": {"kernel": {"kind": "gaussian", "metric": [[1.0, 0.0], [0.0, 1.0]]}}}
+PACKING = {"kind": "packing", "config": {"metric": [1.0, 1.0]}}
+LARGE = {"kind": "fourier-aioli", "config": {"frequencies": 100_000}}
+
+
+def member_of(learner: dict[str, Any]) -> dict[str, Any]:
+    return ONE_VS_REST | {"config": {"member": learner}}
+
+
+def pool_of(expert: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "pool", "config": {"experts": [expert]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +251,10 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
         ("a feature of no type", "invalid-request", {"schema": [{"name": "a", "type": "date"}]}, "/schema/0/type"),
         ("a category without values", "invalid-request", {"schema": [{"name": "a", "type": "category"}]}, "/schema/0"),
         ("one label", "invalid-request", {"labels": ["a"]}, None),
-        ("the same labels", "invalid-request", {"labels": [1, 1.0]}, ""),
+        ("the same labels", "invalid-request", {"labels": [1, 1.0]}, "/labels"),
         ("no labels", "invalid-request", {"labels": []}, "/labels"),
         ("too many labels", "invalid-request", {"learner": ONE_VS_REST, "labels": list(range(1001))}, "/labels"),
-        ("the same labels of three", "invalid-request", {"learner": ONE_VS_REST, "labels": ["a", "b", "a"]}, ""),
+        ("the same labels of three", "invalid-request", {"learner": ONE_VS_REST, "labels": ["a", "b", "a"]}, "/labels"),
         ("three labels for a learner of two", "invalid-request", {"learner": POMDR, "labels": [1, 2, 3]}, "/labels"),
         ("three labels for numbers", "invalid-request", {"labels": [1, 2, 3]}, "/labels"),
         (
@@ -266,6 +277,15 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
             {"learner": ONE_VS_REST | {"config": {"member": ONE_VS_REST}}},
             "/learner/config/member",
         ),
+        ("a metric of another dim", "invalid-request", {"dim": 3, "learner": METRIC}, "/dim"),
+        ("a member's metric of another dim", "invalid-request", {"dim": 3, "learner": member_of(METRIC)}, "/dim"),
+        ("an expert's metric of another dim", "invalid-request", {"dim": 3, "learner": pool_of(METRIC)}, "/dim"),
+        ("a member of one input", "invalid-request", {"dim": 2, "learner": member_of({"kind": "foster-1d"})}, "/dim"),
+        ("a packing of another dim", "invalid-request", {"dim": 3, "learner": PACKING}, "/dim"),
+        ("a learner beyond the cap", "invalid-request", {"dim": 2, "learner": LARGE}, "/dim"),
+        ("members beyond the cap", "invalid-request", {"dim": 2, "learner": member_of(LARGE)}, "/dim"),
+        ("an expert beyond the cap", "invalid-request", {"dim": 2, "learner": pool_of(LARGE)}, "/dim"),
+        ("many members", "invalid-request", {"dim": 5000, "learner": ONE_VS_REST, "labels": list(range(9))}, "/dim"),
         ("a label that is a list", "wrong-type", {"labels": [[1], 2]}, "/labels/0"),
         ("labels and a range", "invalid-request", {"labels": [0, 1], "y_range": [0, 1]}, ""),
         ("a range upside down", "invalid-request", {"y_range": [1, 0]}, ""),

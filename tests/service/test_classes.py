@@ -107,6 +107,7 @@ LABELS: dict[str, list[Any]] = {
     "integers": [1, 2, 3],
     "fractions": [0.5, 0.25, -1],
     "mixed": ["1", 1, "a"],
+    "equal in Python alone": [1, True, 0, False],
     "booleans among": [True, False, "neither"],
     "only two": ["no", "yes"],
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.service.api import MEAN, POMDR, serving
+from tests.service.api import MEAN, POMDR, Api, serving
+from tests.service.bad_requests import LARGE, METRIC, PACKING, member_of, pool_of
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +103,40 @@ async def test_a_full_session_still_predicts_and_is_readable(store_url: str) -> 
             assert await worker.inspect() == before | {"waiting": 1}
         again = {"x": [0.0, 0.0], "y": -1, "id": "r0"}
         assert (await other.call("POST", "/sessions/s/update", again))["duplicate"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"scale": {"kind": "warmup"}, "warmup_rounds": 2}], ids=["at once", "later"])
+@pytest.mark.parametrize("learner", [METRIC, member_of(METRIC), pool_of(METRIC), PACKING])
+async def test_the_first_input_must_be_one_that_the_learner_takes(
+    memory: Api, learner: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    """Found out before a round is learned, also where a warm-up would learn it without the learner."""
+    created = await memory.create(learner, **settings)
+    y = 1.0 if created["labels"] is None else created["labels"][0]
+    for action, body in (
+        ("predict", {"x": [0.1] * 3}),
+        ("update", {"x": [0.1] * 3, "y": y}),
+        ("rounds", {"x": [[0.1] * 3], "y": [y]}),
+    ):
+        problem = await memory.refused("wrong-dimension", "POST", f"/sessions/s/{action}", body)
+        assert "this learner takes 2" in problem["detail"]
+    for t in range(3):
+        assert (await memory.update(y, x=[0.1, 0.1 * t]))["t"] == t + 1
+
+
+@pytest.mark.parametrize(
+    "learner", [LARGE, member_of(LARGE), pool_of(LARGE), {"kind": "foster-1d", "config": {"nodes": 10**10 + 1}}]
+)
+async def test_a_learner_that_cannot_be_held_is_refused_before_it_is_made(memory: Api, learner: dict[str, Any]) -> None:
+    await memory.create(learner)
+    for action, body in (
+        ("predict", {"x": [0.1]}),
+        ("update", {"x": [0.1], "y": 1}),
+        ("rounds", {"x": [[0.1]], "y": [1]}),
+    ):
+        problem = await memory.refused("invalid-request", "POST", f"/sessions/s/{action}", body)
+        assert "bytes from the start" in problem["detail"]
+    assert (await memory.inspect())["t"] == 0
 
 
 async def test_workers_forget_sessions_that_nobody_uses(store_url: str) -> None:

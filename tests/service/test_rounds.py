@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,27 @@ async def test_rounds_are_updates_one_by_one(
         assert block[part] == single[part]
     last = [await memory.predict(X[99].tolist(), name, wait=False) for name in ("single", "block")]
     assert last[0][key] == pytest.approx(last[1][key], rel=1e-9)
+
+
+@pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": [{"name": "a"}, {"name": "b"}]}], ids=["dim", "schema"])
+async def test_rounds_may_be_the_first_of_a_session_whose_inputs_are_declared(
+    tmp_path: Path, declared: dict[str, Any]
+) -> None:
+    rows = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.5, 0.5]]
+    inputs = rows if "dim" in declared else [dict(zip("ab", row, strict=True)) for row in rows]
+    store = f"sqlite:///{tmp_path}/okl.sqlite3"
+    async with serving(store) as api:
+        for name in ("single", "block"):
+            await api.create({"kind": "kernel-ridge"}, name, **declared)
+        for x in inputs[:3]:
+            await api.update(1.0, "single", x=x)
+        await api.rounds(inputs[:3], [1.0] * 3, "block")
+        single, block = [await api.predict(inputs[3], name, wait=False) for name in ("single", "block")]
+        assert block["value"] == pytest.approx(single["value"], rel=1e-9)
+        assert single["value"] > 0.5
+        assert (await api.inspect("block"))["describe"]["t"] == 3
+    async with serving(store) as again:
+        assert await again.predict(inputs[3], "block", wait=False) == block
 
 
 async def test_named_features_in_rounds(memory: Api) -> None:
