@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.errors import ConfigError, NonFiniteError, ShapeError, StateError
+from okl_core.errors import ConfigError, DivergedError, NonFiniteError, ShapeError, StateError
 from okl_core.learner import OnlineLearner
 from okl_core.packing import Metric
 from okl_core.types import F64
@@ -62,7 +62,7 @@ def scales(
 ) -> Scales:
     """Those of n samples in R^dim."""
     bandwidth = c_eps * n ** (-0.5 / (dim + 1))
-    count = 2.0 * dim * math.log(2.0 * n) if min_count == "published" else float(min_count)
+    count = 2.0 * dim * math.log(2.0 * n) if min_count == "published" else float(min(min_count, n + 1))
     return Scales(bandwidth, c_tau * bandwidth**0.25, count)
 
 
@@ -90,7 +90,7 @@ def gradient_outer_product(
 
     Raises
     ------
-    ShapeError, NonFiniteError for samples, ConfigError for parameters that cannot be.
+    ShapeError, NonFiniteError for samples, ConfigError for parameters that cannot be, DivergedError for slopes too large.
 
     Notes
     -----
@@ -108,10 +108,16 @@ def gradient_outer_product(
     usual = scales(n, d, min_count=_checked_count(min_count))
     eps = usual.bandwidth if bandwidth is None else _positive(bandwidth, "bandwidth")
     tau = DIFFERENCE_STEP * eps**0.25 if difference_step is None else _positive(difference_step, "difference_step")
-    every = stride(n, n if points is None else int(_positive(points, "points")))
+    if points is not None and points < 1:
+        raise ConfigError(f"points is {points}; it is at least 1")
+    every = stride(n, n if points is None else points)
     pairs = range(-(-n // every) * d)
-    values, is_supported = slopes(np.ascontiguousarray(X.T), y, every, pairs, Scales(eps, tau, usual.needed))
-    return outer_product(np.where(is_supported, values, 0.0).reshape(-1, d))
+    with np.errstate(over="ignore", invalid="ignore"):
+        values, is_supported = slopes(np.ascontiguousarray(X.T), y, every, pairs, Scales(eps, tau, usual.needed))
+        G = outer_product(np.where(is_supported, values, 0.0).reshape(-1, d))
+    if not np.isfinite(G).all():
+        raise DivergedError("the squares of the slopes overflow; scale the truths down, or the inputs up")
+    return G
 
 
 def learned_metric(learner: OnlineLearner) -> F64:

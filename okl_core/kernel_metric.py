@@ -27,14 +27,21 @@ POINTS = 512
 def learned_kernel_metric(X: F64, y: F64) -> F64:
     """M of the samples X, shape (n, d), with the truths y, shape (n,) or (n, k): then of all k functions together.
 
-    The identity where no slope is found. Lengths are measured in the largest distance from the mean.
+    The identity where no slope is found. The unit of length is the radius of a ball whose uniform points would be as far from
+    its centre, in the median, as the samples are from theirs: outliers do not change it.
     """
     n, d = X.shape
-    centred = X - X.mean(axis=0)
-    radius = np.sqrt(np.einsum("ij,ij->i", centred, centred).max())
+    centred = X - np.median(X, axis=0)
+    distances = np.sqrt(np.einsum("ij,ij->i", centred, centred))
+    # More than half of them may be one point.
+    radius = float(np.median(distances)) * 2.0 ** (1.0 / d) or float(distances.max())
     if not radius > 0.0:
         return np.eye(d)
-    columns = y[:, None] if y.ndim == 1 else y
+    # The size of the truths does not matter, but squares of slopes must be numbers.
+    size = np.abs(y).max()
+    if not size > 0.0:
+        return np.eye(d)
+    columns = (y[:, None] if y.ndim == 1 else y) / size
     ball = centred / radius
     G = sum((gradient_outer_product(ball, column, points=POINTS) for column in columns.T), start=np.zeros((d, d)))
     values, U = np.linalg.eigh(G)

@@ -290,9 +290,13 @@ class HostedLearner:
             return LearnerSpec(kind="one-vs-rest", config=config)
         return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean", lags=self.spec.lags)
 
+    def ends_warmup(self, rounds: int) -> bool:
+        """Is the last round of a warm-up among the next ones? It learns from all before it."""
+        return self.warming_up and self.t + rounds >= self.settings.warmup_rounds
+
     def _successor(self, x: F64, lags: F64 | None, y: float, choices: bytes | None) -> tuple[AnyLearner | None, bytes]:
         """The learner after the warm-up and the choices of its run, if this is the last round of one."""
-        if not self.warming_up or self.t + 1 < self.settings.warmup_rounds or self._warm is None:
+        if not self.ends_warmup(1) or self._warm is None:
             return None, b""
         rows = np.vstack([self._warm.view, _warm_row(x, lags, y)])
         X, own_lags, truths = rows[:, : len(x)], rows[:, len(x) : -1], rows[:, -1]

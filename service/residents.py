@@ -213,9 +213,11 @@ class Residents:
             session=resident.name,
         )
 
-    async def compute(self, resident: Resident, work: Callable[[], T], rounds: int = 1) -> T:
-        """Run arithmetic here, or in a thread if this session's rounds take long."""
+    async def compute(self, resident: Resident, work: Callable[[], T], rounds: int = 1, *, is_long: bool = False) -> T:
+        """Run arithmetic here, or in a thread if it `is_long` or this session's rounds take long."""
 
+        if is_long:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
         is_unknown = resident.round_s == 0.0
         if resident.round_s * rounds > THREAD_FROM_S or (is_unknown and rounds > ROUNDS_AT_ONCE):
             result, took = await asyncio.get_running_loop().run_in_executor(None, _timed, work)

@@ -228,6 +228,7 @@ class SessionService:
                 lambda h=hosted, x=x, y=y, n=note, i=issued, at=now, k=lags: h.play(
                     x, y, at=at, issued=i, note=n, lags=k
                 ),
+                is_long=hosted.ends_warmup(1),
             )
             answer = update_answer(hosted, pending)
             first = to_json(answer | {"x": digest(x), "y": y})
@@ -312,7 +313,10 @@ class SessionService:
         # `run` changes the learner before the rounds are durable: until they are, this copy is nobody's.
         resident.hosted = None
         entries, values, probabilities = await self._arithmetic(
-            resident, lambda: hosted.run(X, y, at=now, note=note), len(y)
+            resident,
+            lambda: hosted.run(X, y, at=now, note=note),
+            len(y),
+            is_long=hosted.ends_warmup(len(y)),
         )
         self._check_room(resident, hosted.nbytes)
         answer = rounds_answer(hosted, values, probabilities, y, hosted.card.loss - before)
@@ -404,10 +408,12 @@ class SessionService:
                 limit=self.settings.session_bytes,
             )
 
-    async def _arithmetic(self, resident: Resident, work: Callable[[], T], rounds: int = 1) -> T:
+    async def _arithmetic(
+        self, resident: Resident, work: Callable[[], T], rounds: int = 1, *, is_long: bool = False
+    ) -> T:
         """`compute`, with the library's errors of bad input as the service's."""
         try:
-            return await self._residents.compute(resident, work, rounds)
+            return await self._residents.compute(resident, work, rounds, is_long=is_long)
         except core.InputError as error:
             where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
             raise invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput)) from error

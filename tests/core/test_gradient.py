@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core import create, gradient, gradient_outer_product
-from okl_core.errors import ConfigError, NonFiniteError, OklError, ShapeError, StateError
+from okl_core.errors import ConfigError, DivergedError, NonFiniteError, OklError, ShapeError, StateError
 from okl_core.gradient import learned_metric, scales, slopes, stride
 from okl_core.types import F64
 from tests.core.packing_streams import ball, full_metric
@@ -110,6 +110,12 @@ def test_it_turns_with_the_axes_and_scales_with_the_truths(
     np.testing.assert_allclose(turned, expected, rtol=0.0, atol=1e-9 * float(np.abs(expected).max()))
 
 
+def test_no_ball_holds_more_samples_than_there_are() -> None:
+    X, y = samples(40, 1)
+    assert gradient_outer_product(X, y, min_count=4)[0, 0] > 0.0
+    assert (gradient_outer_product(X, y, min_count=10**400) == 0.0).all()
+
+
 def test_truths_that_are_all_the_same_have_no_slope_at_all() -> None:
     X, _ = samples(300, 3)
     assert (gradient_outer_product(X, np.full(300, 0.1)) == 0.0).all()
@@ -139,6 +145,9 @@ def test_a_slope_has_the_same_bits_in_every_company() -> None:
         (ConfigError, np.ones((3, 2)), np.ones(3), {"min_count": 0}),
         (ConfigError, np.ones((3, 2)), np.ones(3), {"min_count": "printed"}),
         (ConfigError, np.ones((3, 2)), np.ones(3), {"points": 0}),
+        (ConfigError, np.ones((3, 2)), np.ones(3), {"points": 0.5}),
+        (DivergedError, np.eye(3), np.array([0.0, 1e200, 0.0]), {}),
+        (DivergedError, np.eye(3), np.array([1.7e308, -1.7e308, 0.0]), {}),
     ],
 )
 def test_what_cannot_be_is_refused(error: type[OklError], X: F64, y: F64, kwargs: dict[str, Any]) -> None:

@@ -130,8 +130,9 @@ class TestLearned:
 
     def test_it_is_the_root_of_the_outer_product_of_gradients(self) -> None:
         X, y = self.stream(300, 3)
-        centred = X - X.mean(axis=0)
-        G = gradient_outer_product(centred / np.linalg.norm(centred, axis=1).max(), y, points=POINTS)
+        # Half of the volume of a ball is within 2^(-1/3) of its radius.
+        radius = 2.0 ** (1.0 / 3.0) * np.median(np.linalg.norm(X - np.median(X, axis=0), axis=1))
+        G = gradient_outer_product(X / radius, y, points=POINTS)
         learned = learned_kernel_metric(X, y)
         expected = G / np.linalg.eigvalsh(G)[-1] + np.eye(3) / len(y)
         np.testing.assert_allclose(learned @ learned, expected, rtol=0.0, atol=1e-9)
@@ -145,6 +146,16 @@ class TestLearned:
             values = create(spec, X.shape[1]).run(X, y).values
             errors.append(np.mean((values - y)[1000:] ** 2))
         assert errors[0] < 0.3 * errors[1]
+
+    def test_outliers_do_not_hide_it(self) -> None:
+        X, y = self.stream(600, 5)
+        X[::100] *= 20.0
+        assert np.linalg.eigh(learned_kernel_metric(X, y))[1][1, -1] ** 2 > 0.9
+
+    def test_most_inputs_may_be_one(self) -> None:
+        X, y = self.stream(600, 3)
+        X[200:], y[200:] = 0.5, np.sin(3.0)
+        assert np.linalg.eigh(learned_kernel_metric(X, y))[1][1, -1] ** 2 > 0.9
 
     def test_what_does_not_vary_has_the_identity(self) -> None:
         X, _ = self.stream(50, 2)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import okl_core
+import service.hosted
 from okl_core.types import F64
 from service.demo_data import magic
 from tests.service.api import GAUSSIAN, MEAN, POMDR, Api, serving
@@ -208,6 +210,27 @@ async def test_warmup_by_hand(api: Api, learner: dict[str, Any], settings: dict[
         assert prediction["score"] == expected.forecast.value
         await api.update(int(Y[row]), id=prediction["id"])
     assert (await api.inspect())["describe"] == by_hand.describe()
+
+
+async def test_the_end_of_a_warmup_holds_up_no_other_session(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take seconds: a metric is learned, and all of the warm-up."""
+    threads = []
+
+    def watched(*args: Any, **options: Any) -> okl_core.LearnerSpec:
+        threads.append(threading.get_ident())
+        return okl_core.resolve(*args, **options)
+
+    monkeypatch.setattr(service.hosted, "resolve", watched)
+    truths = Y[:3].astype(int).tolist()
+    await memory.create(LEARNED, "rounds", warmup_rounds=3)
+    for x, y in zip(X[:3].tolist(), truths, strict=True):
+        await memory.update(y, "rounds", x=x)
+    await memory.create(LEARNED, "block", warmup_rounds=3)
+    await memory.rounds(X[:3].tolist(), truths, "block")
+    for name in ("rounds", "block"):
+        assert not (await memory.inspect(name))["warming_up"]
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
 PACKING = {"kind": "packing"}
