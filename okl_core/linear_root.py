@@ -10,8 +10,8 @@ r"""The engine of linear second-order learners: A^{-1} as S S^T, which cannot lo
 
 A round with weight is S <- S (I - beta f f^T), u <- u + (c - w m) v / (1 + w q); one without is u <- u + c v.
 
-The form is Potter's. To subtract from A^{-1} itself would lose its small part once inputs are 10^8 times as large as
-others: the weights then diverge.
+The form is that of `okl_core.potter`. To subtract from A^{-1} itself would lose its small part once inputs are 10^8
+times as large as others: the weights then diverge.
 
 References: [bierman1977].
 """
@@ -22,9 +22,10 @@ import math
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg.blas import ddot, dgemv, dger, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.blas import ddot, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core import potter
 from okl_core.engine import Decision
 from okl_core.errors import StateFormatError
 from okl_core.types import F64
@@ -42,7 +43,6 @@ class Moments(NamedTuple):
 class Root:
     """S and u, for p features."""
 
-    # BLAS wants columns: S.T is the Fortran-ordered view of the same numbers.
     __slots__ = ("S", "u")
 
     def __init__(self, alpha: float, p: int) -> None:
@@ -62,7 +62,7 @@ class Root:
 
     def moments(self, phi: F64) -> Moments:
         """m, q and f of phi, shape (p,): O(p^2)."""
-        f = dgemv(1.0, self.S.T, phi)
+        f = potter.project(self.S, phi)
         return Moments(ddot(self.u, phi), ddot(f, f), f)
 
     def absorb(self, moments: Moments, decision: Decision) -> None:
@@ -71,9 +71,7 @@ class Root:
         if decision.w == 0.0 and decision.c == 0.0:
             return
         gain, beta = _steps(q, decision)
-        v = dgemv(1.0, self.S.T, f, trans=1)
-        self.u += gain * v
-        dger(-beta, f, v, a=self.S.T, overwrite_a=1)
+        potter.step(self.S, self.u, f, gain, beta)
 
     def discount(self, factor: float, alpha: float) -> None:
         """A <- factor A + (1 - factor) alpha I, s <- factor s, 0 < factor < 1: O(p^3).
@@ -179,5 +177,4 @@ def _steps(q: float, decision: Decision) -> tuple[float, float]:
     w = decision.w
     if w == 0.0:
         return decision.c, 0.0
-    e = math.sqrt(1.0 + w * q)
-    return decision.rho_delta * math.sqrt(w) / (e * e), w / (e * (e + 1.0))
+    return decision.rho_delta * math.sqrt(w) / (1.0 + w * q), potter.shrinkage(w, q)

@@ -1,4 +1,4 @@
-r"""Packing the inputs with balls that shrink: the forecast is the mean of the truths in the ball whose centre is nearest.
+r"""Packing the inputs with balls that shrink: the forecast is that of the ball whose centre is nearest, a mean of its truths.
 
 | symbol   | meaning                                                                      | shape  |
 |----------|------------------------------------------------------------------------------|--------|
@@ -12,7 +12,8 @@ r"""Packing the inputs with balls that shrink: the forecast is the mean of the t
 | T_s      | rounds in the ball of the centre s; kept are their number and the sum of y   |        |
 
 In round t, s is the nearest centre, the oldest of several, and the forecast the mean of T_s, or the middle of the truths'
-range if T_s is empty. If |x_t - x_s|_M <= eps_t then t joins T_s, otherwise x_t becomes a centre.
+range if T_s is empty. If |x_t - x_s|_M <= eps_t then t joins T_s, otherwise x_t becomes a centre. In place of the mean
+there may be a linear function of z, that of `okl_core.local_linear`, cut off at the ends of the truths' range.
 
 References: [kuzborskij2017] equations (5), (6), algorithm 1, theorem 1.
 """
@@ -22,7 +23,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple, Self, final
+from typing import Literal, NamedTuple, Self, final
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -31,6 +32,7 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 from okl_core.errors import DivergedError, NotPositiveDefiniteError, ReplayDivergence, StateFormatError
 from okl_core.growing import GrowingArray
 from okl_core.lags import LARGEST_TRUTH
+from okl_core.local_linear import LocalLinear
 from okl_core.nearest import FARTHEST, Nearest, squared_distances
 from okl_core.rng import RoundRng
 from okl_core.types import F64, Interval, LearnerConfig
@@ -40,6 +42,9 @@ BLOCK = 512
 
 MOST_ROUNDS = 32.0
 """Natural logarithm of a number of rounds that no stream has."""
+
+SMALLEST_SLOPE_REGULARIZATION = 1e-12
+"""With less, rounding would decide where the rounds of a ball do not tell the slope."""
 
 
 class PackingConfig(LearnerConfig):
@@ -54,6 +59,17 @@ class PackingConfig(LearnerConfig):
         min_length=2,
         max_length=2,
         description="[low, high] of the truths. Where nothing is known the answer is their middle.",
+    )
+    estimate: Literal["mean", "linear"] = Field(
+        default="mean",
+        description="What a ball forecasts: the mean of its truths, as published, or a linear function fitted to them, which "
+        "errs less but has no guarantee.",
+    )
+    slope_regularization: float = Field(
+        default=0.01,
+        ge=SMALLEST_SLOPE_REGULARIZATION,
+        description="lambda: times the squared slope, measured in the metric, it is added to the squared errors of a linear "
+        "fit.",
     )
 
     @model_validator(mode="after")
@@ -237,6 +253,8 @@ def _too_large(x: F64) -> DivergedError:
 
 _ARRAYS = {"metric.root", "metric.eigenvalues", "t", "centres", "counts", "sums"}
 """What a packing packs to."""
+_FITS = {"fits.means", "fits.slopes", "fits.roots"}
+"""And with linear fits."""
 
 
 class Placement(NamedTuple):
@@ -249,16 +267,25 @@ class Placement(NamedTuple):
 
 @final
 class Packing:
-    """S with the numbers of rounds and sums of truths of every T_s, under one metric. `t` counts the rounds."""
+    """S with the numbers of rounds and sums of truths of every T_s, under one metric. `t` counts the rounds.
 
-    __slots__ = ("centres", "counts", "metric", "sums", "t")
+    `fits` are None if the forecasts are means.
+    """
 
-    def __init__(self, metric: Metric) -> None:
+    __slots__ = ("centres", "counts", "fits", "metric", "sums", "t")
+
+    def __init__(self, metric: Metric, fits: LocalLinear | None = None) -> None:
         self.metric = metric
+        self.fits = fits
         self.centres = Nearest(metric.dim)
         self.counts = GrowingArray()
         self.sums = GrowingArray()
         self.t = 0
+
+    @classmethod
+    def of(cls, config: PackingConfig, metric: Metric) -> Packing:
+        """An empty one."""
+        return cls(metric, LocalLinear(metric.dim) if config.estimate == "linear" else None)
 
     def __len__(self) -> int:
         """Number of centres."""
@@ -266,7 +293,8 @@ class Packing:
 
     @property
     def nbytes(self) -> int:
-        return self.centres.nbytes + self.counts.nbytes + self.sums.nbytes + self.metric.nbytes
+        fits = 0 if self.fits is None else self.fits.nbytes
+        return self.centres.nbytes + self.counts.nbytes + self.sums.nbytes + self.metric.nbytes + fits
 
     @property
     def rank(self) -> int:
@@ -281,12 +309,20 @@ class Packing:
     def predict(self, config: PackingConfig, x: F64) -> float:
         """The forecast for x, shape (d,); pure. Raises DivergedError."""
         z = self.metric.map(x)
-        return self.value(config, self.centres.find(z)[0] if len(self.centres) else -1)
+        return self.value(config, self.centres.find(z)[0] if len(self.centres) else -1, z)
 
-    def value(self, config: PackingConfig, centre: int) -> float:
+    def value(self, config: PackingConfig, centre: int, z: F64) -> float:
         """The forecast from the ball of this centre; -1: there is none."""
         count = self.counts.view.item(centre) if centre >= 0 else 0.0
-        return self.sums.view.item(centre) / count if count else config.middle
+        if not count:
+            return config.middle
+        mean = self.sums.view.item(centre) / count
+        if self.fits is None:
+            return mean
+        low, high = config.truth_range
+        # A step of the whole range leads out of it from anywhere, and is finite for any z.
+        rise = min(max(self.fits.rise(centre, z), -1.0), 1.0)
+        return min(max(mean + rise * (high - low), low), high)
 
     def place(self, x: F64, rng: RoundRng) -> Placement:
         """Where the next round belongs, two choices unless it is the first; pure. Raises DivergedError."""
@@ -327,14 +363,25 @@ class Packing:
         """Carry a placed round into the packing."""
         self.t += 1
         if placement.is_inside:
-            self.counts.view[placement.centre] += 1.0
-            self.sums.view[placement.centre] += y
+            self._join(config, placement, y)
             return
         # The first centre is at distance 0 of itself: it has its round in any case.
         is_counted = config.include_center or placement.centre < 0
         self.centres.append(placement.z)
         self.counts.append(float(is_counted))
         self.sums.append(y if is_counted else 0.0)
+        if self.fits is not None:
+            self.fits.append(placement.z, config.slope_regularization)
+
+    def _join(self, config: PackingConfig, placement: Placement, y: float) -> None:
+        i = placement.centre
+        if self.fits is not None:
+            count = self.counts.view.item(i)
+            low, high = config.truth_range
+            residual = (y - self.sums.view.item(i) / count) / (high - low) if count else 0.0
+            self.fits.absorb(i, placement.z, residual, count)
+        self.counts.view[i] += 1.0
+        self.sums.view[i] += y
 
     def run(self, config: PackingConfig, X: F64, y: F64, rng: RoundRng, t: int) -> list[float]:  # X: (n, d)
         """n rounds in order, placed and absorbed; the forecasts. `t` is the first one's number for `rng`.
@@ -351,23 +398,26 @@ class Packing:
         values: list[float] = []
         rng.at(t)
         for j, (placement, truth) in enumerate(zip(self.place_block(X, rng), y.tolist(), strict=True), start=1):
-            values.append(self.value(config, placement.centre))
+            values.append(self.value(config, placement.centre, placement.z))
             self.absorb(config, placement, truth)
             rng.at(t + j)
         return values
 
+    def require_estimate(self, config: PackingConfig) -> None:
+        """Raises StateFormatError if it does not have what the config's forecasts are made of."""
+        if (self.fits is None) != (config.estimate == "mean"):
+            raise StateFormatError(f"a packing with{'out' if self.fits is None else ''} linear fits")
+
     def pack(self) -> dict[str, F64]:
         metric = {f"metric.{name}": array for name, array in self.metric.pack().items()}
-        return metric | {
-            "t": np.array(float(self.t)),
-            "centres": self.centres.pack(),
-            "counts": self.counts.pack(),
-            "sums": self.sums.pack(),
-        }
+        balls = {"centres": self.centres.pack(), "counts": self.counts.pack(), "sums": self.sums.pack()}
+        fits = {} if self.fits is None else {f"fits.{name}": array for name, array in self.fits.pack().items()}
+        return metric | {"t": np.array(float(self.t))} | balls | fits
 
     @classmethod
     def unpack(cls, arrays: dict[str, F64]) -> Packing:
-        if unknown := set(arrays) - _ARRAYS:
+        has_fits = not _FITS.isdisjoint(arrays)
+        if unknown := set(arrays) - (_ARRAYS | _FITS):
             raise StateFormatError(f"arrays that no packing has: {', '.join(sorted(unknown))}")
         packing = cls(Metric.unpack({name: arrays[f"metric.{name}"] for name in ("root", "eigenvalues")}))
         packing.t = int(arrays["t"].item())
@@ -376,4 +426,10 @@ class Packing:
         sizes = {len(packing.centres), len(packing.counts), len(packing.sums)}
         if len(sizes) > 1 or packing.centres.dim != packing.metric.dim:
             raise StateFormatError("centres, counts, sums and metric of a packing do not fit")
+        if has_fits:
+            fits = packing.fits = LocalLinear.unpack(
+                {name: arrays[f"fits.{name}"] for name in ("means", "slopes", "roots")}
+            )
+            if (len(fits), fits.dim) != (len(packing), packing.metric.dim):
+                raise StateFormatError("the linear fits of a packing do not go with its centres")
         return packing

@@ -23,6 +23,8 @@ from bench.papers.metric_sets import Entry, RealSet, Score, read
 from bench.papers.metric_sets import measure as measure_set
 from bench.papers.metric_study import (
     EUCLIDEAN,
+    LINEAR_EUCLIDEAN,
+    LINEAR_REFEED,
     PACKINGS,
     PUBLISHED,
     REFEED,
@@ -43,6 +45,8 @@ NAMES = {
     PUBLISHED: "`metric-packing`, as published",
     RESTART: "`metric-packing`, `refeed` false",
     REFEED: "`metric-packing`",
+    LINEAR_EUCLIDEAN: "`packing`, linear",
+    LINEAR_REFEED: "`metric-packing`, linear",
     "ons": "linear, `ons`",
     "pros-n-kons, learned metric": "`pros-n-kons`, learned metric",
 }

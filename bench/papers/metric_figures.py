@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from bench.papers.kons_figures import STYLE, Line, finish, label_ends, name_axes, panel_grid, save
 from bench.papers.metric_study import (
     EUCLIDEAN,
+    LINEAR_REFEED,
     REFEED,
     RESTART,
     SUBSPACE,
@@ -36,6 +37,7 @@ REGRETS = (
     Line(SUBSPACE, "true metric", "#000000"),
     Line(RESTART, "learned, restart", ORANGE),
     Line(REFEED, "learned", RED, 2.0),
+    Line(LINEAR_REFEED, "learned, linear", PINK, 2.0),
     Line("pros-n-kons", "pros-n-kons", SKY),
     Line("pros-n-kons, learned metric", "pros-n-kons, learned", BLUE),
     Line("pool", "pool", GREEN),
@@ -58,7 +60,7 @@ SPECTRA = (
 LEARNED = (GREY, BLUE, GREEN, RED)
 """One a stream."""
 
-POINTS = 34
+POINTS = 32
 """Of a line."""
 FIRST = 10
 """Rounds before the curves begin."""

@@ -66,8 +66,10 @@ def contestants(stream: DirectionalStream) -> dict[str, tuple[str, Mapping[str, 
     M = stream.U @ stream.U.T + np.eye(d) / len(stream.y)
     return {
         "Euclidean": ("packing", {}),
+        "Euclidean, linear": ("packing", {"estimate": "linear"}),
         "restart": ("metric-packing", {"refeed": False}),
         "refeed": ("metric-packing", {}),
+        "refeed, linear": ("metric-packing", {"estimate": "linear"}),
         "restart at once": ("metric-packing", {"refeed": False, "spread": False}),
         "refeed at once": ("metric-packing", {"spread": False}),
         "subspace": ("packing", {"metric": (0.5 * (M + M.T)).tolist()}),

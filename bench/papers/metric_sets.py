@@ -47,6 +47,8 @@ KERNELS: list[Spec] = [
     for alpha in (0.1, 0.01)
 ]
 
+SLOPES: list[Spec] = [{"slope_regularization": value} for value in (0.1, 0.01, 0.001)]
+
 CONTESTANTS = (
     Contestant("mean", "mean", {}),
     Contestant("last truth", "last-label", {}),
@@ -57,12 +59,14 @@ CONTESTANTS = (
         [{"step": step, "regularization": alpha} for step in ("curvature", "adaptive") for alpha in (1.0, 0.1, 0.01)],
     ),
     Contestant("`packing`", "packing", {}),
+    Contestant("`packing`, linear", "packing", {"estimate": "linear"}, SLOPES),
     Contestant(
         "`metric-packing`",
         "metric-packing",
         {},
         [{"bandwidth": c, "metric_regularization": alpha} for c in (1.0, 1.5, 2.5) for alpha in (0.25, 0.5, 1.0)],
     ),
+    Contestant("`metric-packing`, linear", "metric-packing", {"estimate": "linear"}, SLOPES),
     Contestant("`pros-n-kons`", "pros-n-kons", MEDIAN, KERNELS),
     Contestant("`pros-n-kons`, learned metric", "pros-n-kons", LEARNED),
     Contestant("`nystrom-ridge`", "nystrom-ridge", MEDIAN, KERNELS),

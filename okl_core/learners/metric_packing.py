@@ -76,11 +76,11 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
         M = G + n^-alpha mu_1 I,   or I if G = 0,
 
     divided by its largest eigenvalue is the metric of a new packing (`okl_core.packing`) for the next phase. All
-    rounds so far are played to it first, in order, unless `refeed` is false.
+    rounds so far are played to it first, in order, unless `refeed` is false. `estimate` is that of `packing`.
 
     Time of a round: that of `packing`; an eighth of them, behind the end of each phase, bear a slice of the work as well:
-    32 d `evaluation_points` distances at most, or 18 rounds played again. Memory: 9/8 `memory` (d + 1) numbers, d + 3 a
-    centre, twice that during the work.
+    32 d `evaluation_points` + 2 n distances at most, or 18 rounds played again. Memory: 9/8 `memory` (d + 1) numbers, d + 3 a
+    centre, or d^2 + 3 d + 3 with `estimate` "linear", twice that during the work; growing arrays may have as much to spare.
 
     Notes
     -----
@@ -89,7 +89,8 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
 
         (1 + sqrt(sum_j (|grad_{u_j} f| + |grad_V f|)^2 / (mu_j / mu_1))) T^(rho / (1 + rho))
 
-    with rho the effective rank of the true G with 2 n^-alpha added to its eigenvalues: theorem 2.
+    with rho the effective rank of the true G with 2 n^-alpha added to its eigenvalues: theorem 2. Of linear fits nothing is
+    claimed.
 
     Against the paper: one sample in a ball is enough for a slope, since the number that it asks for leaves G = 0; gamma is
     relative to mu_1, and alpha is 1, since with alpha = 1/2 it outweighs small gradients; rounds are played again, which
@@ -128,7 +129,7 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
 
     def init(self, config: MetricPackingConfig, dim: int) -> MetricPackingState:
         return MetricPackingState(
-            0, Packing(Metric.identity(dim)), GrowingArray(dim), GrowingArray(), transition=None, loss=0.0
+            0, Packing.of(config, Metric.identity(dim)), GrowingArray(dim), GrowingArray(), transition=None, loss=0.0
         )
 
     def unpack(self, config: MetricPackingConfig, arrays: Mapping[str, F64]) -> MetricPackingState:
@@ -138,6 +139,9 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
             raise StateFormatError(f"{n} truths with inputs of shape {state.X.view.shape}, the packing has {dim}")
         if state.transition is not None and not state.transition.fits(dim, n):
             raise StateFormatError(f"work on a metric that does not go with {n} rounds of {dim} inputs")
+        state.packing.require_estimate(config)
+        if state.transition is not None and state.transition.packing is not None:
+            state.transition.packing.require_estimate(config)
         return state
 
     def predict(self, config: MetricPackingConfig, state: MetricPackingState, x: F64) -> Forecast:
@@ -162,7 +166,7 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
         work: Work,
         rng: RoundRng,
     ) -> MetricPackingRound:
-        value = state.packing.value(config, placement.centre)
+        value = state.packing.value(config, placement.centre, placement.z)
         loss = self.loss(config).value(value, y)
         return MetricPackingRound(state.t + 1, x, y, Forecast(value), loss, rng.choices(), placement, work)
 
@@ -277,7 +281,7 @@ def _carry(config: MetricPackingConfig, state: MetricPackingState, transition: T
         return
     transition.take(work.slopes)
     if transition.done == transition.v.size:
-        packing = Packing(metric_of(config, transition.v, transition.n))
+        packing = Packing.of(config, metric_of(config, transition.v, transition.n))
         if config.refeed:
             transition.begin_replay(packing)
         else:

@@ -39,6 +39,10 @@ SMALLEST_SHARE = 1e-12
 """Of the smallest eigenvalue of a metric in the largest: far above what rounding leaves of zero."""
 
 
+MOST_STORED = 2**53
+"""Larger numbers of rounds are not all floating-point numbers."""
+
+
 class MetricPackingConfig(PackingConfig):
     """Parameters of the packing that learns its metric."""
 
@@ -58,13 +62,14 @@ class MetricPackingConfig(PackingConfig):
         gt=0.0,
         description="alpha: n^-alpha of the largest eigenvalue is added to all of them. Below 1 the packing cannot get flat.",
     )
-    evaluation_points: int = Field(default=128, ge=1, description="Inputs at most at which slopes are taken.")
+    evaluation_points: int = Field(default=128, ge=1, le=2048, description="Inputs at most at which slopes are taken.")
     refeed: bool = Field(
         default=True, description="Play all rounds so far to a new packing. false: it starts empty, as published."
     )
     memory: int | None = Field(
         default=8192,
         ge=2,
+        le=MOST_STORED,
         description="Rounds that may be stored. The last phase that fits into them teaches the final metric, after which "
         "none are stored. null: no end.",
     )
@@ -220,7 +225,7 @@ def at_once(config: MetricPackingConfig, X: F64, y: F64, rng: RoundRng) -> Packi
     """The packing under the metric of n rounds, empty or with all of them. Pure."""
     v = Transition.begin(config, *X.shape).v
     [values] = measure(config, np.ascontiguousarray(X.T), y, range(v.size), v.size, rng)
-    packing = Packing(metric_of(config, values.reshape(v.shape), len(y)))
+    packing = Packing.of(config, metric_of(config, values.reshape(v.shape), len(y)))
     if config.refeed:
         for start in range(0, len(y), BLOCK):
             rows = slice(start, start + BLOCK)

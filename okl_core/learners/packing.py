@@ -1,7 +1,8 @@
-"""Ellipsoid packing: a mean of the truths in each ball of a metric, for any smooth function and any stream."""
+"""Ellipsoid packing: a mean of the truths in each ball of a metric, for any smooth function and any stream; or a fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self, final
 
@@ -27,6 +28,10 @@ class FixedPackingConfig(PackingConfig):
         description="M: the identity, the d entries of a diagonal matrix, or a symmetric d x d matrix; positive definite. "
         "What it is multiplied by does not matter.",
     )
+
+    @property
+    def dim(self) -> int | None:
+        return None if self.metric == "identity" else len(self.metric)
 
     @model_validator(mode="after")
     def _check_metric(self) -> Self:
@@ -68,8 +73,12 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
         value = the mean of T_s, or the middle of `truth_range` if T_s is empty,
         |x_t - x_s|_M <= eps_t:  t joins T_s;  otherwise x_t becomes a centre, and T = {t} (or {}).
 
+    With `estimate` "linear" the value is that of a linear function of z_t, fitted to T_s (`okl_core.local_linear`) and cut
+    off at the ends of `truth_range`.
+
     Time of a round: that of finding the nearest centre, see `okl_core.nearest`; with few inputs it hardly grows with the
-    stream, with more it is O(|S| d). Memory O(|S| d), |S| of the order T^(rho / (1 + rho)).
+    stream, with more it is O(|S| d). Memory O(|S| d), |S| of the order T^(rho / (1 + rho)). Linear fits add O(d^2) to the
+    time, and O(|S| d^2) to the memory.
 
     Notes
     -----
@@ -81,7 +90,7 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
     rho = rho_T, kappa = kappa(rho, T), u_i the eigenvectors of M, |grad_{u_i} f| the largest slope of f along u_i:
     `okl_core.packing.regret_bound`. So M should be small where f hardly changes. The first term is `bound_balls`; the second
     is not known. For another range of truths the first is multiplied by the square of its length, the second by the length.
-    Inputs outside the ball are taken, too, and open more balls.
+    Inputs outside the ball are taken, too, and open more balls. All this is about means: of linear fits nothing is claimed.
 
     Against the paper: algorithm 1 prints S <- S u {s} where the text says that x_t becomes a centre. It prints an empty list
     for it, where the proof counts t itself; so does this, and errs several times less, unless `include_center` is false.
@@ -121,14 +130,19 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
         else:
             message = f"a metric for {len(config.metric)} inputs, the learner has {dim}"
             raise ConfigError(f"packing: {message}", [(("config", "metric"), message)])
-        return PackingState(0, Packing(metric), loss=0.0)
+        return PackingState(0, Packing.of(config, metric), loss=0.0)
+
+    def unpack(self, config: FixedPackingConfig, arrays: Mapping[str, F64]) -> PackingState:
+        state = super().unpack(config, arrays)
+        state.packing.require_estimate(config)
+        return state
 
     def predict(self, config: FixedPackingConfig, state: PackingState, x: F64) -> Forecast:
         return Forecast(state.packing.predict(config, x))
 
     def play(self, config: FixedPackingConfig, state: PackingState, x: F64, y: float, rng: RoundRng) -> PackingRound:
         placement = state.packing.place(x, rng)
-        value = state.packing.value(config, placement.centre)
+        value = state.packing.value(config, placement.centre, placement.z)
         loss = self.loss(config).value(value, y)
         return PackingRound(state.t + 1, x, y, Forecast(value), loss, rng.choices(), placement)
 
@@ -147,6 +161,7 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
     def describe(self, config: FixedPackingConfig, state: PackingState) -> dict[str, float]:
         packing = state.packing
         low, high = config.interval
+        bound = {"bound_balls": (high - low) ** 2 * balls_bound(state.t, len(packing))}
         return {
             "t": state.t,
             "dictionary": len(packing),
@@ -154,5 +169,4 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
             "effective_rank": packing.rank,
             "radius": packing.radius,
             "loss": state.loss,
-            "bound_balls": (high - low) ** 2 * balls_bound(state.t, len(packing)),
-        }
+        } | (bound if config.estimate == "mean" else {})

@@ -102,12 +102,14 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "packing": {
         "diagonal": {"metric": [1.0, 0.1, 0.01], "truth_range": [-2.0, 1.0]},
         "full": {"metric": [[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.2]], "include_center": False},
+        "linear": {"estimate": "linear", "slope_regularization": 0.1, "include_center": False},
     },
     "metric-packing": {
         "published": {"refeed": False, "spread": False, "memory": None, "min_count": "published"},
         "restart": {"refeed": False, "evaluation_points": 40, "metric_regularization": 0.5},
         "at once": {"spread": False, "truth_range": [-2.0, 1.0], "include_center": False},
         "final": {"memory": 64, "bandwidth": 3.0},
+        "linear": {"estimate": "linear", "slope_regularization": 1e-3, "evaluation_points": 40},
     },
     "kernel-ogd": {
         "plain": {"step_size": 0.3, "norm_bound": None, "kernel": GAUSSIAN},

@@ -198,6 +198,41 @@ def test_lengths_of_any_size_do_no_harm(bandwidth: float, difference_step: float
     assert np.isfinite(learned_metric(learner)).all()
 
 
+@pytest.mark.parametrize("d", [2, 30])
+def test_a_metric_is_positive_definite_however_little_is_added(d: int) -> None:
+    X, _ = stream(140, d)
+    # Every other direction has an eigenvalue of rounding, which may be below 0.
+    learner = learner_of(d, metric_regularization=1e300)
+    learner.run(X, 0.5 + 0.5 * np.sin(X[:, 0] + X[:, 1]))
+    assert learner.describe()["phase"] == 7
+    eigenvalues = np.linalg.eigvalsh(learned_metric(learner))
+    assert eigenvalues[0] > 1e-13
+    assert eigenvalues[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("high", [1e-200, 1e150])
+def test_the_unit_of_the_truths_does_not_matter(high: float) -> None:
+    X, y = stream(100, 2)
+    learner, scaled = learner_of(2), learner_of(2, truth_range=[0.0, high])
+    learner.run(X, y)
+    scaled.run(X, high * y)
+    np.testing.assert_allclose(learned_metric(scaled), learned_metric(learner), rtol=0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("refeed", [True, False])
+def test_the_memory_told_is_that_of_what_is_kept(refeed: bool) -> None:
+    X, y = stream(300, 3)
+    learner = learner_of(3, refeed=refeed, memory=130)
+    for x, truth in zip(X, y.tolist(), strict=True):
+        learner.update(x, truth)
+        state = learner.state()
+        kept = sum(array.nbytes for array in state.values() if array.ndim)
+        if "transition.n" in state and "transition.packing.t" not in state:
+            # The inputs by column, for the slopes.
+            kept += 3 * 8 * int(state["transition.n"])
+        assert kept <= learner.describe()["bytes"] <= 2 * kept + 4096
+
+
 def test_an_input_that_the_next_metric_could_not_take_is_refused() -> None:
     X, y = stream(80, 2)
     learner = learner_of(2)
@@ -225,6 +260,7 @@ def test_truths_that_are_all_the_same_teach_no_metric() -> None:
     ("config", "message"),
     [
         ({"memory": 1}, "memory"),
+        ({"memory": 10**400}, "memory"),
         ({"evaluation_points": 0}, "evaluation_points"),
         ({"min_count": 0}, "min_count"),
         ({"min_count": "printed"}, "min_count"),

@@ -123,6 +123,17 @@ def test_effective_rank_is_the_definition(d: int, t: int, decay: float, seed: in
         assert metric.radius(s) == s ** (-1.0 / (1.0 + expected))
 
 
+@pytest.mark.parametrize("r", [1, 2, 3, 7])
+def test_the_rank_changes_in_the_round_of_the_definition(r: int) -> None:
+    for t in range(2, 300):
+        border = t ** (-2.0 / (1 + r))
+        for eigenvalue in (border, math.nextafter(border, 0.0), math.nextafter(border, 1.0)):
+            eigenvalues = np.array([1.0] * r + [eigenvalue])
+            assert [effective_rank(eigenvalues, s) for s in (t - 1, t, t + 1)] == [
+                rank(eigenvalues, s) for s in (t - 1, t, t + 1)
+            ]
+
+
 def test_the_identity_has_full_rank_from_the_start() -> None:
     assert [effective_rank(np.ones(4), t) for t in (1, 2, 1000)] == [4, 4, 4]
     assert effective_rank(np.array([1.0, 1e-300, 1e-300, 1e-300]), 10**9) == 1

@@ -43,7 +43,7 @@ def test_it_prints_and_draws_every_learner(tmp_path: Path, capsys: pytest.Captur
     ]
     streams = rows(printed[: printed.index("## What theorem 1 allows")])
     assert len(streams["d; directions"]) == 3
-    for name in (*metric_study.PACKINGS, *metric_study.RIVALS):
+    for name in (*metric_study.PACKINGS, *metric_study.LINEAR, *metric_study.RIVALS):
         assert all(float(cell) for cell in streams[metric.named(name)])
     of_set = rows(printed[printed.index("## cal_housing") :])
     assert {by.name for by in CONTESTANTS} <= set(of_set)

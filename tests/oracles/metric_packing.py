@@ -72,7 +72,14 @@ def delay(n: int, d: int, points: int, refeed: bool) -> int:
 
 
 def phased_packing(
-    X: F64, y: F64, points: int, refeed: bool, late: Callable[[int], int], last: int, alpha: float
+    X: F64,
+    y: F64,
+    points: int,
+    refeed: bool,
+    late: Callable[[int], int],
+    last: int,
+    alpha: float,
+    slope_regularization: float | None = None,
 ) -> list[float]:
     """The forecasts. late(n): rounds by which the change after round n is late; no metric is learned after round `last`."""
     d = X.shape[1]
@@ -82,7 +89,7 @@ def phased_packing(
         end = 2 ** (phase + 1) - 2
         at = min(len(y), end + late(end)) if end <= last else len(y)
         # All that this packing has seen, the rounds before `start` excepted; new is what it forecasts since the change.
-        run = ellipsoid_packing(X[start:at], y[start:at], M, include_center=True)
+        run = ellipsoid_packing(X[start:at], y[start:at], M, True, slope_regularization=slope_regularization)
         values += run.values[len(values) - start :]
         M = learned_metric(X[:end], y[:end], points, alpha=alpha)
         start = 0 if refeed else at
