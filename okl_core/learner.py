@@ -457,8 +457,8 @@ class OnlineLearner:
             raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
         elif not self._low <= y <= self._high:
             raise LabelError(
-                f"{where} is {y}; this learner takes truths from {self._low} to {self._high} (widen its bound, or scale the "
-                "truth)",
+                f"{where} is {y}; this learner takes truths from {self._low} to {self._high} (widen `clip` or "
+                "`truth_range`, or scale the truth)",
                 "y",
                 row,
             )

@@ -103,7 +103,10 @@ class HostedLearner:
             told = f"has {count} labels, and {self.spec.kind} takes two; a learner of more wraps one of two: "
             raise invalid("/labels", told + json.dumps(_wrapped(self.spec)))
         elif not low <= -1.0 < 1.0 <= high:
-            raise invalid("/labels", f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its bound")
+            raise invalid(
+                "/labels",
+                f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its `clip` or `truth_range`",
+            )
 
     @property
     def t(self) -> int:

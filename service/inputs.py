@@ -180,7 +180,7 @@ class Truths:
                 raise invalid(
                     "/y",
                     f"is {y}; this learner takes truths from {self.taken[0]} to {self.taken[1]}: create the session with a "
-                    "`y_range`, or widen the learner's bound",
+                    "`y_range`, or widen the learner's `clip` or `truth_range`",
                     WrongTruth,
                 )
             return float(y)

@@ -68,7 +68,7 @@ class PoolConfig(LearnerConfig):
             if target != "binary" and not (low <= self.truth_range[0] and self.truth_range[1] <= high):
                 raise ValueError(
                     f"expert {i}, {expert.kind}, takes truths from {low} to {high}, not from {self.truth_range[0]} to "
-                    f"{self.truth_range[1]}: widen its bound"
+                    f"{self.truth_range[1]}: widen its `clip` or `truth_range`"
                 )
         return self
 

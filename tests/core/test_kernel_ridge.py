@@ -126,7 +126,7 @@ def test_forecasts_scale_with_the_truths_and_ignore_the_order(seed: int, scale: 
 def test_truths_beyond_the_clip_are_refused(kind: str) -> None:
     learner = learner_of(kind, clip=0.5)
     assert np.abs(learner.run(np.zeros((50, 2)), np.full(50, 0.5)).values).max() <= 0.5
-    with pytest.raises(LabelError, match=re.escape("|y| <= 0.5")):
+    with pytest.raises(LabelError, match=re.escape("from -0.5 to 0.5 (widen `clip`")):
         learner.update(np.zeros(2), 0.6)
     learner_of(kind).update(np.zeros(2), 1e6)
     with pytest.raises(ConfigError, match="clip"):

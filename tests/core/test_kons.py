@@ -232,7 +232,7 @@ def test_configs_that_cannot_work_are_refused(config: dict[str, Any], message: s
 def test_truths_beyond_the_clip_are_refused() -> None:
     learner = kons("squared", "curvature", {"kind": "linear"}, C=2.0)
     learner.update(np.ones(2), -2.0)
-    with pytest.raises(LabelError, match=re.escape("|y| <= 2.0")):
+    with pytest.raises(LabelError, match=re.escape("from -2.0 to 2.0 (widen `clip`")):
         learner.update(np.ones(2), 2.1)
     with pytest.raises(LabelError):
         kons("logistic", "curvature", {"kind": "linear"}).update(np.ones(2), 0.5)

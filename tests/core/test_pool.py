@@ -284,7 +284,7 @@ def test_restored_in_the_middle_it_continues() -> None:
         ({"experts": [{"kind": "kons", "config": {"clip": -1.0}}]}, "clip"),
         ({"experts": []}, "at least 1"),
         ({"truth": "numbers", "experts": [{"kind": "pomdr"}]}, "does not learn numbers"),
-        ({"truth": "numbers", "clip": 3.0, "experts": [{"kind": "kons"}]}, "widen its bound"),
+        ({"truth": "numbers", "clip": 3.0, "experts": [{"kind": "kons"}]}, "widen its `clip` or `truth_range`"),
         ({"truth": "numbers", "loss": "logistic"}, "logistic loss is for labels"),
         ({"experts": [{"kind": "kons", "sigmas": []}]}, "at least 1"),
         ({"share": 1.0}, "less than 1"),
