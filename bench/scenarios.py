@@ -97,11 +97,11 @@ def factor_read() -> float:
     return min(times) / 3.0
 
 
-def magic_features(path: Path | None) -> Stream:
-    """The first rounds of MAGIC in 400 cosines of random directions."""
+def magic_features(path: Path | None, count: int) -> Stream:
+    """The first rounds of MAGIC in so many cosines of random directions."""
     X, y = kons_stream(path)
     rng = np.random.default_rng(0)
-    return np.cos(X @ rng.standard_normal((X.shape[1], 400)) + rng.uniform(0.0, 2.0 * np.pi, 400)), y
+    return np.cos(X @ rng.standard_normal((X.shape[1], count)) + rng.uniform(0.0, 2.0 * np.pi, count)), y
 
 
 def magic_classes(path: Path | None) -> Stream:
@@ -374,10 +374,20 @@ SCENARIOS: tuple[Scenario, ...] = (
         run_bar=2.6,
     ),
     Scenario(
+        id="aioli-magic-50",
+        kind="aioli",
+        config={},
+        stream=partial(magic_features, count=50),
+        unit=partial(rank_one, 51),
+        unit_name="rank-one update, 51 x 51",
+        update_bar=4.2,
+        run_bar=2.1,
+    ),
+    Scenario(
         id="aioli-magic-400",
         kind="aioli",
         config={},
-        stream=magic_features,
+        stream=partial(magic_features, count=400),
         unit=partial(rank_one, 401),
         unit_name="rank-one update, 401 x 401",
         update_bar=0.6,
@@ -397,7 +407,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         id="ons-magic-400",
         kind="ons",
         config={"loss": "squared-hinge", "clip": 2.0},
-        stream=magic_features,
+        stream=partial(magic_features, count=400),
         unit=partial(rank_one, 401),
         unit_name="rank-one update, 401 x 401",
         update_bar=0.5,

@@ -54,6 +54,7 @@ SESSIONS = (
         },
         2_000,
     ),
+    DemoSession("magic-aioli", {"kind": "nystrom-aioli", "config": {"kernel": _GAUSSIAN}}, 19_020),
     DemoSession("magic-pomdr", {"kind": "pomdr", "config": {"kernel": _GAUSSIAN, "step_factor": 0.05}}, 19_020),
 )
 
