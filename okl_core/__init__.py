@@ -7,17 +7,15 @@ from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polyno
 from okl_core.learner import (
     Learner,
     LearnerSpec,
-    OnlineLearner,
     catalogue,
-    create,
     get_learner,
     learner_kinds,
     parse_spec,
     register,
     resolve,
-    restore,
     waits_for_inputs,
 )
+from okl_core.online import OnlineLearner, create, restore
 from okl_core.types import BlockInfo, Forecast, RoundInfo
 
 __all__ = [

@@ -42,17 +42,8 @@ from okl_core.errors import (
     ShapeError,
     StateFormatError,
 )
-from okl_core.learner import (
-    LAGS,
-    LearnerSpec,
-    OnlineLearner,
-    create,
-    get_learner,
-    given_probabilities,
-    parse_spec,
-    resolve,
-    restore,
-)
+from okl_core.learner import LearnerSpec, get_learner, given_probabilities, parse_spec, resolve
+from okl_core.online import LAGS, OnlineLearner, create, restore
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, REALS, Interval, Target
 

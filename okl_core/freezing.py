@@ -25,7 +25,8 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 import numpy as np
 
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
-from okl_core.learner import LearnerSpec, OnlineLearner, create, restore
+from okl_core.learner import LearnerSpec
+from okl_core.online import OnlineLearner, create, restore
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo
 

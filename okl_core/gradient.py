@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.errors import ConfigError, DivergedError, NonFiniteError, ShapeError, StateError
-from okl_core.learner import OnlineLearner
+from okl_core.online import OnlineLearner
 from okl_core.packing import Metric
 from okl_core.types import F64
 

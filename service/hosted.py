@@ -31,7 +31,8 @@ from okl_core import (
 from okl_core.errors import ConfigError, InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.freezing import Rule
 from okl_core.growing import GrowingArray
-from okl_core.learner import REPLAY_TOLERANCE, given_probabilities, taken_dim
+from okl_core.learner import given_probabilities, taken_dim
+from okl_core.online import REPLAY_TOLERANCE
 from okl_core.state import from_bytes, to_bytes
 from okl_core.types import F64, Forecast, Round
 from service.errors import InvalidInput, StateCorrupt, WrongDimension
