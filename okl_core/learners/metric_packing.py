@@ -79,7 +79,8 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
     rounds so far are played to it first, in order, unless `refeed` is false. `estimate` is that of `packing`.
 
     Time of a round: that of `packing`; an eighth of them, behind the end of each phase, bear a slice of the work as well:
-    32 d `evaluation_points` + 2 n distances at most, or 18 rounds played again. Memory: 9/8 `memory` (d + 1) numbers, d + 3 a
+    32 d `evaluation_points` + 2 n distances at most, or 18 rounds played again. With more than 16 inputs it is three
+    fifths of them, and slices are smaller. Memory: 9/8 `memory` (d + 1) numbers, or 8/5 then, d + 3 a
     centre, or d^2 + 3 d + 3 with `estimate` "linear", twice that during the work; growing arrays may have as much to spare.
 
     Notes
@@ -126,6 +127,11 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
 
     def input_radius(self, config: MetricPackingConfig) -> float | None:
         return 1.0
+
+    def initial_bytes(self, config: MetricPackingConfig, dim: int) -> int:
+        # What a warm-up would find out at its end only.
+        config.check_inputs(dim)
+        return 0
 
     def init(self, config: MetricPackingConfig, dim: int) -> MetricPackingState:
         return MetricPackingState(

@@ -2,8 +2,8 @@ r"""From the end of a phase to the packing under the metric that it taught: the 
 
 Phase i = 1, 2, ... has 2^i rounds, so it ends with round 2^(i+1) - 2. What is known then, n rounds, is where the slopes of
 the function are taken; they give M = G + gamma I, and a new packing under M takes the place of the old one, empty or after
-all rounds so far were played to it again. Meanwhile the old one goes on. `SHARE` of the rounds of the next phase
-are for the slopes, as many for playing rounds again.
+all rounds so far were played to it again. Meanwhile the old one goes on. One in `SHARE` rounds of the next phase is for the
+slopes, half of them with more than `FEW` inputs, and about one in `SHARE` is for playing rounds again.
 
 References: [kuzborskij2017] section 4.
 """
@@ -28,9 +28,13 @@ from okl_core.types import F64
 SHARE = 16
 """One of so many rounds of a phase goes into the slopes, and one into playing rounds again."""
 
+FEW, HALF = 16, 2
+"""With more inputs than the first, one in as many rounds as the second is for the slopes: their work grows with the inputs,
+and no round should take much longer."""
+
 ROWS = SHARE + 2
-"""Rounds played again in a round. In n / SHARE rounds these are all: n, those that came during the slopes, and those that
-come meanwhile, one a round."""
+"""Rounds played again in a round. In n / SHARE rounds, or half as many again where the slopes took half of a phase, these are
+all: n, those that came during the slopes, and those that come meanwhile, one a round."""
 
 EXTREME = 1e100
 """Of the two lengths at most, and one in so many at least: slopes and their squares stay finite."""
@@ -75,8 +79,8 @@ class MetricPackingConfig(PackingConfig):
     )
     spread: bool = Field(
         default=True,
-        description="Spread the work at the end of a phase over an eighth of the next. false: all in its last round, as "
-        "published.",
+        description="Spread the work at the end of a phase over an eighth of the next, or 3/5 with more than 16 inputs. "
+        "false: all in its last round, as published.",
     )
 
 
@@ -135,7 +139,8 @@ class Transition:
 
     @property
     def slopes_a_round(self) -> int:
-        return -(-self.v.size // max(1, (self.n + 2) // SHARE))
+        share = SHARE if self.v.shape[1] <= FEW else HALF
+        return -(-self.v.size // max(1, (self.n + 2) // share))
 
     def rounds_left(self, t: int) -> int:
         """So many rounds from t + 1 on are for slopes, or for playing rounds again, whichever it is now."""

@@ -59,10 +59,11 @@ def learned_metric(X: F64, y: F64, points: int, c_eps: float = 1.5, c_tau: float
 def delay(n: int, d: int, points: int, refeed: bool) -> int:
     """Rounds from the end of a phase, n, until the packing under the new metric takes over, the work being spread.
 
-    A sixteenth of the next phase is for the slopes; then every round plays 18 of those before it, or itself, again.
+    A sixteenth of the next phase is for the slopes, with more than 16 inputs half of it; then every round plays 18 of those
+    before it, or itself, again.
     """
     slopes = math.ceil(n / math.ceil(n / points)) * d
-    a_round = math.ceil(slopes / max(1, (n + 2) // 16))
+    a_round = math.ceil(slopes / max(1, (n + 2) // (16 if d <= 16 else 2)))
     rounds = math.ceil(slopes / a_round)
     played = 0
     while refeed and played < n + rounds:
