@@ -18,6 +18,7 @@ import numpy as np
 
 from okl_core.errors import NotPositiveDefiniteError
 from okl_core.gradient import gradient_outer_product
+from okl_core.packing import symmetric
 from okl_core.types import F64
 
 POINTS = 512
@@ -53,11 +54,7 @@ def learned_kernel_metric(X: F64, y: F64) -> F64:
 
 def matrix_root(M: Sequence[Sequence[float]] | F64) -> F64:
     """The symmetric root of M, shape (d, d). Raises NotPositiveDefiniteError if M is not symmetric and positive definite."""
-    if {len(row) for row in M} != {len(M)}:
-        raise NotPositiveDefiniteError(f"a metric of {len(M)} rows needs rows of as many numbers")
-    matrix = np.array(M, dtype=np.float64)
-    if not (matrix == matrix.T).all():
-        raise NotPositiveDefiniteError("the metric is not symmetric")
+    matrix = symmetric(M)
     values, U = np.linalg.eigh(matrix)
     if not values[0] > len(matrix) * np.finfo(np.float64).eps * values[-1]:
         raise NotPositiveDefiniteError(

@@ -76,7 +76,10 @@ class Learner(ABC, Generic[C, S, R]):
         return None
 
     def initial_bytes(self, config: C, dim: int) -> int:
-        """What the state takes once a round is learned, at least: known before anything that large is made."""
+        """What the state takes once a round is learned, at least: known before anything that large is made.
+
+        May raise the ConfigError of `init` for inputs of this dimension.
+        """
         return 0
 
     @abstractmethod

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Self, final
 
 import numpy as np
 from pydantic import Field, model_validator
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.errors import DivergedError, NotPositiveDefiniteError, ReplayDivergence, StateFormatError
+from okl_core.errors import ConfigError, DivergedError, NotPositiveDefiniteError, ReplayDivergence, StateFormatError
 from okl_core.growing import GrowingArray
 from okl_core.lags import LARGEST_TRUTH
 from okl_core.local_linear import LocalLinear
@@ -45,6 +45,10 @@ MOST_ROUNDS = 32.0
 
 SMALLEST_SLOPE_REGULARIZATION = 1e-12
 """With less, rounding would decide where the rounds of a ball do not tell the slope."""
+
+
+MOST_LINEAR = 100
+"""Inputs at most for linear fits, of which every centre has one of d^2 numbers. A ball has fewer rounds than that anyway."""
 
 
 class PackingConfig(LearnerConfig):
@@ -83,6 +87,12 @@ class PackingConfig(LearnerConfig):
     def interval(self) -> Interval:
         low, high = self.truth_range
         return low, high
+
+    def check_inputs(self, dim: int) -> None:
+        """Raises ConfigError for more inputs than the estimate is for."""
+        if self.estimate == "linear" and dim > MOST_LINEAR:
+            told = f"linear fits are for {MOST_LINEAR} inputs at most, not for {dim}: take means"
+            raise ConfigError(f"estimate: {told}", [(("config", "estimate"), told)])
 
     @property
     def middle(self) -> float:
@@ -152,6 +162,16 @@ def regret_bound(eigenvalues: F64, gradients: F64, rounds: int, centres: float) 
 def balls_bound(rounds: int, centres: float) -> float:
     """The first term of `regret_bound`: what the means of the balls lose to the best constants in them."""
     return (8.0 * math.log(math.e * max(1, rounds)) + 1.0) * centres
+
+
+def symmetric(M: Sequence[Sequence[float]] | F64) -> F64:
+    """M as an array, shape (d, d). Raises NotPositiveDefiniteError if it is not square and symmetric."""
+    if {len(row) for row in M} != {len(M)}:
+        raise NotPositiveDefiniteError(f"a metric of {len(M)} rows needs rows of as many numbers")
+    matrix = np.array(M, dtype=np.float64)
+    if not (matrix == matrix.T).all():
+        raise NotPositiveDefiniteError("the metric is not symmetric")
+    return matrix
 
 
 @final
@@ -284,7 +304,8 @@ class Packing:
 
     @classmethod
     def of(cls, config: PackingConfig, metric: Metric) -> Packing:
-        """An empty one."""
+        """An empty one. Raises ConfigError for more inputs than the estimate is for."""
+        config.check_inputs(metric.dim)
         return cls(metric, LocalLinear(metric.dim) if config.estimate == "linear" else None)
 
     def __len__(self) -> int:

@@ -391,7 +391,10 @@ class SessionService:
         """Raises InvalidInput for inputs that are too many, or whose learner could not be held before its first round."""
         if dim > self.settings.max_dim:
             raise invalid(pointer, f"{dim} inputs; this service takes at most {self.settings.max_dim}")
-        size = hosted.initial_bytes(dim)
+        try:
+            size = hosted.initial_bytes(dim)
+        except core.ConfigError as error:
+            raise invalid(pointer, str(error)) from error
         if size > self.settings.session_bytes:
             raise invalid(
                 pointer,

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from okl_core.errors import ConfigError, NotPositiveDefiniteError
 from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss
-from okl_core.packing import Metric, Packing, PackingConfig, Placement, balls_bound
+from okl_core.packing import Metric, Packing, PackingConfig, Placement, balls_bound, symmetric
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
@@ -37,14 +37,8 @@ class FixedPackingConfig(PackingConfig):
     def _check_metric(self) -> Self:
         if self.metric == "identity":
             return self
-        sizes = {len(row) for row in self.metric if isinstance(row, list)}
-        if sizes and sizes != {len(self.metric)}:
-            raise ValueError(f"a metric of {len(self.metric)} rows needs rows of as many numbers")
-        M = np.array(self.metric)
-        if sizes and not (M == M.T).all():
-            raise ValueError("the metric is not symmetric")
         try:
-            Metric.of(M)
+            Metric.of(_matrix(self.metric))
         except NotPositiveDefiniteError as error:
             raise ValueError(str(error)) from error
         return self
@@ -122,11 +116,16 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
     def input_radius(self, config: FixedPackingConfig) -> float | None:
         return 1.0
 
+    def initial_bytes(self, config: FixedPackingConfig, dim: int) -> int:
+        # What a warm-up would find out at its end only.
+        config.check_inputs(dim)
+        return 0
+
     def init(self, config: FixedPackingConfig, dim: int) -> PackingState:
         if config.metric == "identity":
             metric = Metric.identity(dim)
         elif len(config.metric) == dim:
-            metric = Metric.of(np.array(config.metric))
+            metric = Metric.of(_matrix(config.metric))
         else:
             message = f"a metric for {len(config.metric)} inputs, the learner has {dim}"
             raise ConfigError(f"packing: {message}", [(("config", "metric"), message)])
@@ -170,3 +169,9 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
             "radius": packing.radius,
             "loss": state.loss,
         } | (bound if config.estimate == "mean" else {})
+
+
+def _matrix(metric: list[float] | list[list[float]]) -> F64:
+    """A diagonal, shape (d,), or a matrix, shape (d, d). Raises NotPositiveDefiniteError if that is not symmetric."""
+    rows = [row for row in metric if isinstance(row, list)]
+    return symmetric(rows) if rows else np.array(metric, dtype=np.float64)

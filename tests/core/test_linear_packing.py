@@ -14,6 +14,7 @@ from okl_core import OnlineLearner, create, restore
 from okl_core.comparing import close_states, same_arrays, same_rounds
 from okl_core.errors import ConfigError, StateFormatError
 from okl_core.local_linear import LocalLinear
+from okl_core.packing import MOST_LINEAR
 from tests.core.packing_streams import ball, lattice, truths
 from tests.core.test_metric_packing import MODES, POINTS, learner_of, stream
 from tests.core.test_metric_packing import play_all as play_rounds
@@ -239,3 +240,11 @@ def test_it_errs_less_than_means_where_the_function_is_smooth(d: int, directions
     assert linear.regret < mean.regret
     # The packing is the same: what a ball forecasts changes nothing of it.
     assert (linear.centres, linear.cosine) == (mean.centres, mean.cosine)
+
+
+@pytest.mark.parametrize("kind", ["packing", "metric-packing"])
+def test_more_inputs_than_it_is_for_are_refused(kind: str) -> None:
+    spec = {"kind": kind, "config": {"estimate": "linear"}}
+    assert create(spec, MOST_LINEAR).t == 0
+    with pytest.raises(ConfigError, match="100 inputs at most, not for 101"):
+        create(spec, MOST_LINEAR + 1)

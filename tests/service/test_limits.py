@@ -21,6 +21,23 @@ async def test_max_sessions(store_url: str) -> None:
         await api.create(name="c")
 
 
+@pytest.mark.parametrize("kind", ["packing", "metric-packing"])
+async def test_linear_fits_have_a_limit_of_their_own(store_url: str, kind: str) -> None:
+    """It is told before a round: during a warm-up another learner answers."""
+    learner = {"kind": kind, "config": {"estimate": "linear"}}
+    scale = {"kind": "warmup"}
+    async with serving(store_url) as api:
+        refused = {"name": "s", "learner": learner, "dim": 101, "scale": scale}
+        problem = await api.refused("invalid-request", "POST", "/sessions", refused)
+        assert problem["errors"][0]["pointer"] == "/dim"
+        assert "100 inputs at most" in problem["detail"]
+        await api.create(learner, scale=scale, warmup_rounds=2)
+        problem = await api.refused("invalid-request", "POST", "/sessions/s/update", {"x": [0.0] * 101, "y": 0.5})
+        assert problem["errors"][0]["pointer"] == "/x"
+        for value in (0.0, 1.0, 0.5):
+            await api.update(0.5, x=[value] * 100)
+
+
 async def test_max_dim(store_url: str) -> None:
     async with serving(store_url, max_dim=3) as api:
         too_many = [{"name": "a", "type": "category", "categories": list("wxyz")}]
