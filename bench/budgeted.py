@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bench.scenarios import load, scaled
+from bench.streams import load, scaled
 from okl_core import OnlineLearner, create
 from okl_core.types import F64
 from service.demo_data import magic

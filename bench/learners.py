@@ -14,7 +14,8 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from bench.scenarios import SCENARIOS, Scenario, Stream
+from bench.scenarios import SCENARIOS, Scenario
+from bench.streams import Stream
 from okl_core import create
 
 PREDICTIONS = 5000

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bench.scenarios import scaled
+from bench.streams import scaled
 from okl_core import create
 from okl_core.types import F64
 

@@ -17,11 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.metric_runs import ROUNDS, directional_stream
-from okl_core.types import F64
-from service.demo_data import magic
-
-Stream = tuple[F64, F64]
+from bench.streams import (
+    KONS_ROUNDS,
+    LEADER_ROUNDS,
+    Stream,
+    first_input,
+    kons_stream,
+    leader_stream,
+    magic_classes,
+    magic_features,
+    magic_stream,
+    one_direction,
+    ranked_inputs,
+)
 
 
 @dataclass(frozen=True)
@@ -39,28 +47,6 @@ class Scenario:
     run_bar: float
 
 
-def load(path: Path) -> Stream:
-    """X and y of an .npz file."""
-    with np.load(path) as archive:
-        return archive["X"].astype(np.float64), archive["y"].astype(np.float64)
-
-
-def scaled(X: F64) -> F64:
-    """Each column to [0, 1]."""
-    return (X - X.min(axis=0)) / np.maximum(np.ptp(X, axis=0), 1e-12)
-
-
-def magic_stream(path: Path | None) -> Stream:
-    """MAGIC in a fixed order. A file is the raw set: arrays X and y, columns then scaled to [0, 1]."""
-    if path is None:
-        X, y = magic()
-    else:
-        X, y = load(path)
-        X = scaled(X)
-    order = np.random.default_rng(0).permutation(len(y))
-    return X[order], y[order]
-
-
 def gaussian_row(points: int = 400) -> float:
     """One Gaussian kernel row against so many points in 10 dimensions, and its product with a vector."""
     rng = np.random.default_rng(0)
@@ -70,15 +56,6 @@ def gaussian_row(points: int = 400) -> float:
     for x in X:
         np.exp(-gamma * (sq + x @ x - 2.0 * (S @ x))) @ a
     return (time.process_time() - start) / len(X)
-
-
-KONS_ROUNDS = 4000
-
-
-def kons_stream(path: Path | None) -> Stream:
-    """The first rounds of MAGIC; each costs more than the one before."""
-    X, y = magic_stream(path)
-    return X[:KONS_ROUNDS], y[:KONS_ROUNDS]
 
 
 def mean_row() -> float:
@@ -97,19 +74,6 @@ def factor_read() -> float:
     return min(times) / 3.0
 
 
-def magic_features(path: Path | None, count: int) -> Stream:
-    """The first rounds of MAGIC in so many cosines of random directions."""
-    X, y = kons_stream(path)
-    rng = np.random.default_rng(0)
-    return np.cos(X @ rng.standard_normal((X.shape[1], count)) + rng.uniform(0.0, 2.0 * np.pi, count)), y
-
-
-def magic_classes(path: Path | None) -> Stream:
-    """MAGIC with four classes: its two, each split where a feature passes its median."""
-    X, y = kons_stream(path)
-    return X, 2.0 * (y > 0.0) + (X[:, 8] > np.median(X[:, 8]))
-
-
 def rank_one(p: int) -> float:
     """The product of a p x p matrix with a vector, and a rank-one update of the matrix."""
     P, x = np.eye(p), np.random.default_rng(0).standard_normal(p)
@@ -119,15 +83,6 @@ def rank_one(p: int) -> float:
         g = P @ x
         P -= np.outer(g, g) / (1.0 + x @ g)
     return (time.process_time() - start) / rounds
-
-
-LEADER_ROUNDS = 1000
-
-
-def leader_stream(path: Path | None) -> Stream:
-    """The first rounds of MAGIC, of which every leader takes all so far."""
-    X, y = magic_stream(path)
-    return X[:LEADER_ROUNDS], y[:LEADER_ROUNDS]
 
 
 def triangle() -> float:
@@ -149,19 +104,6 @@ def gradient_step(p: int = 11) -> float:
     return (time.process_time() - start) / len(X)
 
 
-def first_input(path: Path | None) -> Stream:
-    """MAGIC, of every row the first number only."""
-    X, y = magic_stream(path)
-    return np.ascontiguousarray(X[:, :1]), y
-
-
-def ranked_inputs(path: Path | None) -> Stream:
-    """MAGIC, of every row the ranks of the first three numbers: spread evenly over a cube inside the unit ball."""
-    X, y = magic_stream(path)
-    ranks = X[:, :3].argsort(axis=0).argsort(axis=0)
-    return (2.0 * ranks / len(y) - 1.0) / math.sqrt(3.0), y
-
-
 def distances(points: int = 1000) -> float:
     """Squared distances to so many points in 3 dimensions, and the least of them."""
     rng = np.random.default_rng(0)
@@ -170,12 +112,6 @@ def distances(points: int = 1000) -> float:
     for x in X:
         ((S - x[:, None]) ** 2).sum(axis=0).argmin()
     return (time.process_time() - start) / len(X)
-
-
-def one_direction(_: Path | None) -> Stream:
-    """Made up: 5 inputs in the unit ball, truths that vary in one direction."""
-    stream = directional_stream(ROUNDS, 5, 1, seed=0)
-    return stream.X, stream.y
 
 
 def exponentials() -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from bench.scenarios import load, scaled
+from bench.streams import load, scaled
 from okl_core import create, resolve
 from okl_core.logistic_leader import Counts
 from okl_core.types import F64

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.scenarios import Stream, load, scaled
+from bench.streams import Stream, load, scaled
 from okl_core import create, diagnostics
 from okl_core.diagnostics import Comparator
 from okl_core.kernels import Gaussian

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.scenarios import Stream, load
+from bench.streams import Stream, load
 from okl_core import OnlineLearner, create, resolve
 from okl_core.learner import parse_spec
 from okl_core.types import F64

@@ -35,7 +35,7 @@ from bench.papers.pomdr_runs import (
     measure,
     pomdr,
 )
-from bench.scenarios import Stream, load, scaled
+from bench.streams import Stream, load, scaled
 from service.demo_data import magic
 
 Result = list[tuple[Contestant, Measured]]
