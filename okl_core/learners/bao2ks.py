@@ -32,7 +32,17 @@ from okl_core.errors import DivergedError
 from okl_core.growing import GrowingArray
 from okl_core.learner import Learner, register
 from okl_core.learners.bao2ks_block import Block
-from okl_core.learners.bao2ks_step import Bao2ksConfig, Bao2ksState, Decision, Seen, carry, decide, forecast, restart
+from okl_core.learners.bao2ks_step import (
+    Bao2ksConfig,
+    Bao2ksState,
+    Decision,
+    Seen,
+    carry,
+    decide,
+    forecast,
+    restart,
+    take_stock,
+)
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
@@ -185,12 +195,11 @@ def _look(config: Bao2ksConfig, state: Bao2ksState, x: F64) -> tuple[F64, float,
 
 
 def _take_stock(config: Bao2ksConfig, state: Bao2ksState) -> None:
-    """<f', g> and |g|^2 once V has changed; nothing is pulled yet."""
+    """<f', g> and |g|^2 once V has changed."""
     M = config.reservoir
     mean = state.labels / min(state.t, M)
     K = config.kernel.block(state.points, state.points.coordinates()[:M]) @ mean
-    state.inner = state.scale * float(state.coefficients.view @ K)
-    state.guess2 = float(mean @ K[:M])
+    take_stock(state, float(state.coefficients.view @ K), float(mean @ K[:M]))
 
 
 def _overflow() -> DivergedError:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.growing import GrowingArray
-from okl_core.learners.bao2ks_step import Bao2ksConfig, Bao2ksState, Seen, carry, decide, restart
+from okl_core.learners.bao2ks_step import Bao2ksConfig, Bao2ksState, Seen, carry, decide, restart, take_stock
 from okl_core.rng import RoundRng
 from okl_core.types import F64
 
@@ -103,10 +103,9 @@ class Block:
         return mean
 
     def _take_stock(self) -> None:
-        """g, <f', g> and |g|^2 once V has changed; nothing is pulled yet."""
+        """g, <f', g> and |g|^2 once V has changed."""
         mean, now = self._look_at_guess(), self.now
-        now.inner = now.scale * float(mean @ self.margins[self.slots])
-        now.guess2 = float(mean @ self.g[self.slots])
+        take_stock(now, float(mean @ self.margins[self.slots]), float(mean @ self.g[self.slots]))
 
     def _settle(self) -> None:
         """Bring the state to where the rounds have left it."""

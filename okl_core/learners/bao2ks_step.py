@@ -22,7 +22,7 @@ from okl_core.rng import RoundRng
 from okl_core.types import F64, LearnerState
 
 ROUNDING = 1e-12
-"""Share of kappa + |guess|^2 below which the squared error of the guess is rounding: the guess was right."""
+"""Share of kappa + |guess|^2 below which a squared length is rounding: that of the guess's error, and of the guess."""
 
 
 class Bao2ksConfig(StepConfig):
@@ -135,7 +135,7 @@ def _move(config: Bao2ksConfig, state: Bao2ksState, seen: Seen, coin: float, rng
     error2 = kappa - 2.0 * y * g + N
     if error2 > ROUNDING * (kappa + N):
         error = math.sqrt(error2)
-        p = error / (config.thinning * (error + math.sqrt(N)))
+        p = error / (config.thinning * (error + _length(N, kappa)))
     weight = 1.0 / p if rng.decide(coin < p) and p > 0.0 else 0.0
     rate = config.eta(state.t + 1)
     pull, own = rate * (1.0 - weight), rate * weight * y
@@ -143,6 +143,19 @@ def _move(config: Bao2ksConfig, state: Bao2ksState, seen: Seen, coin: float, rng
     norm2 = state.norm2 + pull * (state.inner + inner + own * g) + own * (2.0 * prime + own * kappa)
     shrink, norm2 = _into_ball(config, state, norm2)
     return Move(pull, own, shrink, norm2, shrink * inner)
+
+
+def _length(square: float, kappa: float) -> float:
+    """|g| from |g|^2: its root, and linear where that is rounding of kappa, which the root would magnify to its own."""
+    floor = ROUNDING * kappa
+    return math.sqrt(square) if square > floor or square == 0.0 else square / math.sqrt(floor)
+
+
+def take_stock(state: Bao2ksState, margin: float, guess2: float) -> None:
+    """Carry in what the kernel says of a new V: <f' / scale, g> and |g|^2; nothing is pulled yet."""
+    state.inner = state.scale * margin
+    # Guesses of both labels cancel at one input, and what is left of 0 may be on either side.
+    state.guess2 = max(guess2, 0.0)
 
 
 def _into_ball(config: Bao2ksConfig, state: Bao2ksState, norm2: float) -> tuple[float, float]:

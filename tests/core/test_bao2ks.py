@@ -157,6 +157,24 @@ def test_a_guess_that_is_right_is_not_asked_about() -> None:
     assert (seen["violations"], seen["sampled"]) == (50, 1)
 
 
+def test_a_guess_that_is_zero_up_to_rounding_is_zero() -> None:
+    # The guesses of both labels cancel at one input: |g|^2 rounds to 0 or to either side of it.
+    y = np.array([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0, -1.0, 1.0, -1.0])
+    y = np.concatenate((y, np.where(np.random.default_rng(0).random(300) < 0.5, 1.0, -1.0)))
+    for x in (0.3, 0.7, 1.9):
+        X = np.full((len(y), 1), x)
+        for kernel in ({"kind": "gaussian"}, {"kind": "polynomial", "degree": 3}, {"kind": "linear"}):
+            spec = {"kind": "bao2ks", "config": {"kernel": kernel}}
+            single, blocked = create(spec, 1), create(spec, 1)
+            rounds = []
+            for t, truth in enumerate(y.tolist()):
+                rounds.append(single.update(X[t], truth).forecast.value)
+            # A root that magnified the rounding of 0 would show as 1e-8.
+            np.testing.assert_allclose(blocked.run(X, y).values, rounds, rtol=1e-9, atol=1e-9)
+            assert single.state()["guess2"] >= 0.0
+            assert blocked.state()["guess2"] >= 0.0
+
+
 def test_inputs_without_a_feature_teach_nothing() -> None:
     learner = make({"kernel": {"kind": "linear"}, "budget": 60, "reservoir": 2})
     info = learner.run(np.zeros((30, 2)), np.ones(30))
