@@ -33,6 +33,10 @@ LAGS = "lags"
 REPLAY_TOLERANCE = 1e-9
 """How far, relative to max(1, |value|), a replayed forecast may be from the recorded one."""
 
+ALIGNED = 16
+"""Bytes. The kernels of BLAS for processors without AVX add in another order where an array begins elsewhere, as a row of
+a matrix may. The library's own arrays are aligned so, and the caller's are copied: the same numbers give the same bits."""
+
 
 class OnlineLearner:
     """A learner in use: algorithm, config, state, coins and lags, held together. Made by `create` and `restore`.
@@ -143,6 +147,8 @@ class OnlineLearner:
     def check_rows(self, X: F64, y: F64, lags: F64 | None = None) -> tuple[F64, F64]:
         """X and y as `run` takes them. Raises what `run` raises for a bad row."""
         X = np.ascontiguousarray(X, dtype=np.float64)
+        if X.__array_interface__["data"][0] % ALIGNED:
+            X = X.copy()
         y = np.ascontiguousarray(y, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != self.dim:
             raise ShapeError(f"X has shape {X.shape}, this learner takes (n, {self.dim})")
@@ -173,7 +179,8 @@ class OnlineLearner:
         return int(self.describe()["bytes"]) + self._lags.nbytes
 
     def _input(self, x: F64, lags: F64 | None) -> F64:
-        x = np.ascontiguousarray(x, dtype=np.float64)
+        # A copy, and so aligned.
+        x = np.array(x, dtype=np.float64)
         if x.shape != (self.dim,):
             raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
         # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.

@@ -132,7 +132,7 @@ class LearnsInPlay(Sleepy):
         return super().play(config, state, x, y, rng)
 
 
-@breaks(checks.check_play_is_pure)
+@breaks(checks.check_inputs_are_copied)
 class ScalesItsInput(Sleepy):
     """Writes into the input of the caller."""
 

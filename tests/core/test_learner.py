@@ -281,3 +281,17 @@ def test_the_size_of_a_learner_is_known_before_it_is_made(spec: dict[str, Any]) 
 def test_the_size_of_exponential_weights_is_known_before_they_are_made() -> None:
     _, algorithm, config = parse_spec({"kind": "foster-1d"})
     assert algorithm.initial_bytes(config, 1) == create({"kind": "foster-1d"}, 1).nbytes
+
+
+@pytest.mark.parametrize("kind", ["ons", "aioli", "ogd-logistic", "fogd", "kons"])
+def test_where_an_array_begins_in_memory_changes_no_bit(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 7)), np.where(rng.random(60) < 0.5, 1.0, -1.0)
+    kept, spec = np.empty(X.size + 1), {"kind": kind, "config": {"loss": "squared"} if kind == "kons" else {}}
+    shifted = kept[1:].reshape(X.shape)
+    shifted[:] = X
+    singles, blocks = [create(spec, 7) for _ in range(2)], [create(spec, 7) for _ in range(2)]
+    for i, truth in enumerate(y.tolist()):
+        one, other = (singles[j].update(given[i], truth) for j, given in enumerate((X, shifted)))
+        assert one == other
+    assert blocks[0].run(X, y).values.tolist() == blocks[1].run(shifted, y).values.tolist()
