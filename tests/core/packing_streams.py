@@ -44,6 +44,10 @@ def truths(X: F64, rng: np.random.Generator) -> F64:
 def full_metric(d: int, rng: np.random.Generator) -> F64:
     """A positive definite matrix with largest eigenvalue 1, shape (d, d), exactly symmetric."""
     Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    M = Q @ np.diag(2.0 ** -np.arange(d, dtype=np.float64)) @ Q.T
+    # A rank r begins in the round t = eigenvalue^(-(1 + r) / 2). With powers of 2 these are integers, and rounding decides.
+    eigenvalues = 1.9 ** -np.arange(d, dtype=np.float64)
+    begins = eigenvalues[1:, None] ** (-0.5 * (1.0 + np.arange(1, d + 1)))
+    assert (np.abs(begins - np.rint(begins))[begins < 1e5] > 1e-6).all()
+    M = Q @ np.diag(eigenvalues) @ Q.T
     M = 0.5 * (M + M.T)
     return M / np.linalg.eigvalsh(M)[-1]
