@@ -135,7 +135,10 @@ class Bank(NamedTuple):
         values = np.empty((len(y), len(self.members)))
         start = 0
         while start < len(y):
-            rows = slice(start, start + min(self._engine(member).room_after(state.t) for member in self.members))
+            # Each member has arrays of its own for the block.
+            points = len(state.sample) * len(self.members)
+            rooms = (self._engine(member).room_after(state.t, points) for member in self.members)
+            rows = slice(start, start + min(rooms))
             values[rows] = self._run_block(state, X[rows], y[rows], rng)
             self._discount(state)
             start = rows.stop

@@ -25,6 +25,7 @@ from okl_core.kernel_rows import KernelRows
 from okl_core.kernels import Gaussian, Kernel
 from okl_core.rng import RoundRng
 from okl_core.types import F64, LearnerState
+from okl_core.working import rows_at_once
 
 BLOCK = 128
 """Rounds per block: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -104,15 +105,16 @@ def run_buffer(config: BufferedConfig, state: BufferedState, X: F64, y: F64, rng
 
     At most BLOCK. The values played. Raises DivergedError before anything has changed.
     """
-    X = X[:BLOCK]
     s = len(state.points)
+    X = X[: rows_at_once(s, BLOCK)]
+    y = y[: len(X)]
     size, last = s, min(s + len(X), config.budget)
     rows = KernelRows(config.kernel, state.points, X, last)
     a = np.empty(last)
     a[:s] = state.coefficients.view
     values: list[float] = []
     stored: list[int] = []
-    for i, (truth, kappa) in enumerate(zip(y[:BLOCK].tolist(), config.kernel.diag(X).tolist(), strict=True)):
+    for i, (truth, kappa) in enumerate(zip(y.tolist(), config.kernel.diag(X).tolist(), strict=True)):
         t = state.t + 1 + i
         rng.at(t)
         m = ddot(a[:size], rows.row(i, size)) if size else 0.0

@@ -44,6 +44,7 @@ from okl_core.forgetting import Window
 from okl_core.growing import Factor, GrowingArray
 from okl_core.kernels import Kernel
 from okl_core.types import F64, LearnerState
+from okl_core.working import rows_at_once
 
 BLOCK = 128
 """Rounds per block of `Engine.run`: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
@@ -132,7 +133,8 @@ class Engine(NamedTuple):
 
     def room(self, state: EngineState) -> int:
         """Rounds that the next block may have: at most BLOCK, and none after one that forgets."""
-        return BLOCK if state.window is None else min(BLOCK, state.window.room(state.t))
+        most = rows_at_once((len(state.J) + len(state.N)), BLOCK)
+        return most if state.window is None else min(most, state.window.room(state.t))
 
     def moments(self, state: EngineState, x: F64) -> Moments:
         """m, q, z and kappa of x, shape (d,): one triangular solve, O(|J|^2 + d |J| + d |N|). Raises DivergedError."""

@@ -82,6 +82,14 @@ class Learner(ABC, Generic[C, S, R]):
         """
         return 0
 
+    def has_long_round(self, config: C, state: S, rounds: int) -> bool:
+        """Does one of the next rounds do far more work than those around it, such as the making of an embedding?"""
+        return False
+
+    def conditioning(self, config: C, state: S) -> float:
+        """How much a relative rounding error of the arithmetic may have grown in a forecast, at least 1."""
+        return 1.0
+
     @abstractmethod
     def init(self, config: C, dim: int) -> S:
         """The state before the first round, for inputs in R^dim."""
@@ -107,12 +115,17 @@ class Learner(ABC, Generic[C, S, R]):
         values, losses = np.empty(len(y)), np.empty(len(y))
         forecasts: list[Forecast] = []
         for i in range(len(y)):
-            rng.at(state.t + 1)
-            played = self.play(config, state, X[i], float(y[i]), rng)
-            self.learn(config, state, played)
+            played = self.play_and_learn(config, state, X[i], float(y[i]), rng)
             values[i], losses[i] = played.forecast.value, played.loss
             forecasts.append(played.forecast)
         return BlockInfo(state.t, values, losses, given_probabilities(forecasts), rng.finish())
+
+    def play_and_learn(self, config: C, state: S, x: F64, y: float, rng: RoundRng) -> R:
+        """One round of a `run`."""
+        rng.at(state.t + 1)
+        played = self.play(config, state, x, y, rng)
+        self.learn(config, state, played)
+        return played
 
     @abstractmethod
     def describe(self, config: C, state: S) -> dict[str, float]:
@@ -226,8 +239,16 @@ def require_dims(learner: Learner[Any, Any, Any], dim: int) -> None:
         raise ShapeError(f"{learner.kind} takes inputs of dimension {learner.dims}; these have {dim}, lags included")
 
 
+MAX_ERRORS_TOLD = 100
+"""Of more errors in one config only their number is told: to list a million takes half a minute."""
+
+
 def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) -> ConfigError:
-    errors = [((*prefix, *item["loc"]), item["msg"].removeprefix("Value error, ")) for item in error.errors()]
+    if error.error_count() > MAX_ERRORS_TOLD:
+        told = f"{error.error_count():,} places are wrong, too many to tell"
+        return ConfigError(f"{what}: {told}", [(prefix, told)])
+    found = error.errors(include_url=False, include_input=False)
+    errors = [((*prefix, *item["loc"]), item["msg"].removeprefix("Value error, ")) for item in found]
     listed = "; ".join(f"{'.'.join(map(str, path))}: {message}" for path, message in errors)
     return ConfigError(f"{what}: {listed}", errors)
 

@@ -19,6 +19,7 @@ from okl_core.linear_root import Moments, Root, RootBlock, RootRounds
 from okl_core.rng import RoundRng
 from okl_core.rule_learner import RuleLearner
 from okl_core.types import F64, LearnerConfig, LearnerState
+from okl_core.working import rows_at_once
 
 WIDE = 128
 """Features from which on a block of rounds is faster than its rounds one by one."""
@@ -107,7 +108,7 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
         self._forget(config, state)
 
     def room(self, config: C, state: S) -> int:
-        return HalfLife(config.half_life).room(state.t, BLOCK)
+        return HalfLife(config.half_life).room(state.t, rows_at_once(len(state.root), BLOCK))
 
     def block(self, config: C, state: S, X: F64, y: F64, rule: P, rng: RoundRng) -> list[tuple[float, Decision]]:
         """Raises DivergedError before anything has changed."""

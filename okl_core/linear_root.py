@@ -22,7 +22,7 @@ import math
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg.blas import ddot, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.blas import ddot, dgemm, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core import potter
@@ -169,7 +169,10 @@ class RootBlock:
         """Carry the block into S and u."""
         root, k = self.root, self.k
         root.u += root.S @ self.d
-        root.S -= (root.S @ self.H[:k].T) @ self.F[:k]
+        if k:
+            # The transposed S loses F^T (S H^T)^T, in place: a C-ordered array is, transposed, the one that BLAS writes to.
+            G = root.S @ self.H[:k].T
+            dgemm(-1.0, self.F[:k].T, G.T, beta=1.0, c=root.S.T, overwrite_c=1)
 
 
 def _steps(q: float, decision: Decision) -> tuple[float, float]:

@@ -24,6 +24,7 @@ from okl_core.posterior import Posterior, PosteriorBlock, Projection
 from okl_core.rng import RoundRng
 from okl_core.sampling import Sample
 from okl_core.types import F64, LearnerConfig, LearnerState
+from okl_core.working import rows_at_once
 
 BLOCK = 64
 """Rounds per block of `Nystrom.run` at most."""
@@ -130,9 +131,9 @@ class Nystrom(NamedTuple):
                 state.posterior.reset(len(state.posterior))
         self.discount(state.posterior, state.t)
 
-    def room_after(self, t: int) -> int:
-        """Rounds that a block after round t may have: at most BLOCK, and none after one that discounts."""
-        return self.forgetting.room(t, BLOCK)
+    def room_after(self, t: int, points: int) -> int:
+        """Rounds that a block after round t may have with so many points, and none after one that discounts."""
+        return self.forgetting.room(t, rows_at_once(points, BLOCK))
 
     def run(self, state: NystromState, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
         """q and decision of at most `room` rounds in order, learned as one block; X: (n, d).

@@ -34,7 +34,7 @@ class NystromLearner(RuleLearner[C, S, Rule, Turn], Generic[C, S]):
         self.engine(config).absorb(state, x, turn)
 
     def room(self, config: C, state: S) -> int:
-        return self.engine(config).room_after(state.t)
+        return self.engine(config).room_after(state.t, len(state.sample))
 
     def block(self, config: C, state: S, X: F64, y: F64, rule: Rule, rng: RoundRng) -> list[tuple[float, Decision]]:
         return self.engine(config).run(state, X, y, rule, rng)

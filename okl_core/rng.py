@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from okl_core.errors import ReplayDivergence
 from okl_core.types import F64
 
+WORDS = 2**18
+"""Drawn at once: a learner may want millions, of which the words and their parts would be several times as many bytes."""
+
 
 class RoundRng:
     """The coins and choices of one learner.
@@ -134,7 +137,16 @@ class RoundRng:
 
     def uniform(self, n: int) -> F64:
         """n uniforms in [0, 1), shape (n,); each call within a round continues the round's stream."""
-        return np.asarray(self._words(n) >> 11, dtype=np.float64) * 2.0**-53
+        words = self._words(min(n, WORDS))
+        if n <= WORDS:
+            return np.asarray(words >> 11, dtype=np.float64) * 2.0**-53
+        u = np.empty(n)
+        for start in range(0, n, WORDS):
+            if start:
+                # The generator goes on where it was.
+                words = self._bits.random_raw(min(n - start, WORDS))
+            np.multiply(words >> 11, 2.0**-53, out=u[start : start + WORDS])
+        return u
 
     def uniforms(self, n: int) -> list[float]:
         """The same as Python numbers: the faster way to get a few."""

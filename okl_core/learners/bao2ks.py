@@ -46,6 +46,10 @@ from okl_core.learners.bao2ks_step import (
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.working import rows_at_once
+
+FEW = 8
+"""Rounds below which a block takes longer than its rounds one by one."""
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -164,9 +168,18 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
         if not np.isfinite(kappas).all():
             raise _overflow()
         values = np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            block = slice(start, start + BLOCK)
+        start, M = 0, config.reservoir
+        while start < len(y):
+            rows = rows_at_once(max(M, len(state.points)), max(M, BLOCK))
+            if rows < max(M, FEW):
+                # The kernel values of the reservoir alone are more than a block may have, or it would hide nothing.
+                played = self.play_and_learn(config, state, X[start], float(y[start]), rng)
+                values[start] = played.forecast.value
+                start += 1
+                continue
+            block = slice(start, start + min(rows, BLOCK))
             values[block] = Block(config, state, X[block], y[block], kappas[block]).run(rng)
+            start = block.stop
         return BlockInfo(state.t, values, self.loss(config).values(values, y), None, rng.finish())
 
     def describe(self, config: Bao2ksConfig, state: Bao2ksState) -> dict[str, float]:
@@ -198,7 +211,11 @@ def _take_stock(config: Bao2ksConfig, state: Bao2ksState) -> None:
     """<f', g> and |g|^2 once V has changed."""
     M = config.reservoir
     mean = state.labels / min(state.t, M)
-    K = config.kernel.block(state.points, state.points.coordinates()[:M]) @ mean
+    V, step = state.points.coordinates()[:M], rows_at_once(len(state.points), M)
+    K = np.zeros(len(state.points))
+    for start in range(0, M, step):
+        part = slice(start, start + step)
+        K += config.kernel.block(state.points, V[part]) @ mean[part]
     take_stock(state, float(state.coefficients.view @ K), float(mean @ K[:M]))
 
 

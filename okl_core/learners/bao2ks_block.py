@@ -34,6 +34,8 @@ class Block:
         inputs = np.vstack((points.coordinates()[:M], X))
         self.K_old = config.kernel.block(points, inputs)
         self.K_new = config.kernel.block(X, inputs)
+        self.K_slots = self.K_old[:M].copy()
+        """The rows of the points in the slots."""
         self.slots = list(range(M))
         """Of each slot: its column, and its row."""
         self.a = state.coefficients.view[:M].copy()
@@ -86,6 +88,7 @@ class Block:
             self.rest.append(column if column < M else len(self.K_old) + column - M)
             self.a_rest.append(self.a.item(slot))
         self.slots[slot] = M + i
+        self.K_slots[slot] = self.K_new[i]
         self.a[slot] = own
         now.labels[slot], now.members[slot] = self.y[i], float(own != 0.0)
 
@@ -99,7 +102,7 @@ class Block:
         """g over the columns. (1/|V|) y over the slots."""
         M = self.config.reservoir
         mean = self.now.labels / max(1, min(self.now.t, M))
-        self.g = mean @ np.stack([self.K_old[c] if c < M else self.K_new[c - M] for c in self.slots])
+        self.g = mean @ self.K_slots
         return mean
 
     def _take_stock(self) -> None:

@@ -30,6 +30,7 @@ from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
+from okl_core.working import rows_at_once
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -139,9 +140,11 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
 
     def run(self, config: BogdConfig, state: BogdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         loss, values = self.loss(config), np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            block = slice(start, start + BLOCK)
+        start = 0
+        while start < len(y):
+            block = slice(start, start + rows_at_once(len(state.points), BLOCK))
             values[block] = _run_block(config, state, X[block], y[block], rng)
+            start = block.stop
         return BlockInfo(state.t, values, loss.values(values, y), probabilities(loss, values), rng.finish())
 
     def describe(self, config: BogdConfig, state: BogdState) -> dict[str, float]:

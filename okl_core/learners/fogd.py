@@ -16,6 +16,7 @@ from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
+from okl_core.working import rows_at_once
 
 BLOCK = 64
 """Rounds per block of `run`: enough to hide the calls, while the features still fit into a cache."""
@@ -120,8 +121,9 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
     def run(self, config: FogdConfig, state: FogdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         loss, values = self.loss(config), np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            block = slice(start, start + BLOCK)
+        step = rows_at_once(2 * config.frequencies, BLOCK)
+        for start in range(0, len(y), step):
+            block = slice(start, start + step)
             rng.at(state.t + 1)
             origin, frequencies, w = _model(config, state, X[start], rng)
             w, Z = w.copy(), features(frequencies, X[block] - origin)

@@ -31,6 +31,10 @@ from okl_core.learners.kernel_ogd_step import KernelOgdConfig, KernelOgdState, O
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
+from okl_core.working import rows_at_once
+
+FEW = 8
+"""Rounds below which a block takes longer than its rounds one by one."""
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -153,9 +157,17 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
         if not np.isfinite(kappas).all():
             raise _overflow()
         values = np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            block = slice(start, start + BLOCK)
+        start = 0
+        while start < len(y):
+            rows = rows_at_once(len(state.points), BLOCK)
+            if rows < FEW:
+                played = self.play_and_learn(config, state, X[start], float(y[start]), rng)
+                values[start] = played.forecast.value
+                start += 1
+                continue
+            block = slice(start, start + rows)
             values[block] = Block(config, state, X[block], y[block], kappas[block]).run(rng)
+            start = block.stop
         return BlockInfo(state.t, values, loss.values(values, y), probabilities(loss, values), rng.finish())
 
     def describe(self, config: KernelOgdConfig, state: KernelOgdState) -> dict[str, float]:

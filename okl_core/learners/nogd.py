@@ -42,6 +42,7 @@ from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
+from okl_core.working import rows_at_once
 
 NEGLIGIBLE = 1e-10
 """Eigenvalues below this share of the largest are taken for 0: their directions are made of rounding errors."""
@@ -169,7 +170,7 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
         loss, values, start = self.loss(config), np.empty(len(y)), 0
         while start < len(y):
             if is_full(config, state):
-                block = slice(start, start + BLOCK)
+                block = slice(start, start + rows_at_once(len(state.points), BLOCK))
                 played = self._run_embedded(config, state, X[block], y[block], rng)
             else:
                 played = run_buffer(config, state, X[start:], y[start:], rng)
@@ -205,7 +206,9 @@ def _embed(config: NogdConfig, S: F64, a: F64, rng: RoundRng) -> Embedding:
     """P and w from points (B, d) and coefficients (B,). The rank is a choice, since rounding moves small eigenvalues."""
     B = len(S)
     k = max(1, round(RANK_SHARE * B)) if config.rank is None else config.rank
-    eigenvalues, V = eigh(config.kernel.gram(S), subset_by_index=(B - k, B - 1), check_finite=False)
+    # Symmetric, it is its transpose, which LAPACK overwrites.
+    K = config.kernel.gram(S).T
+    eigenvalues, V = eigh(K, subset_by_index=(B - k, B - 1), check_finite=False, overwrite_a=True)
     k = rng.pick(max(1, int(np.count_nonzero(eigenvalues > NEGLIGIBLE * eigenvalues[-1]))))
     # Largest first, and with the largest entry positive: an eigenvector's sign is free.
     # Even the largest eigenvalue may underflow, and on replay the rank is that of another machine.

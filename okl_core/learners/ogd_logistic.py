@@ -25,6 +25,7 @@ from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
+from okl_core.working import rows_at_once
 
 BLOCK = 1024
 """Rounds whose features are made at once."""
@@ -124,8 +125,9 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
 
     def run(self, config: OgdLogisticConfig, state: OgdLogisticState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         values, losses = np.empty(len(y)), np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            rows = slice(start, start + BLOCK)
+        step = rows_at_once(len(state.theta), BLOCK)
+        for start in range(0, len(y), step):
+            rows = slice(start, start + step)
             values[rows], losses[rows] = _learn_rounds(config, state, config.phi(X[rows]), y[rows].tolist())
         return BlockInfo(state.t, values, losses, probabilities(self.loss(config), values), rng.finish())
 

@@ -30,6 +30,7 @@ from okl_core.types import (
     Round,
     Target,
 )
+from okl_core.working import rows_at_once
 
 LEAST_PROBABILITY = 1e-300
 """Members' smaller probabilities count as this one: logarithms stay finite, and if all are 0 the classes are equal."""
@@ -239,8 +240,9 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
 
     def run(self, config: OneVsRestConfig, state: OneVsRestState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         Q, losses = np.empty((len(y), config.classes)), np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            rows = slice(start, start + BLOCK)
+        step = rows_at_once(config.classes, BLOCK)
+        for start in range(0, len(y), step):
+            rows = slice(start, start + step)
             Q[rows] = self._learn_block(config, state, X[rows], y[rows], rng)
             truths = y[rows].astype(int)
             losses[rows] = -np.log(Q[rows][np.arange(len(truths)), truths])

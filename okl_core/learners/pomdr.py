@@ -45,6 +45,7 @@ from okl_core.learners.pomdr_step import PomdrConfig, PomdrState, Seen, Step, ca
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
+from okl_core.working import rows_at_once
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -172,7 +173,7 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
             raise DivergedError("k(x, x) overflows; scale the inputs down")
         values: list[float] = []
         while (start := len(values)) < len(y):
-            block = slice(start, start + BLOCK)
+            block = slice(start, start + rows_at_once(len(state.points), BLOCK))
             values += Block(config, state, X[block], y[block], kappas[block]).run(rng)
         played = np.array(values)
         return BlockInfo(state.t, played, self.loss(config).values(played, y), None, rng.finish())

@@ -18,6 +18,7 @@ from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.state import unpack
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
+from okl_core.working import rows_at_once
 
 LARGEST_LOG_ODDS = 300.0
 """Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""
@@ -198,8 +199,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def run(self, config: PoolConfig, state: PoolState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         experts, loss = config.team, self.loss(config)
         values = np.empty(len(y))
-        for start in range(0, len(y), BLOCK):
-            rows = slice(start, start + BLOCK)
+        step = rows_at_once(experts.count, BLOCK)
+        for start in range(0, len(y), step):
+            rows = slice(start, start + step)
             forecasts = _clipped(config, experts.run(state.cells, X[rows], y[rows], state.t + 1, rng))
             for j, truth in enumerate(y[rows].tolist()):
                 value, losses, state.weights = _weigh(config, state, forecasts[j], truth)

@@ -51,6 +51,7 @@ from okl_core.learners.skegd_sketch import (
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
+from okl_core.working import rows_at_once
 
 CYCLE_SHARE = 0.3
 """Violations between two points that enter the sketch, as a share of the horizon; the programs of [li2023]."""
@@ -248,7 +249,8 @@ class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
 
     def _run_embedded(self, config: SkegdConfig, state: SkegdState, X: F64, y: F64, rng: RoundRng) -> list[float]:
         """Rounds of the second phase, the last of which may make a new embedding; no earlier one can."""
-        n = min(BLOCK, max(1, config.cycle_at(state.t + 1) - state.waited), len(y))
+        most = rows_at_once(len(state.landmarks), BLOCK)
+        n = min(most, max(1, config.cycle_at(state.t + 1) - state.waited), len(y))
         # The transposed product would give columns, which the rounds would then read with strides.
         Z = np.dot(config.kernel.block(state.landmarks, X[:n]).T, state.Q)
         w = state.w.copy()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
+from scipy.sparse import csr_array
 
 from okl_core.kernels import Kernel
 from okl_core.rng import RoundRng
@@ -53,16 +54,20 @@ def embedding_matrix(
     rng: RoundRng,
 ) -> F64:
     """Q, shape (landmarks, k). k <= rank is smaller where the sketch has no more than rounding beyond it."""
-    K = kernel.gram(S)
     n, c = rows.shape
-    S_p = np.zeros((n, size))
-    S_p[np.arange(n)[:, None], np.abs(rows).astype(np.intp) - 1] = np.sign(rows) / np.sqrt(c)
-    eigenvalues, V = eigh(S_p.T @ K @ S_p, subset_by_index=(size - rank, size - 1), check_finite=False)
+    columns = np.abs(rows).astype(np.intp) - 1
+    S_p = csr_array(((np.sign(rows) / np.sqrt(c)).ravel(), columns.ravel(), np.arange(0, n * c + 1, c)), (n, size))
+    SK = S_p.T @ kernel.gram(S)
+    # Symmetric, it is its transpose, which LAPACK overwrites.
+    sketched = (S_p.T @ SK.T).T
+    SK_m = SK[:, landmarks]
+    del SK
+    eigenvalues, V = eigh(sketched, subset_by_index=(size - rank, size - 1), check_finite=False, overwrite_a=True)
     k = max(1, rng.pick(int(np.count_nonzero(eigenvalues > NEGLIGIBLE * eigenvalues[-1]))))
     # Largest first, and with the largest entry positive: an eigenvector's sign is free.
     root, V = np.sqrt(np.maximum(eigenvalues[: -k - 1 : -1], 0.0)), V[:, : -k - 1 : -1]
     V = V * np.where(V[np.abs(V).argmax(axis=0), np.arange(k)] < 0.0, -1.0, 1.0)
-    return least_squares(S_p.T @ K[:, landmarks], V * root, rng)
+    return least_squares(SK_m, V * root, rng)
 
 
 def least_squares(A: F64, B: F64, rng: RoundRng) -> F64:
