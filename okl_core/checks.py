@@ -301,6 +301,27 @@ def check_state_is_everything(subject: Subject) -> None:
 
 
 @_clause
+def check_copies(subject: Subject) -> None:
+    """A copy goes on bit for bit as its original, and what one of the two learns leaves the other as it was."""
+    for stop in (0, 1, subject.half, len(subject.y) - 10):
+        learner = subject.after(stop)
+        before = learner.state()
+        copied, further = learner.copy(), learner.copy()
+        same_arrays(before, copied.state(), f"copied at round {stop}")
+        for x, y in subject.rounds(stop, stop + 20):
+            further.update(x, y)
+        further.run(subject.X[:20], subject.y[:20])
+        for one, whose in ((learner, "the original"), (copied, "another copy")):
+            same_arrays(before, one.state(), f"what a copy learns from round {stop} on changes {whose}")
+        for x, y in subject.rounds(stop):
+            expected, actual = learner.play(x, y), copied.play(x, y)
+            same_rounds(expected, actual, f"round {expected.t}: the original and a copy of round {stop}")
+            learner.learn(expected)
+            copied.learn(actual)
+        same_arrays(learner.state(), copied.state(), f"after the stream, copied at round {stop}")
+
+
+@_clause
 def check_replay(subject: Subject) -> None:
     """A recorded stream replays to the same state; a tampered value or choice is refused and changes nothing."""
     live, replayed = subject.create(), subject.create()

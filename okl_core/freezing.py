@@ -17,6 +17,7 @@ References: [cesabianchi2004] theorem 1 and corollary 2; [li1994] for the jumps.
 
 from __future__ import annotations
 
+import copy
 import math
 import struct
 from collections.abc import Callable, Mapping
@@ -155,6 +156,19 @@ class ReservoirLearner:
         kept = {f"{RESERVOIR}{name}": array.copy() for name, array in self._kept.items()}
         return self.learner.state() | kept | {f"{RESERVOIR}round": np.array(float(self._round))}
 
+    def has_long_round(self, rounds: int = 1) -> bool:
+        return self.learner.has_long_round(rounds)
+
+    @property
+    def conditioning(self) -> float:
+        return self.learner.conditioning
+
+    def copy(self) -> ReservoirLearner:
+        """One of its own in the same state. The state that is kept is written to by neither."""
+        other = copy.copy(self)
+        other.learner, other._rng = self.learner.copy(), RoundRng(self.spec.seed, "reservoir")
+        return other
+
     def describe(self) -> dict[str, float]:
         """What the learner tells of itself, and `kept_round`."""
         return self.learner.describe() | {"kept_round": self._round}
@@ -224,6 +238,17 @@ class FrozenLearner:
         """Copies of every array; `FrozenLearner(restore(spec, arrays, dim))` is this predictor."""
         return self._learner.state()
 
+    def has_long_round(self, rounds: int = 1) -> bool:
+        return False
+
+    @property
+    def conditioning(self) -> float:
+        return self._learner.conditioning
+
+    def copy(self) -> FrozenLearner:
+        """Itself, since nothing changes it."""
+        return self
+
     def describe(self) -> dict[str, float]:
         return self._learner.describe()
 
@@ -261,7 +286,7 @@ def freeze(learner: OnlineLearner | ReservoirLearner, rule: Rule = "last") -> Fr
     """
     if rule == "last":
         own = learner.learner if isinstance(learner, ReservoirLearner) else learner
-        return FrozenLearner(restore(own.spec, own.state(), own.dim), rule)
+        return FrozenLearner(own.copy(), rule)
     if rule != "uniform":
         raise ConfigError(f"there is no rule {rule!r}; freeze the state that is 'last', or a 'uniform' one")
     if not isinstance(learner, ReservoirLearner):

@@ -66,6 +66,12 @@ class GrowingArray:
         data[: self._size] = self.view
         self._data = data
 
+    def __deepcopy__(self, memo: object) -> GrowingArray:
+        # Field by field the view would be copied apart, and no longer be one of the data.
+        array = GrowingArray(*self._data.shape[1:], capacity=len(self._data))
+        array.extend(self.view)
+        return array
+
     def pack(self) -> F64:
         return self.view.copy()
 
@@ -77,7 +83,7 @@ class GrowingArray:
 
 
 class Factor:
-    """A lower Cholesky factor L, n x n, that grows by rows.
+    """A lower Cholesky factor L, n x n, that grows by rows. `copy.deepcopy` of one takes O(n).
 
     Examples
     --------
@@ -124,9 +130,22 @@ class Factor:
         panels = -(-size // PANEL)
         del self._left[panels:], self._tiles[panels:]
         if size % PANEL:
+            self._own_last()
             # The padding of the last tile is the identity.
             self._tiles[-1][size % PANEL :] = np.eye(PANEL)[size % PANEL :]
         self._size = size
+
+    def __deepcopy__(self, memo: object) -> Factor:
+        """O(n): a panel that is full is written to no more, and both have it."""
+        factor = Factor()
+        factor._left, factor._tiles, factor._size = self._left.copy(), self._tiles.copy(), self._size
+        if self._size % PANEL:
+            factor._own_last()
+        return factor
+
+    def _own_last(self) -> None:
+        """Copy the last panel, which a copy of the factor may have too."""
+        self._left[-1], self._tiles[-1] = self._left[-1].copy(), self._tiles[-1].copy()
 
     def solve(self, b: F64) -> F64:
         """L^{-1} b, for b of shape (n,) or (n, k)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -36,6 +37,18 @@ REPLAY_TOLERANCE = 1e-9
 ALIGNED = 16
 """Bytes. The kernels of BLAS for processors without AVX add in another order where an array begins elsewhere, as a row of
 a matrix may. The library's own arrays are aligned so, and the caller's are copied: the same numbers give the same bits."""
+
+
+ROUNDING_GROWTH = 64.0 * float(np.finfo(np.float64).eps)
+"""What a unit of conditioning adds to the tolerance of a replay on other arithmetic."""
+
+LARGEST_TOLERANCE = 1e-2
+"""Beyond it a replay is not the recorded round, however badly conditioned the learner is."""
+
+
+def replay_tolerance(conditioning: float) -> float:
+    """How far a forecast replayed on other arithmetic may be from the recorded one, relative to max(1, |value|)."""
+    return min(LARGEST_TOLERANCE, max(REPLAY_TOLERANCE, ROUNDING_GROWTH * conditioning))
 
 
 class OnlineLearner:
@@ -169,6 +182,24 @@ class OnlineLearner:
         """Copies of every array of the state; with the spec they are everything."""
         arrays = pack(self._state)
         return arrays | {LAGS: self._lags.copy()} if self._k else arrays
+
+    def has_long_round(self, rounds: int = 1) -> bool:
+        """Does one of the next rounds do far more work than those around it?"""
+        return self._learner.has_long_round(self._config, self._state, rounds)
+
+    @property
+    def conditioning(self) -> float:
+        """How much a relative rounding error may have grown in a forecast, at least 1."""
+        return self._learner.conditioning(self._config, self._state)
+
+    def copy(self) -> OnlineLearner:
+        """A learner of its own in the same state: what one of the two learns leaves the other as it was.
+
+        Without the parsing of `restore(spec, state())`, and without copying what a state does not write to again.
+        """
+        other = copy.copy(self)
+        other._state, other._rng = copy.deepcopy(self._state), RoundRng(self.spec.seed)
+        return other
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe(self._config, self._state)

@@ -111,6 +111,9 @@ class LearnerConfig(Parameters):
 
 @dataclass(slots=True)
 class LearnerState:
-    """Base of every learner's state: numbers, float64 arrays, objects with `pack` and `unpack`. `t` counts rounds."""
+    """Base of every learner's state: numbers, float64 arrays, objects with `pack` and `unpack`. `t` counts rounds.
+
+    `copy.deepcopy` must give a state that shares nothing with it that either writes to.
+    """
 
     t: int

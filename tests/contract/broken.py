@@ -218,6 +218,28 @@ class Forgets(Sleepy):
         return MomentumState(t=0, w=Momentum(dim))
 
 
+class Shared(Momentum):
+    """Is the same object in every copy of a state."""
+
+    def __deepcopy__(self, memo: object) -> Shared:
+        return self
+
+
+@dataclass(slots=True)
+class SharedState(LearnerState):
+    w: Shared
+
+
+@breaks(checks.check_copies)
+class SharesItsState(Sleepy):
+    """Learns in its copies, too."""
+
+    state_type = SharedState
+
+    def init(self, config: Any, dim: int) -> Any:
+        return SharedState(t=0, w=Shared(dim))
+
+
 @breaks(checks.check_replay)
 class TossesAgain(Sleepy):
     """Does not take the recorded outcome of its coin."""

@@ -376,3 +376,20 @@ def test_its_expected_loss_is_the_mean_loss_of_the_rounds() -> None:
     assert abs(float(np.mean(uniform - rounds))) < spread
     # The test sees the difference to the other rule, which is the better one here.
     assert float(np.mean(rounds - last)) > spread
+
+
+@over_specs
+def test_a_copied_reservoir_goes_on_bit_for_bit_and_apart(name: str) -> None:
+    spec, (X, y) = spec_of(name, seed=2), stream(name)
+    live = ReservoirLearner.create(spec, D)
+    live.run(X[:60], y[:60])
+    before = bytes_of(live.state())
+    copied, other = live.copy(), live.copy()
+    other.run(X[60:], y[60:])
+    assert bytes_of(live.state()) == bytes_of(copied.state()) == before
+    for x, truth in zip(X[60:], y[60:].tolist(), strict=True):
+        assert copied.update(x, truth) == live.update(x, truth)
+    assert bytes_of(copied.state()) == bytes_of(live.state())
+    assert (copied.kept_round, other.kept_round) == (live.kept_round, live.kept_round)
+    frozen = freeze(live)
+    assert frozen.copy() is frozen

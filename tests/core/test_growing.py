@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -117,3 +119,31 @@ def test_a_packed_array_is_a_copy() -> None:
     packed = array.pack()
     packed[:] = -1.0
     np.testing.assert_array_equal(array.view, [0.0, 1.0, 2.0])
+
+
+@given(n=sizes, kept=sizes, more=st.integers(0, PANEL + 2), seed=seeds)
+@settings(deadline=None)
+def test_a_copy_and_its_original_grow_and_shrink_apart(n: int, kept: int, more: int, seed: int) -> None:
+    L, other = triangle(n + more, seed), triangle(n + more, seed + 1)
+    original = grown(L[:n])
+    copied = copy.deepcopy(original)
+    copied.truncate(min(n, kept))
+    for i in range(len(copied), n + more):
+        copied.append(other[i, :i], float(other[i, i]))
+    np.testing.assert_array_equal(original.dense(), L[:n, :n])
+    for i in range(n, n + more):
+        original.append(L[i, :i], float(L[i, i]))
+    np.testing.assert_array_equal(original.dense(), L)
+    np.testing.assert_array_equal(copied.dense(), np.vstack((L[: min(n, kept)], other[min(n, kept) :])))
+
+
+@given(n=st.integers(0, 40), more=st.integers(0, 40))
+def test_a_copied_array_is_one_of_its_own(n: int, more: int) -> None:
+    original = GrowingArray.unpack(np.arange(float(n)))
+    copied = copy.deepcopy(original)
+    # What is written into the view must still be there when the array grows.
+    copied.view[:] += 1.0
+    for i in range(more):
+        copied.append(float(i))
+    np.testing.assert_array_equal(original.view, np.arange(float(n)))
+    np.testing.assert_array_equal(copied.view, np.append(np.arange(float(n)) + 1.0, np.arange(float(more))))
