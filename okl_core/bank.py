@@ -17,6 +17,7 @@ import numpy as np
 from okl_core.embedding import Embedding, EmbeddingBlock, Growth
 from okl_core.engine import Decision, require_bearable, require_finite
 from okl_core.errors import NumericalError, StateFormatError
+from okl_core.forgetting import HalfLife
 from okl_core.growing import Factor, GrowingArray
 from okl_core.newton import NewtonConfig, clipped, newton_rule
 from okl_core.nystrom import Nystrom, NystromConfig
@@ -25,6 +26,7 @@ from okl_core.rng import RoundRng
 from okl_core.sampling import Sample
 from okl_core.state import unpack
 from okl_core.types import F64, LearnerState
+from okl_core.working import embedding_work
 
 
 class MemberConfig(NystromConfig, NewtonConfig):
@@ -94,6 +96,11 @@ class Bank(NamedTuple):
         if len(state.posteriors) != len(self.members):
             raise StateFormatError(f"{len(state.posteriors)} posteriors for {len(self.members)} members")
         return state
+
+    def extra_work(self, state: BankState, rounds: int) -> float:
+        """As that of a learner."""
+        due = [member for member in self.members if HalfLife(member.half_life).is_due_within(state.t, rounds)]
+        return len(due) * embedding_work(len(state.L) + rounds)
 
     def predict(self, state: BankState, x: F64) -> list[float]:
         """The members' forecasts for x, shape (d,)."""

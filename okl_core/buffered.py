@@ -86,6 +86,11 @@ def fills(config: BufferedConfig, state: BufferedState, step: Step) -> bool:
     return step.has_loss and len(state.coefficients) == config.budget - 1
 
 
+def fills_within(config: BufferedConfig, state: BufferedState, rounds: int) -> bool:
+    """May one of the next rounds end the first phase?"""
+    return not is_full(config, state) and len(state.coefficients) + rounds >= config.budget
+
+
 def with_point(state: BufferedState, point: F64, weight: float) -> tuple[F64, F64]:
     """Points (s + 1, d) and coefficients (s + 1,) with an encoded point more, to the bit as if it were stored."""
     points = np.vstack((state.points.coordinates(), state.points.decode(point)))

@@ -44,7 +44,7 @@ from okl_core.errors import (
 )
 from okl_core.learner import LearnerSpec, get_learner, given_probabilities, parse_spec, resolve
 from okl_core.online import LAGS, OnlineLearner, create, restore
-from okl_core.state import from_bytes, to_bytes
+from okl_core.state import from_bytes, pack, to_bytes
 from okl_core.types import F64, REALS, Interval, Target
 
 ROUNDS = 150
@@ -418,6 +418,21 @@ def check_describe(subject: Subject) -> None:
             is_finite = isinstance(value, int | float) and math.isfinite(value)
             require(is_finite, f"after {stop} rounds describe gives {name} = {value!r}")
         require(numbers["t"] == stop, f"after {stop} rounds describe gives t = {numbers['t']}")
+
+
+@_clause
+def check_announcements(subject: Subject) -> None:
+    """The extra work of the rounds to come is finite, never less for more of them, and asking changes nothing."""
+    _, algorithm, config = parse_spec(subject.spec)
+    for stop in (0, 1, subject.half):
+        learner = subject.after(stop)
+        state = algorithm.unpack(config, learner.state())
+        work = [algorithm.extra_work(config, state, rounds) for rounds in (1, 2, 10, 100, 10**6)]
+        is_growing = all(a <= b for a, b in itertools.pairwise([0.0, *work]))
+        require(is_growing and math.isfinite(work[-1]), f"after {stop} rounds the work ahead is {work}")
+        same_arrays(learner.state(), pack(state), "extra_work changed the state")
+        condition = learner.conditioning
+        require(condition >= 1.0, f"after {stop} rounds the conditioning is {condition}, not a number from 1 on")
 
 
 @_clause

@@ -12,6 +12,7 @@ from okl_core.kernels import Gaussian, Kernel
 from okl_core.rng import RoundRng
 from okl_core.rule_learner import RuleLearner
 from okl_core.types import F64, LearnerConfig
+from okl_core.working import embedding_work
 
 
 class EngineConfig(LearnerConfig):
@@ -53,6 +54,11 @@ class EngineLearner(RuleLearner[C, S, P, EngineTurn], Generic[C, S, P]):
 
     def absorb(self, config: C, state: S, x: F64, turn: EngineTurn) -> None:
         self.engine(config).absorb(state, x, turn.moments, turn.decision)
+
+    def extra_work(self, config: C, state: S, rounds: int) -> float:
+        """A window that forgets is built anew."""
+        is_due = state.window is not None and state.window.room(state.t) <= rounds
+        return embedding_work(len(state.J) + rounds) if is_due else 0.0
 
     def room(self, config: C, state: S) -> int:
         return self.engine(config).room(state)

@@ -188,6 +188,16 @@ class Experts:
         alone = [(_of(unit.learner), unit) for unit in self.units if unit.bank is None]
         return sum(learner.initial_bytes(unit.config, dim + unit.lags) for learner, unit in alone)
 
+    def extra_work(self, cells: Cells, rounds: int) -> float:
+        """As that of a learner; the long rounds of several may be the same one."""
+        total = 0.0
+        for unit, cell in zip(self.units, cells, strict=True):
+            if unit.bank is not None:
+                total += unit.bank.extra_work(_bank(cell), rounds)
+            else:
+                total += _of(unit.learner).extra_work(unit.config, cell.state, rounds)
+        return total
+
     def init(self, dim: int) -> Cells:
         cells = Cells()
         for unit in self.units:

@@ -104,6 +104,10 @@ class HalfLife(NamedTuple):
             return None
         return 0.5 ** (self.rounds // STAIRS / self.rounds)
 
+    def is_due_within(self, t: int, rounds: int) -> bool:
+        """Is it time to forget after one of the next rounds?"""
+        return self.rounds is not None and self.room(t, rounds + 1) <= rounds
+
     def room(self, t: int, most: int) -> int:
         """Rounds after t up to the next time to forget; `most` if there are more."""
         if self.rounds is None:

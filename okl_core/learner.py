@@ -38,6 +38,7 @@ from okl_core.types import (
     Round,
     Target,
 )
+from okl_core.working import LONG_WORK
 
 C = TypeVar("C", bound=LearnerConfig)
 S = TypeVar("S", bound=LearnerState)
@@ -82,9 +83,17 @@ class Learner(ABC, Generic[C, S, R]):
         """
         return 0
 
+    def extra_work(self, config: C, state: S, rounds: int) -> float:
+        """What one of the next rounds may take beyond a usual one, in the units of `LONG_WORK`, about.
+
+        Of a learner with rounds that are not alike, such as one that makes an embedding. Where the truths or coins to come
+        decide it, all that they may decide.
+        """
+        return 0.0
+
     def has_long_round(self, config: C, state: S, rounds: int) -> bool:
-        """Does one of the next rounds do far more work than those around it, such as the making of an embedding?"""
-        return False
+        """May one of the next rounds take far longer than those around it, by milliseconds?"""
+        return self.extra_work(config, state, rounds) >= LONG_WORK
 
     def conditioning(self, config: C, state: S) -> float:
         """How much a relative rounding error of the arithmetic may have grown in a forecast, at least 1."""

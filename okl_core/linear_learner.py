@@ -19,7 +19,7 @@ from okl_core.linear_root import Moments, Root, RootBlock, RootRounds
 from okl_core.rng import RoundRng
 from okl_core.rule_learner import RuleLearner
 from okl_core.types import F64, LearnerConfig, LearnerState
-from okl_core.working import rows_at_once
+from okl_core.working import embedding_work, rows_at_once
 
 WIDE = 128
 """Features from which on a block of rounds is faster than its rounds one by one."""
@@ -106,6 +106,10 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
         state.log_det += math.log1p(decision.w * moments.q)
         state.t += 1
         self._forget(config, state)
+
+    def extra_work(self, config: C, state: S, rounds: int) -> float:
+        is_due = HalfLife(config.half_life).is_due_within(state.t, rounds)
+        return embedding_work(len(state.root)) if is_due else 0.0
 
     def room(self, config: C, state: S) -> int:
         return HalfLife(config.half_life).room(state.t, rows_at_once(len(state.root), BLOCK))

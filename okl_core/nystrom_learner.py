@@ -10,6 +10,7 @@ from okl_core.nystrom import Nystrom, NystromConfig, NystromState, Turn
 from okl_core.rng import RoundRng
 from okl_core.rule_learner import RuleLearner
 from okl_core.types import F64
+from okl_core.working import embedding_work
 
 C = TypeVar("C", bound=NystromConfig)
 S = TypeVar("S", bound=NystromState)
@@ -32,6 +33,10 @@ class NystromLearner(RuleLearner[C, S, Rule, Turn], Generic[C, S]):
 
     def absorb(self, config: C, state: S, x: F64, turn: Turn) -> None:
         self.engine(config).absorb(state, x, turn)
+
+    def extra_work(self, config: C, state: S, rounds: int) -> float:
+        is_due = self.engine(config).forgetting.is_due_within(state.t, rounds)
+        return embedding_work(len(state.posterior) + rounds) if is_due else 0.0
 
     def room(self, config: C, state: S) -> int:
         return self.engine(config).room_after(state.t, len(state.sample))

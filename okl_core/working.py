@@ -1,4 +1,4 @@
-"""How many rounds a block may have, so that its arrays fit into a working memory of fixed size."""
+"""How large a block may be, so that its arrays fit into a working memory of fixed size; and which rounds are long."""
 
 from __future__ import annotations
 
@@ -19,3 +19,18 @@ def rows_at_once(width: int, most: int) -> int:
     (128, 52, 1)
     """
     return max(1, min(most, WORKING_BYTES // (8 * ARRAYS * max(1, width))))
+
+
+LONG_WORK = 3e7
+"""Multiplications of a matrix product, some 0.1 ns each, from which on a round is a long one: 3 ms."""
+
+KERNEL_WORK = 40.0
+"""What a kernel value takes, in these."""
+
+DRAW_WORK = 300.0
+"""What a random number with its transformation takes."""
+
+
+def embedding_work(points: int) -> float:
+    """What an embedding of so many points takes: their kernel matrix, and eigenvectors of it."""
+    return points * points * (KERNEL_WORK + points)

@@ -46,7 +46,7 @@ from okl_core.learners.bao2ks_step import (
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
-from okl_core.working import rows_at_once
+from okl_core.working import KERNEL_WORK, rows_at_once
 
 FEW = 8
 """Rounds below which a block takes longer than its rounds one by one."""
@@ -117,6 +117,10 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
             sampled=0,
             restarts=0,
         )
+
+    def extra_work(self, config: Bao2ksConfig, state: Bao2ksState, rounds: int) -> float:
+        """Any round may change V: its coin decides."""
+        return KERNEL_WORK * config.reservoir * len(state.points)
 
     def predict(self, config: Bao2ksConfig, state: Bao2ksState, x: F64) -> Forecast:
         _, prime, g = _look(config, state, x)

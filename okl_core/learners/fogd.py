@@ -16,7 +16,7 @@ from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
-from okl_core.working import rows_at_once
+from okl_core.working import DRAW_WORK, rows_at_once
 
 BLOCK = 64
 """Rounds per block of `run`: enough to hide the calls, while the features still fit into a cache."""
@@ -98,6 +98,10 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
         # A metric of another dimension would otherwise be found out in the first round only.
         config.kernel.root_for(dim)
         return FogdState(0, np.zeros(dim), np.empty((0, dim)), np.empty(0))
+
+    def extra_work(self, config: FogdConfig, state: FogdState, rounds: int) -> float:
+        """The first round draws the frequencies."""
+        return DRAW_WORK * config.frequencies * len(state.origin) if state.t == 0 else 0.0
 
     def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:
         m = ddot(state.w, features(state.frequencies, (x - state.origin)[None, :])[0]) if state.t else 0.0

@@ -20,6 +20,7 @@ from okl_core.linear_root import Root
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.types import F64
+from okl_core.working import DRAW_WORK
 
 
 class FourierAioliConfig(RootConfig, KernelImproperConfig):
@@ -99,6 +100,11 @@ class FourierAioli(LinearLearner[FourierAioliConfig, FourierAioliState, FourierR
         config.kernel.root_for(dim)
         root = Root(config.alpha, self.width(config, dim))
         return FourierAioliState(0, root, 0.0, np.zeros(dim), np.empty((0, dim)), loss=0.0, bound=0.0)
+
+    def extra_work(self, config: FourierAioliConfig, state: FourierAioliState, rounds: int) -> float:
+        """The first round draws the frequencies, beside what a half-life takes."""
+        drawing = DRAW_WORK * config.frequencies * len(state.origin) if state.t == 0 else 0.0
+        return drawing + super().extra_work(config, state, rounds)
 
     def features(self, config: FourierAioliConfig, state: FourierAioliState, X: F64, rule: FourierRule | None) -> F64:
         """z of X; 0 for an input that is asked about before the first round."""

@@ -34,6 +34,12 @@ from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Rou
 WORK_BLOCK = 32
 """Rounds of a block of `run` while there is work: some hundreds of rounds are played again in it."""
 
+EIGEN_WORK = 20
+"""What an eigenvector takes, for each of d^2 numbers and in the units of `LONG_WORK`."""
+
+DISTANCE_WORK = 10
+"""What a distance takes, for each input."""
+
 FARTHEST_INPUT = 0.5 * FARTHEST
 """|x|^2 at most. No metric makes it larger, so that a stored round fits into each that is to come."""
 
@@ -132,6 +138,18 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
         # What a warm-up would find out at its end only.
         config.check_inputs(dim)
         return 0
+
+    def extra_work(self, config: MetricPackingConfig, state: MetricPackingState, rounds: int) -> float:
+        """What is not spread: the eigenvectors of a new metric, or all the work at the end of a phase."""
+        d, transition = state.packing.metric.dim, state.transition
+        if transition is not None:
+            is_due = transition.packing is None and transition.rounds_left(state.t) <= rounds
+            return float(EIGEN_WORK * d**3) if is_due else 0.0
+        end = phase_end(phase_after(state.t))
+        if config.spread or end > min(state.t + rounds, last_phase_end(config)):
+            return 0.0
+        points = config.evaluation_points * d + (len(state.packing) if config.refeed else 0)
+        return float(EIGEN_WORK * d**3 + DISTANCE_WORK * points * end * d)
 
     def init(self, config: MetricPackingConfig, dim: int) -> MetricPackingState:
         return MetricPackingState(

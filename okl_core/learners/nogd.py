@@ -30,6 +30,7 @@ from okl_core.buffered import (
     absorb,
     decide_buffered,
     fills,
+    fills_within,
     is_full,
     look,
     run_buffer,
@@ -42,7 +43,7 @@ from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
-from okl_core.working import rows_at_once
+from okl_core.working import embedding_work, rows_at_once
 
 NEGLIGIBLE = 1e-10
 """Eigenvalues below this share of the largest are taken for 0: their directions are made of rounding errors."""
@@ -136,6 +137,9 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
     def init(self, config: NogdConfig, dim: int) -> NogdState:
         points = config.kernel.points(dim)
         return NogdState(0, points, GrowingArray(), np.empty((0, 0)), np.empty(0))
+
+    def extra_work(self, config: NogdConfig, state: NogdState, rounds: int) -> float:
+        return embedding_work(config.budget) if fills_within(config, state, rounds) else 0.0
 
     def predict(self, config: NogdConfig, state: NogdState, x: F64) -> Forecast:
         row = look(config, state, x).row

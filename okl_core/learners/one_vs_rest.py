@@ -203,6 +203,11 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
         learner, own = config.member.parsed
         return config.classes * learner.initial_bytes(own, dim)
 
+    def extra_work(self, config: OneVsRestConfig, state: OneVsRestState, rounds: int) -> float:
+        """The long rounds of several classes may be the same one."""
+        learner, own = config.member.parsed
+        return sum(learner.extra_work(own, member, rounds) for member in state.members)
+
     def init(self, config: OneVsRestConfig, dim: int) -> OneVsRestState:
         learner, own = config.member.parsed
         require_dims(learner, dim)

@@ -45,7 +45,7 @@ from okl_core.learners.pomdr_step import PomdrConfig, PomdrState, Seen, Step, ca
 from okl_core.losses import LOSSES, Loss
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
-from okl_core.working import rows_at_once
+from okl_core.working import KERNEL_WORK, rows_at_once
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
@@ -119,6 +119,11 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
             ald_rounds=0,
             sum_delta=0.0,
         )
+
+    def extra_work(self, config: PomdrConfig, state: PomdrState, rounds: int) -> float:
+        """A removal takes the kernel values between all points that it keeps."""
+        is_near = len(state.coefficients) + rounds >= config.budget
+        return KERNEL_WORK * (config.budget // 2) ** 2 / 2.0 if is_near else 0.0
 
     def predict(self, config: PomdrConfig, state: PomdrState, x: F64) -> Forecast:
         _, _, kappa, prime, g = _look(config, state, x)

@@ -163,6 +163,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def initial_bytes(self, config: PoolConfig, dim: int) -> int:
         return config.team.initial_bytes(dim)
 
+    def extra_work(self, config: PoolConfig, state: PoolState, rounds: int) -> float:
+        return config.team.extra_work(state.cells, rounds)
+
     def init(self, config: PoolConfig, dim: int) -> PoolState:
         experts = config.team
         N = experts.count

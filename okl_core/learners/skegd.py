@@ -31,6 +31,7 @@ from okl_core.buffered import (
     absorb,
     decide_buffered,
     fills,
+    fills_within,
     is_full,
     look,
     run_buffer,
@@ -51,7 +52,7 @@ from okl_core.learners.skegd_sketch import (
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
-from okl_core.working import rows_at_once
+from okl_core.working import KERNEL_WORK, embedding_work, rows_at_once
 
 CYCLE_SHARE = 0.3
 """Violations between two points that enter the sketch, as a share of the horizon; the programs of [li2023]."""
@@ -184,6 +185,14 @@ class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
             w=np.empty(0),
             waited=0,
         )
+
+    def extra_work(self, config: SkegdConfig, state: SkegdState, rounds: int) -> float:
+        n, s_p = len(state.points), config.sizes[0]
+        if is_full(config, state):
+            is_due, n = state.waited + rounds >= config.cycle_at(state.t + 1), n + 1
+        else:
+            is_due, n = fills_within(config, state, rounds), config.budget
+        return n * n * (KERNEL_WORK + config.blocks) + embedding_work(s_p) if is_due else 0.0
 
     def predict(self, config: SkegdConfig, state: SkegdState, x: F64) -> Forecast:
         if is_full(config, state):

@@ -322,6 +322,22 @@ class DescribesLittle(Sleepy):
         return {"t": state.t}
 
 
+@breaks(checks.check_announcements)
+class ForgetsItsWork(Sleepy):
+    """Announces work of the next round that the next hundred do not have."""
+
+    def extra_work(self, config: Any, state: Any, rounds: int) -> float:
+        return 1e9 if rounds == 1 else 0.0
+
+
+@breaks(checks.check_announcements)
+class IsBetterThanExact(Sleepy):
+    """Says that rounding errors shrink."""
+
+    def conditioning(self, config: Any, state: Any) -> float:
+        return 0.5
+
+
 class Counts(Momentum):
     """Packs integers, in Fortran order."""
 
