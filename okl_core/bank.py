@@ -97,6 +97,11 @@ class Bank(NamedTuple):
             raise StateFormatError(f"{len(state.posteriors)} posteriors for {len(self.members)} members")
         return state
 
+    def conditioning(self, state: BankState) -> list[float]:
+        """That of every member."""
+        pairs = zip(self.members, state.posteriors, strict=True)
+        return [self._engine(member).conditioning(state, posterior) for member, posterior in pairs]
+
     def extra_work(self, state: BankState, rounds: int) -> float:
         """As that of a learner."""
         due = [member for member in self.members if HalfLife(member.half_life).is_due_within(state.t, rounds)]

@@ -109,6 +109,14 @@ class Embedding(NamedTuple):
         independent = state.independent.view
         return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
 
+    def condition(self, state: Embedded) -> float:
+        """The largest share that a point with a coordinate keeps outside the span of those before it, inverted."""
+        kept = state.independent.view > 0.0
+        if not kept.any():
+            return 1.0
+        kappas = self.kernel.diag(state.sample.points.coordinates()[kept])
+        return max(1.0, float((kappas / np.square(state.L.diagonal()[kept])).max()))
+
     def room(self, state: Embedded) -> float:
         """Points that the budget still allows, perhaps infinitely many."""
         return math.inf if self.budget is None else self.budget - len(state.sample)

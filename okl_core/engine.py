@@ -131,6 +131,19 @@ class Engine(NamedTuple):
         kept = None if window is None else Window(window)
         return J, N, GrowingArray(), Factor(), GrowingArray(), GrowingArray(), 0.0, 0.0, kept
 
+    def condition(self, state: EngineState) -> float:
+        """That of A, at most: alpha I <= A <= (alpha + sum_J w kappa) I."""
+        return 1.0 + state.trace / self.alpha
+
+    def mass(self, state: EngineState) -> float:
+        """sum |a_i| k(x_i, x_i) of the function learned, sum_i a_i k(x_i, .): O(|J|^2)."""
+        on_J = state.sigma.view * state.L.solve_transposed(state.r.view)
+        return self.kernel.mass(state.J, on_J) + self.kernel.mass(state.N, state.c.view) / self.alpha
+
+    def residual(self, state: EngineState) -> float:
+        """The minimum of the quadratics of J and of alpha |f|^2."""
+        return self.alpha * float(state.r.view @ state.r.view)
+
     def room(self, state: EngineState) -> int:
         """Rounds that the next block may have: at most BLOCK, and none after one that forgets."""
         most = rows_at_once((len(state.J) + len(state.N)), BLOCK)

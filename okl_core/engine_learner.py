@@ -41,6 +41,23 @@ P = TypeVar("P", bound=Rule)
 class EngineLearner(RuleLearner[C, S, P, EngineTurn], Generic[C, S, P]):
     """See `RuleLearner` for what a learner adds."""
 
+    def projected_to(self, config: C) -> float | None:
+        """C, if the rule moves the function to where its values are within [-C, C]."""
+        return None
+
+    def conditioning(self, config: C, state: S) -> float:
+        """The condition of A, and the coefficients; with projections, a multiple.
+
+        A projection carries the error of an input that is well known to others that are not: the root of the condition times
+        as large at most, and another one back again. How much of that happens shows in what the quadratics of all rounds
+        leave at their common minimum, alpha |r|^2: a few C^2 a round, but far more where projections contradict each other.
+        An estimate, then, checked by bench.replay: with many of these it is chaos.
+        """
+        engine = self.engine(config)
+        condition, C = engine.condition(state), self.projected_to(config)
+        grown = condition + engine.mass(state)
+        return grown if C is None else grown * min(condition, max(1.0, engine.residual(state) / C / C))
+
     @abstractmethod
     def engine(self, config: C) -> Engine:
         """The recursion of this config."""

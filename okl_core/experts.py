@@ -188,6 +188,16 @@ class Experts:
         alone = [(_of(unit.learner), unit) for unit in self.units if unit.bank is None]
         return sum(learner.initial_bytes(unit.config, dim + unit.lags) for learner, unit in alone)
 
+    def conditioning(self, cells: Cells) -> F64:
+        """That of every expert, shape (N,)."""
+        found = np.empty(self.count)
+        for unit, cell in zip(self.units, cells, strict=True):
+            if unit.bank is not None:
+                found[list(unit.experts)] = unit.bank.conditioning(_bank(cell))
+            else:
+                found[unit.experts[0]] = _of(unit.learner).conditioning(unit.config, cell.state)
+        return found
+
     def extra_work(self, cells: Cells, rounds: int) -> float:
         """As that of a learner; the long rounds of several may be the same one."""
         total = 0.0

@@ -187,6 +187,10 @@ class Factor:
                 z[:start] -= part @ self._left[panel]
         return z[: self._size]
 
+    def diagonal(self) -> F64:
+        """That of L, shape (n,)."""
+        return np.concatenate([np.empty(0), *(tile.diagonal() for tile in self._tiles)])[: self._size]
+
     def dense(self) -> F64:
         """L as a full (n, n) array, for tests and diagnostics."""
         L = np.zeros((self._size, self._size))

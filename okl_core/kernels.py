@@ -67,6 +67,11 @@ class _Kernel(Parameters, ABC):
         np.fill_diagonal(K, self.diag(X))
         return K
 
+    def mass(self, points: Points, a: F64) -> float:
+        """sum |a_i| k(x_i, x_i): values of f = sum a_i k(x_i, .) are known to so many units of rounding, and no better."""
+        with np.errstate(over="ignore"):
+            return float(np.abs(a) @ self.diag(points.coordinates()))
+
     @abstractmethod
     def diag(self, X: F64) -> F64:
         """k(x_j, x_j), shape (m,), for X of shape (m, d)."""

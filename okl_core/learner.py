@@ -96,7 +96,10 @@ class Learner(ABC, Generic[C, S, R]):
         return self.extra_work(config, state, rounds) >= LONG_WORK
 
     def conditioning(self, config: C, state: S) -> float:
-        """How much a relative rounding error of the arithmetic may have grown in a forecast, at least 1."""
+        """How much a relative rounding error of the arithmetic may have grown in a forecast, at least 1; perhaps infinite.
+
+        By forecasts of size 1. Not for every round: it may take as long as one, or longer.
+        """
         return 1.0
 
     @abstractmethod

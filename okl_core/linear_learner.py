@@ -107,6 +107,10 @@ class LinearLearner(RuleLearner[C, S, P, LinearTurn], Generic[C, S, P]):
         state.t += 1
         self._forget(config, state)
 
+    def conditioning(self, config: C, state: S) -> float:
+        """The condition of the root, the root of that of A, and the weights: O(p^3)."""
+        return state.root.condition() + float(np.linalg.norm(state.root.u)) / math.sqrt(self.alpha(config))
+
     def extra_work(self, config: C, state: S, rounds: int) -> float:
         is_due = HalfLife(config.half_life).is_due_within(state.t, rounds)
         return embedding_work(len(state.root)) if is_due else 0.0

@@ -86,6 +86,11 @@ class Root:
         dtrsm(1.0, L, self.S.T, lower=1, overwrite_b=1)
         self.u -= ((1.0 - factor) * alpha) * (self.S @ (self.u @ self.S))
 
+    def condition(self) -> float:
+        """The largest singular value of S by the smallest: O(p^3)."""
+        sigma = np.linalg.svd(self.S, compute_uv=False)
+        return float(sigma[0] / sigma[-1]) if sigma[-1] > 0.0 else math.inf
+
     def copy(self) -> Root:
         return Root.unpack(self.pack())
 

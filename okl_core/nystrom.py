@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, final
 
 from pydantic import Field
 
-from okl_core.embedding import Dictionary, Embedding, EmbeddingBlock, Growth, KorsDictionary
+from okl_core.embedding import Dictionary, Embedded, Embedding, EmbeddingBlock, Growth, KorsDictionary
 from okl_core.engine import Decision, Rule, require_bearable, require_finite
 from okl_core.errors import NumericalError
 from okl_core.forgetting import HalfLife
@@ -130,6 +130,12 @@ class Nystrom(NamedTuple):
             if self.config.carry == "reset":
                 state.posterior.reset(len(state.posterior))
         self.discount(state.posterior, state.t)
+
+    def conditioning(self, state: Embedded, posterior: Posterior) -> float:
+        """The conditions of A and of the embedding, and the coefficients of the points in the function learned: O(|I|^2)."""
+        a = state.L.solve_transposed(posterior.u) * state.independent.view
+        kernel, condition = self.config.kernel, posterior.largest / posterior.alpha
+        return condition + self.embedding.condition(state) + kernel.mass(state.sample.points, a)
 
     def room_after(self, t: int, points: int) -> int:
         """Rounds that a block after round t may have with so many points, and none after one that discounts."""

@@ -34,6 +34,9 @@ class NystromLearner(RuleLearner[C, S, Rule, Turn], Generic[C, S]):
     def absorb(self, config: C, state: S, x: F64, turn: Turn) -> None:
         self.engine(config).absorb(state, x, turn)
 
+    def conditioning(self, config: C, state: S) -> float:
+        return self.engine(config).conditioning(state, state.posterior)
+
     def extra_work(self, config: C, state: S, rounds: int) -> float:
         is_due = self.engine(config).forgetting.is_due_within(state.t, rounds)
         return embedding_work(len(state.posterior) + rounds) if is_due else 0.0

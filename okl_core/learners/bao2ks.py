@@ -118,6 +118,9 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
             restarts=0,
         )
 
+    def conditioning(self, config: Bao2ksConfig, state: Bao2ksState) -> float:
+        return max(1.0, config.kernel.mass(state.points, state.scale * state.coefficients.view)) if state.t else 1.0
+
     def extra_work(self, config: Bao2ksConfig, state: Bao2ksState, rounds: int) -> float:
         """Any round may change V: its coin decides."""
         return KERNEL_WORK * config.reservoir * len(state.points)

@@ -115,6 +115,9 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
     def init(self, config: BogdConfig, dim: int) -> BogdState:
         return BogdState(0, config.kernel.points(dim), GrowingArray(), removed=0)
 
+    def conditioning(self, config: BogdConfig, state: BogdState) -> float:
+        return max(1.0, config.kernel.mass(state.points, state.coefficients.view))
+
     def predict(self, config: BogdConfig, state: BogdState, x: F64) -> Forecast:
         m = _value(state.coefficients.view, config.kernel.row(state.points, x))
         return self._forecast(config, config.value(m))

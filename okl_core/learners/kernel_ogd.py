@@ -117,6 +117,9 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
             bound_gradient=0.0,
         )
 
+    def conditioning(self, config: KernelOgdConfig, state: KernelOgdState) -> float:
+        return max(1.0, config.kernel.mass(state.points, state.scale * state.coefficients.view))
+
     def predict(self, config: KernelOgdConfig, state: KernelOgdState, x: F64) -> Forecast:
         _, _, m = _look(config, state, x)
         C = config.forecast_bound

@@ -93,6 +93,9 @@ class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
         parts = self.engine(config).parts(dim, config.window)
         return KonsState(0, *parts, loss=0.0, bound_gradient=0.0, bound_step=0.0)
 
+    def projected_to(self, config: KonsConfig) -> float | None:
+        return config.clip
+
     def value(self, config: KonsConfig, m: float, q: float) -> float:
         return clipped(config, m)
 

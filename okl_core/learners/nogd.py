@@ -15,6 +15,7 @@ References: [lu2016].
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final
 
@@ -137,6 +138,15 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
     def init(self, config: NogdConfig, dim: int) -> NogdState:
         points = config.kernel.points(dim)
         return NogdState(0, points, GrowingArray(), np.empty((0, 0)), np.empty(0))
+
+    def conditioning(self, config: NogdConfig, state: NogdState) -> float:
+        """The points' coefficients, and 1 / sqrt(lambda_k): the largest row of P."""
+        if not is_full(config, state):
+            return max(1.0, config.kernel.mass(state.points, state.coefficients.view))
+        longest = math.sqrt(float(np.einsum("ij,ij->i", state.P, state.P).max()))
+        return max(1.0, longest * math.sqrt(config.kernel.diag(state.points.coordinates()).max())) + config.kernel.mass(
+            state.points, state.w @ state.P
+        )
 
     def extra_work(self, config: NogdConfig, state: NogdState, rounds: int) -> float:
         return embedding_work(config.budget) if fills_within(config, state, rounds) else 0.0

@@ -203,6 +203,10 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
         learner, own = config.member.parsed
         return config.classes * learner.initial_bytes(own, dim)
 
+    def conditioning(self, config: OneVsRestConfig, state: OneVsRestState) -> float:
+        learner, own = config.member.parsed
+        return max(learner.conditioning(own, member) for member in state.members)
+
     def extra_work(self, config: OneVsRestConfig, state: OneVsRestState, rounds: int) -> float:
         """The long rounds of several classes may be the same one."""
         learner, own = config.member.parsed

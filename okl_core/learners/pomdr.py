@@ -120,6 +120,10 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
             sum_delta=0.0,
         )
 
+    def conditioning(self, config: PomdrConfig, state: PomdrState) -> float:
+        a = np.concatenate((np.zeros(config.window), state.scale * state.coefficients.view))
+        return max(1.0, config.kernel.mass(state.points, a)) if state.t else 1.0
+
     def extra_work(self, config: PomdrConfig, state: PomdrState, rounds: int) -> float:
         """A removal takes the kernel values between all points that it keeps."""
         is_near = len(state.coefficients) + rounds >= config.budget

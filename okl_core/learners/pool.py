@@ -163,6 +163,10 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def initial_bytes(self, config: PoolConfig, dim: int) -> int:
         return config.team.initial_bytes(dim)
 
+    def conditioning(self, config: PoolConfig, state: PoolState) -> float:
+        """An expert counts as it does in the forecast: one that is wild has lost its weight."""
+        return max(1.0, float(state.weights @ config.team.conditioning(state.cells)))
+
     def extra_work(self, config: PoolConfig, state: PoolState, rounds: int) -> float:
         return config.team.extra_work(state.cells, rounds)
 

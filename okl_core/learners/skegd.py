@@ -186,6 +186,15 @@ class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
             waited=0,
         )
 
+    def conditioning(self, config: SkegdConfig, state: SkegdState) -> float:
+        """The points' coefficients, and |Q|^2, in which the inverses of small singular values are."""
+        if not is_full(config, state):
+            return max(1.0, config.kernel.mass(state.points, state.coefficients.view))
+        square = float(np.einsum("ij,ij->", state.Q, state.Q)) * float(
+            config.kernel.diag(state.landmarks.coordinates()).max()
+        )
+        return max(1.0, square) + config.kernel.mass(state.landmarks, state.Q @ state.w)
+
     def extra_work(self, config: SkegdConfig, state: SkegdState, rounds: int) -> float:
         n, s_p = len(state.points), config.sizes[0]
         if is_full(config, state):

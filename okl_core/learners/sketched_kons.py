@@ -155,6 +155,9 @@ class SketchedKons(EngineLearner[SketchedKonsConfig, SketchedKonsState, Sketch])
         sample = _kors(config).empty(dim)
         return SketchedKonsState(0, *parts, 0.0, 0.0, 0.0, sum_tau=0.0, sample=sample, sampled=GrowingArray())
 
+    def projected_to(self, config: SketchedKonsConfig) -> float | None:
+        return config.clip
+
     def value(self, config: SketchedKonsConfig, m: float, q: float) -> float:
         return clipped(config, m)
 

@@ -1,0 +1,90 @@
+"""How far a replay on other arithmetic may be: not at all where nothing magnifies rounding, and never beyond the cap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds
+from okl_core.checks import make_subject
+from okl_core.online import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
+
+
+def test_the_tolerance_grows_with_the_conditioning_up_to_a_cap() -> None:
+    assert replay_tolerance(1.0) == REPLAY_TOLERANCE
+    assert REPLAY_TOLERANCE < replay_tolerance(1e8) < replay_tolerance(1e9) < LARGEST_TOLERANCE
+    assert replay_tolerance(np.inf) == replay_tolerance(1e300) == LARGEST_TOLERANCE
+
+
+@pytest.mark.parametrize("kind", learner_kinds())
+def test_learners_as_they_come_are_well_conditioned(kind: str) -> None:
+    subject = make_subject(kind, rounds=300)
+    learner = subject.create()
+    assert learner.conditioning == pytest.approx(1.0, abs=1.0)
+    learner.run(subject.X, subject.y)
+    before = learner.state()
+    assert learner.conditioning >= 1.0
+    assert replay_tolerance(learner.conditioning) <= 1e-8
+    assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
+
+
+def after(kind: str, alpha: float, rounds: int = 200) -> OnlineLearner:
+    subject = make_subject(kind, {"regularization": alpha}, rounds=rounds)
+    learner = subject.create()
+    learner.run(subject.X, subject.y)
+    return learner
+
+
+@pytest.mark.parametrize(
+    "kind", ["kons", "sketched-kons", "kernel-ridge", "kernel-aar", "pros-n-kons", "nystrom-ridge", "ons"]
+)
+def test_it_grows_as_the_regularization_falls(kind: str) -> None:
+    found = [after(kind, alpha).conditioning for alpha in (1.0, 1e-2, 1e-4)]
+    assert found == sorted(found)
+    # The root of A is as well conditioned as the root of it.
+    assert found[-1] > (10.0 if kind == "ons" else 100.0) * found[0]
+
+
+def test_the_condition_of_the_engine_bounds_that_of_its_matrix() -> None:
+    learner = after("kernel-ridge", 1e-3)
+    subject = make_subject("kernel-ridge", {"regularization": 1e-3}, rounds=200)
+    K = np.exp(-0.5 * np.square(subject.X[:, None] - subject.X).sum(axis=-1))
+    assert np.linalg.cond(K + 1e-3 * np.eye(len(K))) <= learner.conditioning
+
+
+def test_that_of_a_root_is_the_root_of_the_condition() -> None:
+    subject = make_subject("ons", {"loss": "squared", "step": 0.5, "intercept": False}, rounds=200)
+    learner = subject.create()
+    learner.run(subject.X, subject.y)
+    S = learner.state()["root.S"]
+    A = np.linalg.inv(S @ S.T)
+    assert learner.conditioning == pytest.approx(
+        np.sqrt(np.linalg.cond(A)), abs=np.linalg.norm(learner.state()["root.u"])
+    )
+
+
+def test_the_other_facades_say_the_same() -> None:
+    learner = after("kons", 0.1)
+    reservoir = ReservoirLearner(create(learner.spec, learner.dim))
+    subject = make_subject("kons", {"regularization": 0.1}, rounds=200)
+    reservoir.run(subject.X, subject.y)
+    assert reservoir.conditioning == pytest.approx(learner.conditioning)
+    assert freeze(reservoir).conditioning == reservoir.conditioning
+
+
+@pytest.mark.slow
+def test_replays_on_other_kernels_are_within_their_tolerance() -> None:
+    names = [
+        "kons",
+        "kons alpha 0.01",
+        "sketched-kons",
+        "kernel-aioli",
+        "pros-n-kons",
+        "pros-n-kons alpha 1e-05",
+        "ons",
+    ]
+    done = subprocess.run([sys.executable, "-m", "bench.replay", *names], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
