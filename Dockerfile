@@ -10,10 +10,10 @@ RUN /opt/okl/bin/pip install --no-cache-dir --no-deps .
 FROM python:3.13-slim
 RUN useradd --system --create-home --home-dir /var/lib/okl okl
 COPY --from=build /opt/okl /opt/okl
-# One BLAS thread and one choice of kernels: workers share cores, and replays give the same bytes on every machine.
+# `okl` chooses the kernels of the BLAS (OKL_BLAS_KERNELS) and one thread; the thread is set here for whatever else runs.
 ENV PATH=/opt/okl/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
     OPENBLAS_NUM_THREADS=1 \
-    OPENBLAS_CORETYPE=Haswell \
     OKL_HOST=0.0.0.0 \
     OKL_PORT=8000 \
     OKL_STORE=sqlite:////var/lib/okl/okl.sqlite3 \
@@ -22,7 +22,10 @@ USER okl
 WORKDIR /var/lib/okl
 VOLUME /var/lib/okl
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
+# Alive, not ready: a store that is away is no reason to restart the workers. `okl serve` waits for it at the start.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f'http://127.0.0.1:{os.environ[\"OKL_PORT\"]}/healthz', timeout=2)"]
+# On SIGTERM requests get OKL_SHUTDOWN_GRACE_S (10 s) to be answered: `docker stop --time 15`, since its own 10 s are no more.
+STOPSIGNAL SIGTERM
 # One worker process per container: scale by containers.
 CMD ["okl", "serve"]

@@ -5,7 +5,7 @@ BIN := .venv/bin
 # One BLAS thread: the products are small, and the numbers the same everywhere.
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: run serve test test-fast lint types bench lock clean tools
+.PHONY: run serve test test-fast test-one lint bench lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -13,11 +13,16 @@ run: .venv/runtime
 serve: .venv/runtime
 	$(BIN)/okl serve
 
+# A process a core; one that has nothing left to do takes tests from another.
 test: .venv/dev tools
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal
 
 test-fast: .venv/dev tools
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+
+# make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"
+test-one: .venv/dev tools
+	$(BIN)/pytest $(T)
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -58,4 +63,10 @@ lock: .venv/dev
 	touch $@
 
 clean:
-	rm -rf .venv .tools .pytest_cache .hypothesis .ruff_cache data
+	rm -rf .venv .tools .pytest_cache .hypothesis .ruff_cache
+
+# The sessions of the default store: nothing brings them back.
+delete-data:
+	@ls -l data
+	@printf 'Delete data/ and all sessions in it? Answer yes: '; read -r answer && [ "$$answer" = yes ]
+	rm -rf data

@@ -1,164 +1,272 @@
-"""Rounds over HTTP, side by side: `python -m bench.http [--rounds N] [--client raw|httpx] [--data PATH]`.
+"""Rounds over HTTP, side by side: `python -m bench.http [--rounds N] [--leg NAME] [--beside CHECKOUT]`.
 
-One client, one session, one server process each: a prediction, then its truth, on the rows of MAGIC. The contestants
-take turns in short legs, so that a drift of the machine meets all of them. Rounds per second count the time that the
-client waits for its two answers; CPU is that of the server process alone, Redis not included.
+Every contestant is an application behind stock uvicorn, one process a worker, durable in one Redis with its append-only file
+(ours on SQLite as well). A round is a prediction and then its truth, on rows of MAGIC; the line `step` reports a truth and
+asks for the next prediction in one request. The legs:
+
+    one          one client, one session, one worker
+    sessions     eight clients, each on a session of its own, one worker
+    session      eight clients on one session, one worker
+    workers      eight clients on one session, two workers; the truth goes to the other worker than the question
+
+The contestants of a leg take turns in short bursts, so that a drift of the machine meets all of them. Rounds per second are
+those of all clients together, on the wall clock; CPU is that of the workers alone, Redis not included.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bench.http_client import CLIENTS, Process, Timed, redis_server, start_app
+from bench.http_client import Process, RawClient, Timed, redis_server, start_app
 from okl_core.types import F64
 
-# What `okl serve` runs on. The floor runs on it too, so that it is the floor of the same server.
-OUR_PROTOCOL = "service.http_protocol:HttpProtocol"
-LEGS = 10
-WARM_UP = 100
+BURSTS = 8
+WARM_UP = 200
 LEARNER = {
     "kind": "pomdr",
     "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 400, "norm_bound": 25.0},
+}
+BARS = {"echo": "x echo", "river redis": "x river", "river watch": "x watch", "before redis": "x before"}
+"""What the others are measured by, and the heading of the ratio."""
+OURS, RIVER = "service.app:create_app", "bench.river_app:app"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """`clients` on `sessions`, served by `workers`."""
+
+    name: str
+    clients: int
+    sessions: int
+    workers: int
+
+
+LEGS = {
+    leg.name: leg
+    for leg in (Leg("one", 1, 1, 1), Leg("sessions", 8, 8, 1), Leg("session", 8, 1, 1), Leg("workers", 8, 1, 2))
 }
 
 
 @dataclass
 class Contestant:
+    """An application in its processes, and what was measured of it."""
+
     name: str
     app: str
     environment: dict[str, str] = field(default_factory=dict)
-    is_ours: bool = False
-    protocol: str = OUR_PROTOCOL
+    steps: bool = False
+    checkout: str | None = None
+    most_workers: int = 2
     latencies: dict[str, list[float]] = field(default_factory=dict)
+    rounds: int = 0
+    seconds: float = 0.0
     cpu_s: float = 0.0
     mistakes: int = 0
-    process: Process | None = None
-    client: Timed | None = None
-
-    def start(self, stack: ExitStack, client: str) -> None:
-        app = start_app(self.app, self.environment, protocol=self.protocol, is_factory=self.is_ours)
-        self.process = stack.enter_context(app)
-        raw = CLIENTS[client](self.process.port)
-        stack.callback(raw.close)
-        self.client = Timed(raw, self.latencies)
-        if self.is_ours:
-            self.client.post("/sessions", {"name": "bench", "learner": LEARNER}, keep=False)
-
-    def play(self, X: F64, y: F64, *, keep: bool = True) -> None:
-        """The rows in order: predict, then update."""
-        assert self.client is not None
-        assert self.process is not None
-        before = self.process.cpu_s()
-        for x, truth in zip(X.tolist(), y.astype(int).tolist(), strict=True):
-            asked = self.client.post("/predict", {"session": "bench", "x": x}, keep=keep)
-            told = {"session": "bench", "id": asked["id"], "y": truth}
-            self.mistakes += self.client.post("/update", told, keep=keep)["mistake"] and keep
-        self.cpu_s += (self.process.cpu_s() - before) * keep
+    processes: list[Process] = field(default_factory=list)
+    clients: list[Player] = field(default_factory=list)
 
     @property
-    def rounds(self) -> int:
-        return len(self.latencies["/update"])
+    def is_ours(self) -> bool:
+        return self.app == OURS
+
+    def start(self, stack: ExitStack, leg: Leg) -> None:
+        for _ in range(leg.workers):
+            app = start_app(self.app, self.environment, is_factory=self.is_ours, checkout=self.checkout)
+            self.processes.append(stack.enter_context(app))
+        ports = [process.port for process in self.processes]
+        if self.is_ours:
+            first = Timed(RawClient(ports[0]), {})
+            for number in range(leg.sessions):
+                first.post("/sessions", {"name": f"bench-{number}", "learner": LEARNER}, keep=False)
+            first.client.close()
+        for number in range(leg.clients):
+            connections = [
+                Timed(RawClient(port), {}) for port in (ports[number % len(ports)], ports[(number + 1) % len(ports)])
+            ]
+            for connection in connections:
+                stack.callback(connection.client.close)
+            self.clients.append(Player(f"bench-{number % leg.sessions}", connections, self.steps))
+
+    def burst(self, X: F64, y: F64, *, keep: bool = True) -> None:
+        """The rows in order, each by the next client that is free."""
+        rows = iter(zip(X.tolist(), y.astype(int).tolist(), strict=True))
+        lock = threading.Lock()
+
+        def following() -> Iterator[tuple[list[float], int]]:
+            while True:
+                with lock:
+                    row = next(rows, None)
+                if row is None:
+                    return
+                yield row
+
+        errors: list[Exception] = []
+        threads = [threading.Thread(target=player.play, args=(following(), errors, keep)) for player in self.clients]
+        before, started = sum(process.cpu_s() for process in self.processes), time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        if keep:
+            self.seconds += time.perf_counter() - started
+            self.cpu_s += sum(process.cpu_s() for process in self.processes) - before
+            self.rounds += len(y)
+
+    def finish(self) -> None:
+        for player in self.clients:
+            self.mistakes += player.mistakes
+            for connection in player.connections:
+                for path, latencies in connection.latencies.items():
+                    self.latencies.setdefault(path, []).extend(latencies)
 
     @property
     def rounds_per_s(self) -> float:
-        return self.rounds / sum(map(sum, self.latencies.values()))
+        return self.rounds / self.seconds
 
 
-def rows(path: str | None, seed: int = 0) -> tuple[F64, F64]:
+@dataclass
+class Player:
+    """One client: it asks one worker and reports to the other, and changes over each round."""
+
+    session: str
+    connections: list[Timed]
+    steps: bool
+    mistakes: int = 0
+    turn: int = 0
+    open_id: str | None = None
+
+    def play(self, rows: Iterator[tuple[list[float], int]], errors: list[Exception], keep: bool) -> None:
+        try:
+            if self.steps:
+                self._step_through(rows, keep)
+            else:
+                for x, y in rows:
+                    self._round(x, y, keep)
+        except Exception as error:
+            errors.append(error)
+
+    def _round(self, x: list[float], y: int, keep: bool) -> None:
+        here, there = self._pair()
+        asked = here.post("/predict", {"session": self.session, "x": x}, keep=keep)
+        told = there.post("/update", {"session": self.session, "id": asked["id"], "y": y}, keep=keep)
+        self.mistakes += bool(told["mistake"] and keep)
+
+    def _step_through(self, rows: Iterator[tuple[list[float], int]], keep: bool) -> None:
+        """The truth of each row with the question of the next; the last truth of a burst goes alone."""
+        truth: int | None = None
+        for x, y in rows:
+            here, _ = self._pair()
+            if truth is None:
+                self.open_id = here.post("/predict", {"session": self.session, "x": x}, keep=False)["id"]
+            else:
+                body = {"session": self.session, "update": {"id": self.open_id, "y": truth}, "predict": {"x": x}}
+                told = here.post("/step", body, keep=keep)
+                self.mistakes += bool(told["update"]["mistake"] and keep)
+                self.open_id = told["predict"]["id"]
+            truth = y
+        if truth is not None:
+            told = self.connections[0].post(
+                "/update", {"session": self.session, "id": self.open_id, "y": truth}, keep=False
+            )
+            self.mistakes += bool(told["mistake"] and keep)
+
+    def _pair(self) -> tuple[Timed, Timed]:
+        self.turn += 1
+        return self.connections[self.turn % 2], self.connections[(self.turn + 1) % 2]
+
+
+def rows(seed: int = 0) -> tuple[F64, F64]:
     """MAGIC in a random order, columns scaled to [0, 1]."""
-    if path is None:
-        from service.demo_data import magic
+    from service.demo_data import magic
 
-        X, y = magic()
-    else:
-        with np.load(path) as archive:
-            X, y = archive["X"].astype(np.float64), archive["y"].astype(np.float64)
+    X, y = magic()
     order = np.random.default_rng(seed).permutation(len(y))
     low, high = X.min(axis=0), X.max(axis=0)
     return ((X - low) / np.where(high > low, high - low, 1.0))[order], y[order]
 
 
-def contestants(folder: Path, redis_port: int, names: Sequence[str] | None) -> list[Contestant]:
-    # Two databases of one server: the keys of one contestant are none of the other's.
-    ours, river = f"redis://127.0.0.1:{redis_port}/0", f"redis://127.0.0.1:{redis_port}/1"
-    ours_app = "service.app:create_app"
-    field_ = [
+def contestants(leg: Leg, folder: Path, redis_port: int, beside: str | None) -> list[Contestant]:
+    # A database of the server for each: the keys of one contestant are none of another's.
+    numbers = itertools.count()
+
+    def redis() -> str:
+        return f"redis://127.0.0.1:{redis_port}/{next(numbers)}"
+
+    found = [
         Contestant("echo", "bench.echo_app:app"),
-        Contestant("okl sqlite", ours_app, {"OKL_STORE": f"sqlite:///{folder / 'bench.sqlite3'}"}, is_ours=True),
-        Contestant("okl redis", ours_app, {"OKL_STORE": ours}, is_ours=True),
-        Contestant("river redis", "bench.river_app:app", {"REDIS_URL": river}, protocol="httptools"),
+        Contestant("okl sqlite", OURS, {"OKL_STORE": f"sqlite:///{folder / f'{leg.name}.sqlite3'}"}),
+        Contestant("okl redis", OURS, {"OKL_STORE": redis()}),
+        Contestant("okl redis step", OURS, {"OKL_STORE": redis()}, steps=True),
+        Contestant("river redis", RIVER, {"REDIS_URL": redis()}, most_workers=1),
+        Contestant("river watch", RIVER, {"REDIS_URL": redis(), "REDIS_WATCH": "1"}),
     ]
-    return [contestant for contestant in field_ if not names or contestant.name in names]
+    if beside is not None:
+        found.append(Contestant("before redis", OURS, {"OKL_STORE": redis()}, checkout=beside))
+    return [one for one in found if leg.workers <= one.most_workers]
 
 
-def compare(arguments: argparse.Namespace) -> list[Contestant]:
-    X, y = rows(arguments.data)
-    needed = WARM_UP + arguments.rounds
-    if needed > len(y):
-        raise SystemExit(f"{needed} rounds are asked for, the data has {len(y)} rows")
+def compare(leg: Leg, rounds: int, beside: str | None) -> list[Contestant]:
+    X, y = rows()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis = stack.enter_context(redis_server())
-        runners = contestants(folder, redis.port, arguments.only)
+        runners = contestants(leg, folder, redis.port, beside)
         for runner in runners:
-            runner.start(stack, arguments.client)
-            runner.play(X[:WARM_UP], y[:WARM_UP], keep=False)
-        for leg, part in enumerate(np.array_split(np.arange(WARM_UP, needed), LEGS)):
+            runner.start(stack, leg)
+            runner.burst(X[:WARM_UP], y[:WARM_UP], keep=False)
+        for number, part in enumerate(np.array_split(np.arange(WARM_UP, WARM_UP + rounds), BURSTS)):
             # Forwards and backwards in turn, so that a steady drift cancels.
-            for runner in runners if leg % 2 == 0 else reversed(runners):
-                runner.play(X[part], y[part])
+            for runner in runners if number % 2 == 0 else reversed(runners):
+                runner.burst(X[part], y[part])
+        for runner in runners:
+            runner.finish()
     return runners
 
 
-def show(runners: Sequence[Contestant]) -> None:
-    floor = next((runner.rounds_per_s for runner in runners if runner.name == "echo"), float("nan"))
-    print(
-        f"{'':<13}{'rounds/s':>9}{'predict us':>22}{'update us':>22}{'CPU us':>9}{'of the':>8}{'mis-':>8}\n"
-        f"{'':<13}{'':>9}{'p50':>11}{'p99':>11}{'p50':>11}{'p99':>11}{'/request':>9}{'floor':>8}{'takes':>8}"
+def show(leg: Leg, runners: Sequence[Contestant]) -> None:
+    by_name = {runner.name: runner.rounds_per_s for runner in runners}
+    print(f"\n{leg.name}: {leg.clients} client(s), {leg.sessions} session(s), {leg.workers} worker(s)")
+    headings = "".join(
+        f"{heading:>9}" for heading in ("rounds/s", "p50 us", "p99 us", "CPU us", *BARS.values(), "mistakes")
     )
+    print(f"{'':<16}{headings}")
     for runner in runners:
-        quantiles = [q for path in ("/predict", "/update") for q in p50_p99(runner.latencies[path])]
-        cpu = runner.cpu_s / (2 * runner.rounds)
+        p50, p99 = p50_p99([latency for several in runner.latencies.values() for latency in several])
+        ratios = [f"{runner.rounds_per_s / by_name[bar]:9.2f}" if bar in by_name else f"{'':>9}" for bar in BARS]
         print(
-            f"{runner.name:<13}{runner.rounds_per_s:9.0f}"
-            + "".join(f"{1e6 * q:11.0f}" for q in quantiles)
-            + f"{1e6 * cpu:9.0f}{runner.rounds_per_s / floor:8.2f}{runner.mistakes / runner.rounds:8.1%}"
+            f"{runner.name:<16}{runner.rounds_per_s:9.0f}{1e6 * p50:9.0f}{1e6 * p99:9.0f}"
+            f"{1e6 * runner.cpu_s / runner.rounds:9.0f}{''.join(ratios)}{runner.mistakes / runner.rounds:9.1%}"
         )
-    print(bars({runner.name: runner.rounds_per_s for runner in runners}))
-
-
-def bars(speed: dict[str, float]) -> str:
-    """Our speed in units of what it is measured against: the floor below any FastAPI service, and the usual way."""
-    parts = [
-        f"{ours} = {speed[ours] / speed[bar]:.2f} x {bar}"
-        for ours in ("okl sqlite", "okl redis")
-        for bar in ("echo", "river redis")
-        if ours in speed and bar in speed
-    ]
-    return "bars: " + ("; ".join(parts) or "nothing of ours was measured")
 
 
 def p50_p99(latencies: Sequence[float]) -> tuple[float, float]:
-    cuts: list[Any] = statistics.quantiles(latencies, n=100)
+    cuts = statistics.quantiles(latencies, n=100)
     return cuts[49], cuts[98]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5_000, help="rounds of each contestant, after the warm-up")
-    parser.add_argument("--client", choices=CLIENTS, default="raw")
-    parser.add_argument("--data", metavar="PATH", help="an .npz with X and y in place of MAGIC")
-    parser.add_argument("--only", action="append", metavar="NAME", help="measure this contestant alone; repeatable")
-    show(compare(parser.parse_args(arguments)))
+    parser.add_argument(
+        "--rounds", type=int, default=4_000, help="rounds of each contestant and leg, after the warm-up"
+    )
+    parser.add_argument("--leg", choices=LEGS, action="append", help="this leg alone; repeatable")
+    parser.add_argument("--beside", metavar="CHECKOUT", help="another checkout of this repository, measured too")
+    options = parser.parse_args(arguments)
+    for name in options.leg or LEGS:
+        show(LEGS[name], compare(LEGS[name], options.rounds, options.beside))
 
 
 if __name__ == "__main__":

@@ -127,11 +127,13 @@ def free_port() -> int:
 class Process:
     """A server process on a free port; a context manager that waits until it answers, and stops it at the end."""
 
-    def __init__(self, command: list[str], port: int, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], port: int, environment: Mapping[str, str] | None = None, folder: str | None = None
+    ) -> None:
         self.port = port
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
         self._process = subprocess.Popen(
-            command, env={**os.environ, **(environment or {})}, stdout=self._log, stderr=subprocess.STDOUT
+            command, env={**os.environ, **(environment or {})}, stdout=self._log, stderr=subprocess.STDOUT, cwd=folder
         )
 
     def __enter__(self) -> Self:
@@ -171,19 +173,23 @@ class Process:
 
 
 def start_app(
-    app: str, environment: Mapping[str, str], *, protocol: str, is_factory: bool, health: str = "/healthz"
+    app: str,
+    environment: Mapping[str, str],
+    *,
+    is_factory: bool,
+    health: str = "/healthz",
+    checkout: str | None = None,
 ) -> Process:
-    """Serve an ASGI application as one would in production, and wait until it is healthy.
-
-    `protocol` is uvicorn's `--http`: one of its own, or the path of a class.
-    """
+    """Serve an ASGI application behind stock uvicorn, and wait until it is healthy; `checkout`: code from elsewhere."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", app, "--host", HOST, "--port", str(port)]
-    command += ["--loop", "uvloop", "--http", protocol, "--no-access-log", "--log-level", "warning"]
+    command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
     # The contestants take turns; none may find its connection closed when its own comes.
     command += ["--timeout-keep-alive", "600"]
     command += ["--factory"] if is_factory else []
-    process = Process(command, port, {"OPENBLAS_NUM_THREADS": "1", **environment})
+    if checkout is not None:
+        command += ["--app-dir", checkout]
+    process = Process(command, port, {"OPENBLAS_NUM_THREADS": "1", **environment}, folder=checkout)
     url = f"http://{HOST}:{port}{health}"
     return process.wait_until(lambda: httpx.get(url, trust_env=False).is_success)
 

@@ -1,6 +1,6 @@
 """Bytes that a session writes a round, journal and snapshots: `python -m bench.journal [--rounds N] [--store URL]`.
 
-Counted at the border of the store: what is handed to `append` (the event's bytes and its id) and to `snapshot`.
+Counted at the border of the store: what is handed to `commit` (an entry's bytes, id and digest) and to `snapshot`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from okl_core import LearnerSpec
+from service.app import make_worker
 from service.demo_data import magic
-from service.schemas import PredictBody, SessionCreate, UpdateBody
-from service.sessions import SessionService
+from service.session.definition import Definition
+from service.session.requests import Report
 from service.settings import Settings
-from service.store.base import Appended, Event, Store, open_store
+from service.store.base import Committed, Entry, Hold, Store, Tip, open_store
 
 LEARNER = {
     "kind": "pomdr",
@@ -45,17 +47,17 @@ class CountingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def append(self, name: str, uid: str, expected: int, events: Sequence[Event], **more: Any) -> Any:
-        answer = await self._store.append(name, uid, expected, events, **more)
-        if isinstance(answer, Appended):
-            self.written.rounds += sum(event.count for event in events)
-            self.written.journal += sum(len(event.blob) + len(event.id or "") for event in events)
+    async def commit(self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()) -> Any:
+        answer = await self._store.commit(name, tip, entries, holds)
+        if isinstance(answer, Committed):
+            self.written.rounds += sum(entry.count for entry in entries)
+            self.written.journal += sum(len(entry.blob) + len(entry.id) + len(entry.tip.digest) for entry in entries)
         return answer
 
-    async def snapshot(self, name: str, uid: str, round: int, blob: bytes, **more: Any) -> bool:
+    async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
         self.written.snapshots += len(blob)
         self.written.snapshot_count += 1
-        return await self._store.snapshot(name, uid, round, blob, **more)
+        return await self._store.snapshot(name, tip, blob)
 
 
 async def measure(url: str, rounds: int) -> Written:
@@ -63,13 +65,13 @@ async def measure(url: str, rounds: int) -> Written:
     X, y = magic()
     store = CountingStore(open_store(url))
     await store.open()
-    service = SessionService(store, Settings(store=url))  # type: ignore[arg-type]
-    await service.create(SessionCreate.model_validate({"name": "journal", "learner": LEARNER}))
+    worker = make_worker(Settings(store=url), store)  # type: ignore[arg-type]
+    await worker.sessions.create(Definition("journal", LearnerSpec.model_validate(LEARNER)))
     for row in range(rounds):
         at = row % len(y)
-        prediction = await service.predict("journal", PredictBody(x=X[at].tolist()))
-        await service.update("journal", UpdateBody(y=float(y[at]), id=prediction["id"]))
-    await service.close()
+        prediction = await worker.rounds.predict("journal", X[at].tolist())
+        await worker.rounds.update("journal", Report(float(y[at]), prediction.id))
+    await worker.rounds.close()
     await store.close()
     return store.written
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from bench.http_client import HEALTHY_WITHIN_S, HOST, RawClient, Timed, free_port
@@ -15,14 +16,15 @@ from service.client import OklClient
 
 
 class Worker:
-    """One worker process. `settings` are those of the service, by name."""
+    """One worker process. `settings` are those of the service, by name; what it prints goes to the file `log`, if given."""
 
-    def __init__(self, store: str, **settings: Any) -> None:
+    def __init__(self, store: str, *, log: Path | None = None, **settings: Any) -> None:
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         named = {f"OKL_{name.upper()}": str(value) for name, value in settings.items()}
         self._environment = os.environ | {"OKL_LOG_LEVEL": "warning", "OPENBLAS_NUM_THREADS": "1"} | named
-        self._command = [sys.executable, "-m", "service.cli", "serve", "--port", str(self.port), "--store", store]
+        self._command = [sys.executable, "-m", "service.start", "serve", "--port", str(self.port), "--store", store]
+        self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -30,10 +32,11 @@ class Worker:
         assert self._process is not None, "the worker was not started"
         return self._process
 
-    def start(self) -> None:
+    def start(self, within_s: float = HEALTHY_WITHIN_S) -> None:
         """Returns when it can serve. Raises RuntimeError if it cannot."""
-        self._process = subprocess.Popen(self._command, env=self._environment)
-        deadline = time.monotonic() + HEALTHY_WITHIN_S
+        with nullcontext() if self._log is None else self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + within_s
         with OklClient(self.url, timeout_s=1.0) as client:
             while not client.is_ready():
                 if self._process.poll() is not None or time.monotonic() > deadline:

@@ -1,6 +1,8 @@
 """What one builds in an afternoon: a River pipeline behind FastAPI, pickled to Redis after each update.
 
-A prediction that waits for its truth is kept in the process; an update may also bring its input again.
+A prediction that waits for its truth is kept in the process; an update may also bring its input again. That is safe for one
+worker. With REDIS_WATCH=1 it is safe for several: the model and the waiting inputs are read from Redis in each request, and
+an update is a transaction that is tried again where another worker was first.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+
+
+IS_WATCHED = os.environ.get("REDIS_WATCH") == "1"
 
 
 async def load(session: str) -> Any:
@@ -83,16 +88,26 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
+async def read(client: Any, session: str) -> tuple[Any, int]:
+    pickled = await client.get(f"model:{session}")
+    return pickle.loads(pickled) if pickled else (new_model(), 0)
+
+
 @app.post("/predict")
 async def predict(body: PredictIn) -> PredictOut:
-    model = await load(body.session)
-    p = positive(model, body.x)
     key = uuid.uuid4().hex
-    waiting[key] = body.x
+    if IS_WATCHED:
+        model, t = await read(app.state.redis, body.session)
+        await app.state.redis.set(f"waiting:{body.session}:{key}", pickle.dumps(body.x), ex=86_400)
+    else:
+        model = await load(body.session)
+        t = rounds[body.session]
+        waiting[key] = body.x
+    p = positive(model, body.x)
     return PredictOut(
         session=body.session,
         id=key,
-        t=rounds[body.session],
+        t=t,
         score=math.log((p + 1e-15) / (1.0 - p + 1e-15)),
         label=1 if p >= 0.5 else -1,
         probability=p,
@@ -101,22 +116,49 @@ async def predict(body: PredictIn) -> PredictOut:
 
 @app.post("/update")
 async def update(body: UpdateIn) -> UpdateOut:
-    model = await load(body.session)
-    x = body.x if body.x is not None else waiting.pop(body.id or "", None)
+    if IS_WATCHED:
+        p, t = await update_watched(body)
+    else:
+        model = await load(body.session)
+        x = body.x if body.x is not None else waiting.pop(body.id or "", None)
+        p = learn(model, x, body.y)
+        rounds[body.session] += 1
+        t = rounds[body.session]
+        await save(body.session)
+    chance = p if body.y == 1 else 1.0 - p
+    return UpdateOut(
+        session=body.session, id=body.id, t=t, loss=-math.log(chance + 1e-15), mistake=(p >= 0.5) != (body.y == 1)
+    )
+
+
+def learn(model: Any, x: list[float] | None, y: int) -> float:
     if x is None:
         raise HTTPException(404, "no such prediction")
     p = positive(model, x)
-    model.learn_one(dict(enumerate(x)), body.y == 1)
-    rounds[body.session] += 1
-    await save(body.session)
-    chance = p if body.y == 1 else 1.0 - p
-    return UpdateOut(
-        session=body.session,
-        id=body.id,
-        t=rounds[body.session],
-        loss=-math.log(chance + 1e-15),
-        mistake=(p >= 0.5) != (body.y == 1),
-    )
+    model.learn_one(dict(enumerate(x)), y == 1)
+    return p
+
+
+async def update_watched(body: UpdateIn) -> tuple[float, int]:
+    """The probability at the state that was learned from, and the rounds learned."""
+    key, held = f"model:{body.session}", f"waiting:{body.session}:{body.id}"
+    async with app.state.redis.pipeline(transaction=True) as pipe:
+        while True:
+            try:
+                await pipe.watch(key, held)
+                model, t = await read(pipe, body.session)
+                x = body.x
+                if x is None:
+                    pickled = await pipe.get(held)
+                    x = pickle.loads(pickled) if pickled else None
+                p = learn(model, x, body.y)
+                pipe.multi()
+                pipe.set(key, pickle.dumps((model, t + 1)))
+                pipe.delete(held)
+                await pipe.execute()
+            except redis.WatchError:
+                continue
+            return p, t + 1
 
 
 def positive(model: Any, x: list[float]) -> float:

@@ -1,9 +1,10 @@
-"""What one `hold` and one `append` cost on each store: `python -m bench.store [--redis URL]`."""
+"""What the commit of a prediction, of a round and of a step cost on each store: `python -m bench.store [--redis URL]`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 import struct
 import tempfile
 import time
@@ -11,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.store.base import Appended, Event, Head, Held, Store, Waiting, open_store
+from service.store.base import DIGEST_BYTES, Committed, Entry, Hold, Store, Tip, open_store
 
-EVENT = bytes(160)
+ROUND = bytes(160)
 FORECAST = struct.pack("<10d", *range(10))
 WARM_UP = 200
-LIMIT = 10_000
+WAIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +44,36 @@ async def measure(call: Callable[[int], Awaitable[None]], count: int) -> Cost:
 
 
 async def bench(store: Store, count: int) -> dict[str, Cost]:
-    """`count` predictions held one after the other, then settled one after the other."""
+    """`count` predictions held one after the other, then settled one after the other; then as many steps."""
     await store.open()
     await store.delete("bench")
-    await store.create(Head("bench", "uid", b"{}", time.time()))
+    tip = Tip(0, secrets.token_bytes(DIGEST_BYTES))
+    await store.create("bench", b"{}", tip)
 
-    async def hold(i: int) -> None:
-        now = time.time()
-        answer = await store.hold(
-            "bench",
-            "uid",
-            0,
-            Waiting(f"prediction-{i:08d}", FORECAST, now + 3600),
-            now=now,
-            limit=count + LIMIT,
-        )
-        assert isinstance(answer, Held), answer
+    def settled(id: str) -> Entry:
+        nonlocal tip
+        tip = tip.then(1, id, ROUND)
+        return Entry(tip, 1, id, ROUND, FORECAST)
 
-    async def append(i: int) -> None:
-        event = Event(i + 1, EVENT, f"prediction-{i:08d}", FORECAST)
-        answer = await store.append("bench", "uid", i, [event], now=time.time())
-        assert isinstance(answer, Appended), answer
+    async def predict(i: int) -> None:
+        answer = await store.commit("bench", tip, [], [Hold(f"prediction-{i:08d}", FORECAST, WAIT_S)])
+        assert isinstance(answer, Committed), answer
+
+    async def update(i: int) -> None:
+        before = tip
+        answer = await store.commit("bench", before, [settled(f"prediction-{i:08d}")])
+        assert isinstance(answer, Committed), answer
+
+    async def step(i: int) -> None:
+        before = tip
+        hold = Hold(f"step-{i + 1:08d}", FORECAST, WAIT_S)
+        answer = await store.commit("bench", before, [settled(f"step-{i:08d}")], [hold])
+        assert isinstance(answer, Committed), answer
 
     for _ in range(WARM_UP):
         await store.head("bench")
-    costs = {"hold": await measure(hold, count), "append": await measure(append, count)}
+    calls = {"predict": predict, "update": update, "step": step}
+    costs = {name: await measure(call, count) for name, call in calls.items()}
     await store.delete("bench")
     await store.close()
     return costs

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from threadpoolctl import threadpool_limits
 
 from okl_core import learner_kinds
-from service import __version__, problems
+from okl_core.arithmetic import arithmetic
+from service import __version__
+from service.api import documents, problems, routes
+from service.api.dependencies import Worker
+from service.api.guards import Guards
 from service.logs import configure
-from service.routes import health, rounds, sessions
-from service.routes.body import HotPath
-from service.schemas import Problem
-from service.sessions import SessionService
+from service.replica.cache import Replicas
+from service.replica.scheduling import Scheduler
+from service.replica.snapshots import Snapshots
+from service.rounds import Rounds
+from service.session.limits import SessionLimits
+from service.sessions import Sessions
 from service.settings import Settings
-from service.store.base import open_store
+from service.store.base import Limits, Store, open_store
 
 log = logging.getLogger("okl")
+
+GC_THRESHOLDS = (20_000, 20, 100)
+"""The collector looks at what is young, and seldom at all: a look at all of it takes 27 ms, measured."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread's arithmetic may keep the interpreter from the event loop."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -33,20 +44,26 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure(settings)
-        store = open_store(settings.store)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        store = open_store(settings.store, _store_limits(settings))
         await store.open()
-        app.state.sessions = SessionService(store, settings)
+        worker = make_worker(settings, store)
+        app.state.worker = worker
         learner_kinds()  # finds and imports the learners now, not in the first request
-        log.info("serving", extra={"version": __version__, "store": type(store).__name__})
+        extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
+        log.info("serving", extra=extra)
+        for warning in await store.warnings():
+            log.warning("store", extra={"detail": warning})
         try:
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
                 # What is loaded stays: the collector need not look through it again while a request waits.
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(*GC_THRESHOLDS)
                 yield
         finally:
-            await app.state.sessions.close()
+            await worker.rounds.close()
             await store.close()
             log.info("stopped")
 
@@ -57,35 +74,49 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         summary="Online kernel learning as a service.",
         lifespan=lifespan,
         telemetry={"metrics": False, "tracing": False, "logs": False},
-        responses=problems.responses(problems.ServiceError),
+        responses=routes.ANY,
+        generate_unique_id_function=problems.operation_id,
+        routes=routes.hot.routes,
     )
-    app.state.settings = settings
     problems.install(app)
-    for router in (rounds.router, sessions.bodies, sessions.router, health.router):
+    for router in (routes.bodies, routes.sessions, routes.operations):
         app.include_router(router)
-    app.openapi = lambda: _openapi(app)
-    app.middleware_stack = HotPath(app.build_middleware_stack(), rounds.router.routes)
+    app.add_middleware(Guards, settings=settings)
+    documents.install(app)
     return app
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The API's document; the problem that every error refers to is no route's model, so it is added here."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        document["components"]["schemas"]["Problem"] = Problem.model_json_schema(
-            ref_template="#/components/schemas/{model}"
-        )
-        document["components"]["schemas"] |= document["components"]["schemas"]["Problem"].pop("$defs")
-        _drop_validation_errors(document)
-        app.openapi_schema = document
-    return app.openapi_schema
+def make_worker(settings: Settings, store: Store) -> Worker:
+    """All that a worker holds, on a store that is open."""
+    limits = SessionLimits(
+        dim=settings.max_dim,
+        bytes=settings.session_bytes,
+        waiting_s=settings.waiting_expires_s,
+        batch=settings.max_batch,
+        answer_bytes=settings.max_answer_bytes,
+    )
+    scheduler = Scheduler()
+    snapshots = Snapshots(
+        store, scheduler, least_bytes=settings.snapshot_min_bytes, replay_s=settings.snapshot_replay_s
+    )
+    replicas = Replicas(settings.resident_bytes)
+    rounds = Rounds(
+        store,
+        replicas,
+        scheduler,
+        snapshots,
+        limits,
+        patience_s=settings.patience_s,
+        queue=settings.max_queue,
+    )
+    return Worker(settings, store, replicas, rounds, Sessions(store, rounds, limits, most=settings.max_sessions))
 
 
-def _drop_validation_errors(document: dict[str, Any]) -> None:
-    """FastAPI announces answers in a form of its own; ours are problems, and each route names them."""
-    for name in ("HTTPValidationError", "ValidationError"):
-        document["components"]["schemas"].pop(name, None)
-    for item in document["paths"].values():
-        for operation in item.values():
-            if "application/json" in operation["responses"].get("422", {}).get("content", {}):
-                del operation["responses"]["422"]
+def _store_limits(settings: Settings) -> Limits:
+    return Limits(
+        waiting=settings.max_waiting,
+        waiting_bytes=settings.max_waiting_bytes,
+        remembered=settings.remembered,
+        remembered_bytes=settings.remembered_bytes,
+        remembered_s=settings.remembered_s,
+    )

@@ -1,37 +1,56 @@
-"""The command line: okl serve, demo, replay, sessions."""
+"""The command line: okl serve, demo, replay, sessions, repair, version.
+
+Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try again later) a store that does not answer,
+130 interrupted. What went wrong is one line on standard error.
+"""
 
 from __future__ import annotations
 
+# What only one command needs, numpy and the learners above all, is imported where it runs: the others start in no time.
+import asyncio
 import json
-import os
-import signal
+import logging
+import platform
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-import uvicorn
 from pydantic import ValidationError
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from service import __version__, demo
-from service.client import DEFAULT_URL, OklClient
-from service.errors import ConfigurationError, ServiceError
-from service.http_protocol import HttpProtocol
-from service.replay import replay as replay_file
-from service.settings import Settings
-from service.store.base import open_store
+from service import __version__
+from service.client import OklClient, local_url
+from service.errors import ConfigurationError, ServiceError, StoreRefused, StoreTimeout, StoreUnavailable
+from service.logs import configure
+from service.settings import Settings, without_password
+from service.start import heed_signals
+from service.store.base import Store, open_store
 
-app = typer.Typer(help="Online kernel learning as a service.", no_args_is_help=True, add_completion=False)
+if TYPE_CHECKING:
+    from service.replica.repair import RepairReport
+
+REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
+STORE_RETRY_S = 1.0
+
+log = logging.getLogger("okl")
+app = typer.Typer(
+    help="Online kernel learning as a service.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 console = Console(width=None if sys.stdout.isatty() else 100)
 
-Url = Annotated[str, typer.Option(help="Where the service is.", envvar="OKL_URL")]
+Url = Annotated[
+    str | None, typer.Option(help="Where the service is; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
+]
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on.")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on.")]
@@ -39,24 +58,43 @@ HostOption = Annotated[str | None, typer.Option(help="Address to listen on.")]
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors on purpose as one line, not as a traceback."""
+    """Errors on purpose as one line, not as a traceback. Signals are heeded from here on: imports come before it."""
+    heed_signals()
     try:
         yield
     except ServiceError as error:
-        console.print(f"[red]{error.title}[/]: {escape(error.detail)}", highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+        _fail(f"{error.title}: {error.detail}", _exit_code(error))
     except tomllib.TOMLDecodeError as error:
-        console.print(f"[red]The configuration file is not TOML[/]: {error}", highlight=False)
-        raise typer.Exit(2) from None
+        _fail(f"The configuration file is not TOML: {error}", WRONG_OPTION)
     except ValidationError as error:
-        for item in error.errors():
-            where = ".".join(map(str, item["loc"]))
-            console.print(f"[red]Setting {escape(where)}[/]: {escape(item['msg'])}", highlight=False)
-        raise typer.Exit(2) from None
+        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        _fail(f"Setting {'; '.join(wrong)}", WRONG_OPTION)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _exit_code(error: ServiceError) -> int:
+    if isinstance(error, ConfigurationError):
+        return WRONG_OPTION
+    return TRY_LATER if isinstance(error, StoreUnavailable | StoreTimeout) else REFUSED
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(" ".join(message.split()), err=True)
+    raise typer.Exit(code) from None
 
 
 def _settings(**options: Any) -> Settings:
     return Settings(**{name: value for name, value in options.items() if value is not None})
+
+
+def _client(url: str | None) -> OklClient:
+    if url is None:
+        settings = Settings()
+        if settings.port == 0:
+            raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")
+        url = local_url(settings.host, settings.port)
+    return OklClient(url)
 
 
 @app.command()
@@ -67,37 +105,72 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
 ) -> None:
     """Serve sessions over HTTP."""
+    import service.app  # noqa: F401  (now, before the signals are heeded)
+    from service import server
+
     with _told():
         settings = _settings(host=host, port=port, store=store)
-        open_store(settings.store)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
-            raise ConfigurationError("a store in memory is one worker's own; name a file: sqlite:///okl.sqlite3")
-        # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        # Workers are processes of their own and read the environment.
-        os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
-        uvicorn.run(
-            "service.app:create_app",
-            factory=True,
-            host=settings.host,
-            port=settings.port,
-            workers=workers,
-            http=HttpProtocol,
-            access_log=False,
-            log_config=None,
-            timeout_graceful_shutdown=settings.shutdown_grace_s,
-        )
+            raise ConfigurationError("A store in memory is one worker's own; name a file: sqlite:///okl.sqlite3.")
+        open_store(settings.store)
+        configure(settings)
+        asyncio.run(_wait_for_store(settings))
+        server.serve(settings, workers=workers)
+
+
+async def _wait_for_store(settings: Settings) -> None:
+    """Return when the store answers. Raises StoreUnavailable or StoreTimeout when the patience is over.
+
+    A server may be on its way up. A file is there or not, and a wrong option stays wrong: both are told at once.
+    """
+    patience_s = 0.0 if settings.store.startswith("sqlite:") else settings.store_patience_s
+    give_up = time.monotonic() + patience_s
+    shown = without_password(settings.store)
+    while True:
+        store = open_store(settings.store)
+        try:
+            with _silent("okl.store"):
+                await store.open()
+                await store.ping()
+            return
+        except StoreRefused as error:
+            raise ConfigurationError(f"{shown}: {error.detail} Set both in OKL_STORE.") from error
+        except (StoreUnavailable, StoreTimeout) as error:
+            detail = error.detail.rstrip(".")
+            if error.__cause__ is not None:
+                detail += f" ({str(error.__cause__).rstrip('.')})"
+            if time.monotonic() >= give_up:
+                waited = f" after {patience_s:g} s (OKL_STORE_PATIENCE_S)" if patience_s else ""
+                advice = "Start it, or name another store with --store."
+                raise type(error)(f"{shown}{waited}: {detail}. {advice}") from error
+            log.warning("the store does not answer yet", extra={"store": shown, "detail": detail})
+        finally:
+            await store.close()
+        await asyncio.sleep(STORE_RETRY_S)
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """What this logger would say is told in another way."""
+    logger = logging.getLogger(name)
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
 
 
 @app.command("demo")
 def run_demo(
     exit: Annotated[bool, typer.Option("--exit", help="Stop when the table is printed.")] = False,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each session, at most.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Play so many rounds of each session.")] = None,
     host: HostOption = None,
     port: PortOption = None,
     store: StoreOption = None,
 ) -> None:
     """Stream a real data set through several learners, one row at a time; then keep serving."""
+    from service import demo
+
     with _told():
         demo.run(_settings(host=host, port=port, store=store), console, rounds=rounds, stop=exit)
 
@@ -112,15 +185,17 @@ def replay(
     ] = '{"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}',
     batch: Annotated[int, typer.Option(min=1, help="Rounds in one request.")] = 100,
     start: Annotated[int | None, typer.Option(min=0, help="First row to send; default: the session's t.")] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
 ) -> None:
     """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
+    from service.feed import feed
+
     try:
         spec = json.loads(learner) if learner.lstrip().startswith("{") else {"kind": learner}
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
-    with _told(), OklClient(url) as client:
-        found = replay_file(client, console, file, session=session, label=label, learner=spec, batch=batch, start=start)
+    with _told(), _client(url) as client:
+        found = feed(client, console, file, session=session, label=label, learner=spec, batch=batch, start=start)
         _print_metrics(found)
 
 
@@ -128,23 +203,59 @@ def replay(
 def sessions(
     name: Annotated[str | None, typer.Argument(help="One session; without it all are listed.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the session.")] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
 ) -> None:
     """List sessions, inspect one, or delete it."""
-    with _told(), OklClient(url) as client:
+    with _told(), _client(url) as client:
         if name is None:
             console.print(_listing(client.sessions()))
         elif delete:
             client.delete(name)
-            console.print(f"{name}: deleted", highlight=False)
+            console.print(f"{name}: deleted", highlight=False, markup=False)
         else:
             console.print_json(json.dumps(client.inspect(name)))
 
 
+@app.command("repair")
+def run_repair(
+    session: Annotated[str, typer.Argument(help="The session that cannot be loaded.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Write; without it nothing is changed.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Take a session back to its last round that replays. Workers may go on meanwhile."""
+    from service.replica.repair import repair
+
+    async def repaired(store: Store) -> RepairReport:
+        try:
+            await store.open()
+            return await repair(store, session, write=yes)
+        finally:
+            await store.close()
+
+    with _told():
+        report = asyncio.run(repaired(open_store(_settings(store=store).store)))
+    lost = report.rounds - report.kept
+    if report.trouble is None:
+        typer.echo(f"{session}: all {report.rounds:,} rounds replay; there is nothing to do.")
+        return
+    typer.echo(f"{session}: {report.kept:,} of {report.rounds:,} rounds replay; then: {report.trouble}")
+    if report.is_written:
+        typer.echo(
+            f"{session}: is at round {report.kept:,} now; the last {lost:,} rounds are gone, and so are their ids."
+        )
+        return
+    typer.echo(f"Nothing was changed. `okl repair {session} --yes` takes the last {lost:,} rounds back, for good.")
+    raise typer.Exit(REFUSED)
+
+
 @app.command()
-def version() -> None:
+def version(verbose: Annotated[bool, typer.Option("--verbose", help="And what computes here.")] = False) -> None:
     """Print the version."""
-    console.print(__version__, highlight=False)
+    typer.echo(__version__)
+    if verbose:
+        from okl_core.arithmetic import arithmetic
+
+        typer.echo(f"python {platform.python_version()}, {arithmetic()}")
 
 
 def _listing(found: list[dict[str, Any]]) -> Table:
@@ -160,7 +271,3 @@ def _print_metrics(found: dict[str, Any]) -> None:
     metrics = found["metrics"]
     how = f"mistake rate {metrics['mistake_rate']:.2%}" if "mistake_rate" in metrics else f"RMSE {metrics['rmse']:.6g}"
     console.print(f"{found['name']}: {metrics['rounds']:,} rounds, {how}", highlight=False)
-
-
-if __name__ == "__main__":
-    app()

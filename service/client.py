@@ -8,10 +8,12 @@ from urllib.parse import quote
 
 import httpx
 
-from service.errors import ServiceError, Unreachable
-from service.problems import PROBLEMS
+from service.errors import PROBLEMS, ServiceError, Unreachable
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+
+KEEP_ALIVE_S = 4.0
+"""The service closes a connection that was idle for 5 s: a request sent at that moment would be lost."""
 
 
 class OklClient:
@@ -27,7 +29,7 @@ class OklClient:
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0) -> None:
         self.url = url
-        self._http = httpx.Client(base_url=url, timeout=timeout_s)
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S))
 
     def __enter__(self) -> OklClient:
         return self
@@ -73,6 +75,34 @@ class OklClient:
         body = {"y": y, "id": id, "x": x}
         return self._call("POST", _path(session, "update"), {k: v for k, v in body.items() if v is not None})
 
+    def step(
+        self,
+        session: str,
+        y: Any,
+        *,
+        id: str | None = None,
+        x: Any = None,
+        next_x: Any,
+        next_id: str | None = None,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Report the truth of one round and ask for the prediction of the next, in one request.
+
+        The truth is that of the prediction `id`, or of the input `x`; `next_x` is the input of the next round. Returns
+        {"update": what `update` returns, "predict": what `predict` returns}. Where the truth was taken and the prediction
+        cannot be given, "refused" in place of "predict" is the problem that says why.
+        """
+        update = {"y": y, "id": id, "x": x}
+        predict = {"x": next_x, "id": next_id, "wait": wait}
+        return self._call(
+            "POST",
+            _path(session, "step"),
+            {
+                "update": {name: value for name, value in update.items() if value is not None},
+                "predict": {name: value for name, value in predict.items() if value is not None},
+            },
+        )
+
     def rounds(self, session: str, x: list[Any], y: list[Any], *, id: str | None = None) -> dict[str, Any]:
         body: dict[str, Any] = {"x": x, "y": y}
         return self._call("POST", _path(session, "rounds"), body if id is None else body | {"id": id})
@@ -99,19 +129,26 @@ class OklClient:
         raise _error(response)
 
 
+def local_url(host: str, port: int) -> str:
+    """Where a service that listens at this address is reached from the same machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def _path(session: str, *action: str) -> str:
     return "/".join(("/sessions", quote(session, safe=""), *action))
 
 
 def _error(response: httpx.Response) -> ServiceError:
-    """The exception of a problem document."""
+    """The exception of a problem document: the class by its type, with all members that say more than the class does."""
     try:
         document = response.json()
-        kind = PROBLEMS.get(document["type"].removeprefix("/problems/"), ServiceError)
+        slug = document["type"].rpartition("/")[2]
         detail = document["detail"]
     except (ValueError, KeyError, TypeError, AttributeError):
         return ServiceError(f"HTTP {response.status_code}: {response.text[:200]}")
-    extra = {name: value for name, value in document.items() if name not in ("type", "title", "status", "detail")}
+    kind = PROBLEMS.get(slug, ServiceError)
+    known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
     error = kind.__new__(kind)
-    ServiceError.__init__(error, detail, **extra)
+    ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,13 +19,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from service.client import OklClient
+from service.client import OklClient, local_url
 from service.demo_data import magic
 from service.errors import ConfigurationError, ServiceError, SessionNotFound
 from service.settings import Settings
 
 AGAIN_ROUNDS = 1000
-"""Rounds that a session gets which has seen the whole stream already."""
+"""Rounds that a session gets which has had all of its rounds already, where nobody says how many."""
 
 _GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
 
@@ -69,23 +70,39 @@ class Outcome:
 
 
 def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool) -> None:
-    """Start the service, stream, print the table; go on serving unless `stop`."""
-    with served(settings) as (server, url):
+    """Start the service, stream, print the table; go on serving unless `stop`.
+
+    Raises KeyboardInterrupt where Ctrl-C or SIGTERM comes before the table is printed.
+    """
+    with _interruptible(), served(settings) as (server, url):
         with OklClient(url) as client:
             outcomes = stream(client, console, rounds)
             console.print(table(client, outcomes))
         if stop:
             return
         console.print(f"Serving at [bold]{url}[/]; interactive API documentation at [bold]{url}/docs[/]. Ctrl-C stops.")
-        server.wait()
+        try:
+            code = server.wait()
+        except KeyboardInterrupt:
+            return
+        raise ServiceError(f"The service stopped by itself (exit code {code}).")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: whatever ends this process has it stop the service that it started."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def served(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A service process on the settings' store, stopped at the end. Raises ServiceError if it does not come up."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     port = settings.port or _free_port(settings.host)
-    url = f"http://{host}:{port}"
+    url = local_url(settings.host, port)
     with OklClient(url, timeout_s=1.0) as client:
         if client.is_ready():
             raise ConfigurationError(f"A service answers at {url} already; choose another port with --port.")
@@ -95,19 +112,29 @@ def served(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         "OKL_PORT": str(port),
         "OKL_LOG_LEVEL": "warning",
     }
-    server = subprocess.Popen([sys.executable, "-m", "service.cli", "serve"], env=environment)
+    server = _start([sys.executable, "-m", "service.start", "serve"], environment)
     try:
         with OklClient(url, timeout_s=1.0) as client:
             while not client.is_ready():
                 if server.poll() is not None:
-                    raise ServiceError(f"The service did not start (exit code {server.returncode}); is the port taken?")
+                    raise ServiceError(f"The service did not start (exit code {server.returncode}); it said why above.")
                 time.sleep(0.05)
         yield server, url
-    except KeyboardInterrupt:
-        pass
     finally:
         server.terminate()
         server.wait()
+
+
+def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A process that Ctrl-C does not reach, though it has the same terminal: who started it stops it.
+
+    It inherits the signals that are blocked. One that comes meanwhile reaches this process afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(command, env=environment)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _free_port(host: str) -> int:
@@ -133,8 +160,7 @@ def _stream_one(
     client: OklClient, session: DemoSession, X: Any, y: Any, rounds: int | None, progress: Progress
 ) -> Outcome:
     t, mistakes = _resume(client, session)
-    goal = min(session.rounds, rounds or session.rounds)
-    goal = goal if t < goal else t + AGAIN_ROUNDS
+    goal = t + _rounds_to_play(session, t, rounds)
     task = progress.add_task(session.name, total=goal, completed=t, rate=0.0, mistakes=mistakes / max(1, t))
     latencies: list[float] = []
     started = time.perf_counter()
@@ -149,6 +175,13 @@ def _stream_one(
             rate = (row + 1 - t) / (time.perf_counter() - started)
             progress.update(task, completed=row + 1, rate=rate, mistakes=mistakes / (row + 1))
     return Outcome(session, (goal - t) / (time.perf_counter() - started), latencies)
+
+
+def _rounds_to_play(session: DemoSession, t: int, rounds: int | None) -> int:
+    """As many as asked for, each time, but no more than the session's at once; else those that it lacks, or some more."""
+    if rounds is not None:
+        return min(rounds, session.rounds)
+    return session.rounds - t if t < session.rounds else AGAIN_ROUNDS
 
 
 def _resume(client: OklClient, session: DemoSession) -> tuple[int, int]:

@@ -12,8 +12,17 @@ ServiceError
 ├── IdConflict              409  id-conflict
 ├── InvalidInput            422  invalid-request
 ├── MalformedBody           400  malformed-body
+├── PreconditionFailed      412  precondition-failed
 ├── PayloadTooLarge         413  payload-too-large
+├── UnsupportedMediaType    415  unsupported-media-type
+├── HostNotAllowed          421  host-not-allowed
+├── OriginNotAllowed        403  origin-not-allowed
+├── UriTooLong              414  uri-too-long
+├── HeadTooLarge            431  head-too-large
+├── RequestTimeout          408  request-timeout
 ├── LimitReached            429  limit-reached
+├── RouteNotFound           404  not-found
+├── MethodNotAllowed        405  method-not-allowed
 ├── Overloaded              503  overloaded
 ├── StateCorrupt            500  state-corrupt
 ├── StoreError
@@ -25,6 +34,7 @@ ServiceError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -157,6 +167,12 @@ class InvalidConfig(ServiceError):
 
     slug, status, title = "invalid-config", 422, "Invalid learner config"
 
+    @classmethod
+    def of(cls, learner: dict[str, Any], wrong: Sequence[tuple[Sequence[str | int], str]]) -> InvalidConfig:
+        """The error of (path, what is wrong) pairs in the learner of a new session."""
+        errors = [{"pointer": "/learner" + place(learner, path), "detail": told} for path, told in wrong]
+        return cls("; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors), errors=errors)
+
 
 class UnknownLearner(InvalidConfig):
     """No learner of this kind; `known` lists those there are."""
@@ -176,10 +192,52 @@ class MalformedBody(ServiceError):
     slug, status, title = "malformed-body", 400, "Malformed body"
 
 
+class PreconditionFailed(ServiceError):
+    """The session is not where `If-Match` says: others have written to it. Inspect it and decide again."""
+
+    slug, status, title = "precondition-failed", 412, "Precondition failed"
+
+
 class PayloadTooLarge(ServiceError):
     """The body, or the number of rounds in it, is over the limit. Send less at once."""
 
     slug, status, title = "payload-too-large", 413, "Payload too large"
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body must be JSON and say so: Content-Type: application/json. `curl --json` does that."""
+
+    slug, status, title = "unsupported-media-type", 415, "Unsupported media type"
+
+
+class HostNotAllowed(ServiceError):
+    """The request is meant for a name that this service does not answer to. List the name in OKL_ALLOWED_HOSTS."""
+
+    slug, status, title = "host-not-allowed", 421, "Host not allowed"
+
+
+class OriginNotAllowed(ServiceError):
+    """A web page of another origin sent the request. List the origin in OKL_ALLOWED_ORIGINS if it may."""
+
+    slug, status, title = "origin-not-allowed", 403, "Origin not allowed"
+
+
+class UriTooLong(ServiceError):
+    """The path with its query is over the limit."""
+
+    slug, status, title = "uri-too-long", 414, "URI too long"
+
+
+class HeadTooLarge(ServiceError):
+    """The headers of the request are over the limit, together or in number."""
+
+    slug, status, title = "head-too-large", 431, "Request head too large"
+
+
+class RequestTimeout(ServiceError):
+    """The request did not arrive in time. Nothing changed; send it again."""
+
+    slug, status, title = "request-timeout", 408, "Request timeout"
 
 
 class LimitReached(ServiceError):
@@ -189,7 +247,7 @@ class LimitReached(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """Other workers were faster at this session for too long. Try again."""
+    """More is asked of this worker, or of this session, than it can take. Nothing changed; try again."""
 
     slug, status, title = "overloaded", 503, "Overloaded"
     retry_after_s = 1
@@ -212,6 +270,10 @@ class StoreUnavailable(StoreError):
     retry_after_s = 1
 
 
+class StoreRefused(StoreUnavailable):
+    """The store refuses the user or the password of this service. Nothing was acknowledged."""
+
+
 class StoreTimeout(StoreError):
     """The store did not answer in time. The update may have been applied: send it again, with the same id."""
 
@@ -225,6 +287,18 @@ class StoreCorrupt(StoreError):
     slug, status, title = "state-corrupt", 500, "Stored state is corrupt"
 
 
+class RouteNotFound(ServiceError):
+    """There is nothing at this path; /docs lists what there is."""
+
+    slug, status, title = "not-found", 404, "No such resource"
+
+
+class MethodNotAllowed(ServiceError):
+    """The path takes other methods."""
+
+    slug, status, title = "method-not-allowed", 405, "Method not allowed"
+
+
 class Unreachable(ServiceError):
     """Raised by the client: no service answers at this address, or not in time."""
 
@@ -235,3 +309,32 @@ class ConfigurationError(ServiceError):
     """A setting, a file or an option is wrong: raised before anything is served or sent."""
 
     title = "Cannot do that"
+
+
+def leaves(cls: type[ServiceError]) -> list[type[ServiceError]]:
+    """The class itself, if it has a type of its own, and all below it."""
+    children = [leaf for child in cls.__subclasses__() for leaf in leaves(child)]
+    return ([cls] if "slug" in vars(cls) and cls is not ServiceError else []) + children
+
+
+PROBLEMS: dict[str, type[ServiceError]] = {cls.slug: cls for cls in reversed([ServiceError, *leaves(ServiceError)])}
+"""Every problem type of the service by its slug."""
+
+
+def json_pointer(parts: Sequence[str | int]) -> str:
+    """RFC 6901."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def place(document: Any, location: Sequence[str | int]) -> str:
+    """The pointer to a location of pydantic's, whose tags of unions are no part of the document."""
+    parts: list[int | str] = []
+    for i, part in enumerate(location):
+        if isinstance(document, dict) and (part in document or i == len(location) - 1):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int):
+            document = document[part]
+        else:
+            continue
+        parts.append(part)
+    return json_pointer(parts)

@@ -3,35 +3,78 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from service.errors import ConfigurationError
+from service.start import check_choice
 
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
 
 
+def _listed(value: object) -> object:
+    """In the environment a list is a text with commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="OKL_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="OKL_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     store: str = Field(
         default="sqlite:///data/okl.sqlite3",
         description="Where sessions live: sqlite:///file, redis://host:port/db, redis+sentinel://..., redis+cluster://...",
+        repr=False,  # it may hold a password
+    )
+    store_patience_s: float = Field(
+        default=30.0,
+        ge=0.0,
+        description="Seconds that `okl serve` waits at its start for a store that does not answer.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     log_format: Literal["text", "json"] = Field(default="text", description="One line of text or of JSON per record.")
+    blas_kernels: Annotated[str, AfterValidator(check_choice)] = Field(
+        default="auto",
+        description="Kernels of the BLAS: auto (the same on almost every machine), native, or a name such as Haswell.",
+    )
     shutdown_grace_s: int = Field(
         default=10, ge=0, description="Seconds that open requests get when the process stops."
     )
 
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
+        default=(),
+        description="Names that the service answers to, comma-separated, *.example.com for all below; * for every name. "
+        "Addresses, names without a dot and names that only a private network has need no entry.",
+    )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
+        default=(), description="Origins whose web pages may use the service, such as https://example.com; * for all."
+    )
+    max_connections: int = Field(default=1_000, ge=1, description="Open connections of a worker.")
+    max_requests: int = Field(default=500, ge=1, description="Requests that a worker answers at the same time.")
+    max_head_bytes: int = Field(
+        default=32 << 10, ge=4096, description="Size of a request's head: its line and headers, in bytes."
+    )
+    head_timeout_s: float = Field(default=10.0, gt=0.0, description="Seconds that the head of a request may take.")
+    body_timeout_s: float = Field(default=30.0, gt=0.0, description="Seconds that the body of a request may take.")
+
     max_sessions: int = Field(default=10_000, ge=1, description="Sessions in the store; a further one is refused.")
     max_dim: int = Field(default=10_000, ge=1, description="Inputs of a session, categories counted one each.")
     max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Size of a request body, in bytes.")
+    max_row_bytes: int = Field(
+        default=1 << 20, ge=1024, description="Size of a request body that is not of many rounds, in bytes."
+    )
+    max_values: int = Field(default=1_000_000, ge=1024, description="Values in one request body.")
     max_batch: int = Field(default=10_000, ge=1, description="Rounds in one request.")
     max_waiting: int = Field(default=100_000, ge=1, description="Predictions of a session that wait for their truth.")
     waiting_expires_s: float = Field(
@@ -49,11 +92,27 @@ class Settings(BaseSettings):
     snapshot_replay_s: float = Field(
         default=5.0, gt=0.0, description="A snapshot is due when replaying the journal would take this many seconds."
     )
-    commit_patience_s: float = Field(
+    patience_s: float = Field(
         default=10.0,
         gt=0.0,
-        description="Seconds that a request tries again while other workers commit to its session.",
+        description="Seconds that a request may take, its wait in the session's queue included, before it is refused.",
     )
+    max_queue: int = Field(
+        default=1_000, ge=1, description="Requests that wait at one session; a further one is refused."
+    )
+    max_answer_bytes: int = Field(
+        default=8 << 20, ge=4096, description="Size of an answer: rounds whose forecasts would take more are refused."
+    )
+    max_waiting_bytes: int = Field(
+        default=64 << 20, ge=4096, description="Bytes of a session's predictions that wait for their truth."
+    )
+    remembered_s: float = Field(
+        default=86_400.0,
+        gt=0.0,
+        description="Seconds that the id of an applied update is remembered, so that a repeated one is not learned again.",
+    )
+    remembered: int = Field(default=100_000, ge=1, description="Such ids of a session; the oldest are forgotten first.")
+    remembered_bytes: int = Field(default=32 << 20, ge=4096, description="Bytes of such ids' answers; likewise.")
 
     @classmethod
     def settings_customise_sources(
@@ -70,3 +129,12 @@ class Settings(BaseSettings):
             raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is no file.")
         file = TomlConfigSettingsSource(settings_cls, toml_file=named or "okl.toml")
         return init_settings, env_settings, file
+
+
+def without_password(url: str) -> str:
+    """The store's url as it may be shown: without user, password and options; where these cannot be told apart, "..."."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return url.partition("?")[0]
+    shown = re.fullmatch(r"(?:[^@/?#]*@)?([^@?#]*)(?:\?[^@#]*)?", rest)
+    return f"{scheme}://{shown[1] if shown else '...'}"

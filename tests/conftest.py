@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from service.store.base import Store, open_store
-from tests.contract.stores import STORES
+from service.store.base import Store
+from tests.contract.stores import STORES, ManualClock, Place, ServerClock
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
 
 REDIS_FIXTURES = ("redis_url", "redis_cluster_url")
@@ -46,14 +47,29 @@ def _flushed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(params=[pytest.param(name, marks=case.marks) for name, case in STORES.items()])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    fixture = STORES[request.param].url_fixture
-    return request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where a store of each kind keeps its sessions; nothing is there yet."""
+    case = STORES[request.param]
+    url = (
+        request.getfixturevalue(case.url_fixture) if case.url_fixture else f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
+    )
+    return Place(case, url, ManualClock() if case.has_manual_clock else ServerClock())
 
 
 @pytest.fixture
-async def store(store_url: str, anyio_backend: str) -> AsyncIterator[Store]:
-    store = open_store(store_url)
-    await store.open()
-    yield store
-    await store.close()
+async def opened(anyio_backend: str) -> AsyncIterator[Callable[[Store], Awaitable[Store]]]:
+    """Opens a store that is closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def open(store: Store) -> Store:
+            await store.open()
+            stack.push_async_callback(store.close)
+            return store
+
+        yield open
+
+
+@pytest.fixture
+async def store(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> Store:
+    """A store of each kind, empty."""
+    return await opened(place.make())

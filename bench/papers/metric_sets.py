@@ -14,7 +14,7 @@ from bench.streams import Stream, load
 from okl_core import OnlineLearner, create, resolve
 from okl_core.learner import parse_spec
 from okl_core.types import F64
-from service.inputs import Scaling
+from service.session.scaling import Scaling
 
 Spec = Mapping[str, Any]
 

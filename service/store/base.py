@@ -1,145 +1,197 @@
-"""The store contract: where sessions live. Bytes and numbers only; a store has no idea what a learner is.
+"""The store contract: where sessions live. Bytes, numbers and tips only; a store has no idea what a learner is.
 
-A session in the store is a *head* (a small record), the latest *snapshot* (bytes of the whole state at one round), the
-*journal* of events after it, the *waiting* predictions, and the recently *applied* ids with their answers.
-`hold` and `append` are the only writes on the hot path. Each is one round trip, atomic, all or nothing, and
-compare-and-set on the round number: a caller that has not seen every event gets `Behind`, with the events it missed.
+A session in the store is a *head* (a small record and its counters), the latest *snapshot* (the bytes of the whole state at
+one tip), the *journal* of entries after it, the *waiting* predictions, and the *remembered* ids with their answers.
+
+Where a session stands is a `Tip`: a round number and the digest of all entries up to it. A caller names the tip that it
+knows; the store does what was asked only at that tip. A caller whose tip is an earlier one is told the entries that it has
+not seen. A caller whose tip never was, or is no more (a fail-over, a restored backup, a session deleted and made again), is
+told everything: the snapshot and the journal.
+
+`commit` is the only write on the hot path: one round trip, atomic, all or nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 from urllib.parse import urlsplit
 
 from service.errors import ConfigurationError, StoreCorrupt
 
-TAIL_EVENTS = 256
-"""Events kept behind a snapshot, so that workers that are a little behind catch up without reading the snapshot."""
+DIGEST_BYTES = 16
 
-APPLIED_KEPT = 10_000
-"""How many of the latest applied ids are remembered at least: an update sent again within this many events is a duplicate."""
-
-REMEMBERED_S = 86_400.0
+REMEMBERED_AFTER_EXPIRY_S = 86_400.0
 """An expired prediction is remembered for as long again as it waited, and for a day at most."""
 
 SWEPT_AT_ONCE = 1_000
-"""One `hold` forgets at most so many, so that a session that comes back after a day does not hold up the others."""
+"""One commit expires and forgets at most so many, so that a session that comes back after a day holds up nobody."""
+
+_LINK = struct.Struct("<QI")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What the store knows of a session without decoding anything.
+class Limits:
+    """What a store keeps of one session, at most. The oldest goes first, except that a full waiting room refuses."""
 
-    `uid` is drawn at creation, so that a session deleted and created again under the same name is never mistaken for
-    the old one. `round` counts the rounds committed. Times are seconds since the epoch, given by the callers:
-    `updated_at` by the last `append`, `snapshot_at` by the last `snapshot`. `journal_bytes` is the length of the event
-    blobs after the snapshot. `waiting` leaves out what a `hold` has found expired.
-    """
-
-    name: str
-    uid: str
-    meta: bytes
-    created_at: float
-    round: int = 0
-    updated_at: float | None = None
-    snapshot_round: int = -1
-    snapshot_at: float | None = None
-    snapshot_bytes: int = 0
-    journal_rounds: int = 0
-    journal_bytes: int = 0
-    waiting: int = 0
+    waiting: int = 100_000
+    waiting_bytes: int = 64 << 20
+    remembered: int = 100_000
+    remembered_bytes: int = 32 << 20
+    remembered_s: float = 86_400.0
+    tail: int = 256
+    """Entries behind the snapshot, so that a worker that is a little behind need not read the snapshot."""
+    tail_bytes: int = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One journal entry: `count` rounds committed together. `round` is the last of them.
+class Tip:
+    """A session's position: the rounds committed, and the digest of the chain of entries that led there.
 
-    `id` is the prediction id that the event settles (or the client's own id of a direct update), None for an event
-    that nobody will name again (an empty id counts as None). `answer` is what a repeated update of this id is answered
-    with. An event without an id needs something of its own in `blob`: two that are equal byte for byte at one round are
-    one event, sent twice.
+    The first tip of a session is its identity: its digest is drawn at random when the session is made.
     """
 
     round: int
+    digest: bytes
+
+    @property
+    def label(self) -> str:
+        """The tip as text, for people and for the ETag of HTTP."""
+        return f"{self.round}-{self.digest.hex()}"
+
+    def then(self, count: int, id: str, blob: bytes) -> Tip:
+        """The tip after an entry of `count` rounds."""
+        round = self.round + count
+        link = hashlib.blake2b(_LINK.pack(round, len(id)), digest_size=DIGEST_BYTES, key=self.digest)
+        link.update(id.encode())
+        link.update(blob)
+        return Tip(round, link.digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the journal: `count` rounds that were committed together and lead to `tip`.
+
+    Every entry has an id, the client's or one that a worker made, so no two entries are equal. An `answer` is remembered
+    under the id; an id that nobody will name again has None.
+    """
+
+    tip: Tip
+    count: int
+    id: str
     blob: bytes
-    id: str | None = None
-    answer: bytes = b""
-    count: int = 1
+    answer: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A prediction to be kept for `wait_s` seconds, by the store's clock, or until its truth comes."""
+
+    id: str
+    blob: bytes
+    wait_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A prediction that waits for its truth until `expires_at` (seconds since the epoch)."""
+    """A prediction that waits for its truth, or has expired and is still remembered."""
 
     id: str
     blob: bytes
-    expires_at: float
-
-    def forget_at(self, now: float) -> float:
-        """Until when a prediction that is held at `now` is remembered."""
-        return self.expires_at + min(max(self.expires_at - now, 0.0), REMEMBERED_S)
+    is_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """`events` follow each other without a gap; they start after `snapshot_round` if `snapshot` is given, else after the
-    round that was asked for."""
-
-    head: Head
-    events: Sequence[Event]
-    snapshot: bytes | None = None
-    snapshot_round: int = -1
-
-
-# Answers of `hold`, `append` and `look_up`.
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The prediction waits in the store."""
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The events are in the journal. `replayed`: they were there already, byte for byte (a reply got lost)."""
-
-    replayed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """The session is not at the expected round. `reading` starts after it: with a snapshot if the journal no longer
-    reaches back that far."""
-
-    reading: Reading
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyWaiting:
-    """The id is taken by a prediction that waits (or has expired, and is still remembered)."""
-
-    waiting: Waiting
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyApplied:
-    """The id was applied before; nothing was written. `answer` is the first answer."""
+class Applied:
+    """The id belongs to a committed round. `answer` is what its client was told."""
 
     id: str
     answer: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class TooManyWaiting:
-    """The session is at its cap of waiting predictions."""
+class Full:
+    """The session is at its limit of waiting predictions, in number or in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """No session of this name and uid."""
+    """There is no session of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the store knows of a session without decoding anything; `summary` is what its record tells in a list.
+
+    Times are seconds since the epoch by the store's clock. `journal_rounds` and `journal_bytes` count what lies after the
+    snapshot, `tail_bytes` the blobs that are kept behind it.
+    """
+
+    name: str
+    summary: bytes
+    tip: Tip
+    created_at: float
+    updated_at: float | None = None
+    snapshot_tip: Tip | None = None
+    snapshot_at: float | None = None
+    snapshot_bytes: int = 0
+    journal_rounds: int = 0
+    journal_bytes: int = 0
+    tail_bytes: int = 0
+    waiting: int = 0
+    waiting_bytes: int = 0
+    remembered: int = 0
+    remembered_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The entries that lead from `start` to the head's tip; with a `snapshot` that is the state at `start`.
+
+    Without a snapshot `start` is the tip that was asked for, or the session's first.
+    """
+
+    head: Head
+    start: Tip
+    entries: Sequence[Entry]
+    snapshot: bytes | None = None
+    record: bytes | None = None
+    """Given where the reading is all there is, and not what follows the tip that was asked for: the caller starts from
+    nothing."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.record is not None
+
+
+# Answers of `commit` and `find`.
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The entries are in the journal. `holds` has one outcome a hold, in order: None for one that waits now, or what is
+    there under its id. A hold with an outcome was not kept."""
+
+    holds: Sequence[Waiting | Applied | Full | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The session is not at the tip that was named, and nothing was written."""
+
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there under an id. `missed` leads from the caller's tip to the head, None where there is nothing to miss."""
+
+    what: Waiting | Applied | None
+    missed: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,59 +213,61 @@ class Store(Protocol):
 
     async def ping(self) -> None: ...
 
-    async def create(self, head: Head, snapshot: bytes | None = None) -> None:
-        """Add a session at `head.round`, where it has the snapshot; without one at round 0. Of the head it takes the
-        name, uid, meta, created_at and round.
-
-        Raises SessionExists, but not for the uid that is there (a reply got lost).
-        """
+    async def warnings(self) -> Sequence[str]:
+        """What is wrong with the store's configuration, in sentences that say what may be lost and what to set."""
         ...
 
-    async def read(self, name: str, uid: str | None = None, after: int = -1) -> Reading | Gone:
-        """The head, the events after round `after`, and the snapshot where the events alone do not reach `after`.
+    async def create(
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+    ) -> None:
+        """Add a session at its first tip, with the snapshot of that tip if it does not start at round 0.
 
-        With `after=-1` (nothing is known yet) the latest snapshot is always given where there is one; without one the
-        events start at round 0. The same goes for any `after` that is not the end of an event in the journal, such as
-        a round that the session has not reached. A `uid` that is not the session's answers Gone; None takes any.
+        Raises SessionExists, but not where the session's first tip is this one (a reply got lost).
         """
         ...
 
     async def head(self, name: str) -> Head | Gone:
-        """The head alone: no snapshot and no event is read."""
+        """The head alone."""
         ...
 
-    async def hold(
-        self, name: str, uid: str, expected: int, waiting: Waiting, *, now: float, limit: int
-    ) -> Held | Behind | AlreadyWaiting | AlreadyApplied | TooManyWaiting | Gone:
-        """Keep a prediction that waits for its truth, made at round `expected`.
+    async def read(self, name: str, after: Tip | None = None) -> Reading | Gone:
+        """The entries after a tip; the record, the snapshot and all entries after it where `after` is None or not on the
+        chain."""
+        ...
 
-        Checks in this order: Gone, AlreadyApplied, AlreadyWaiting, Behind, TooManyWaiting (`limit` are waiting and none
-        has expired by `now`). The same Waiting sent again finds itself: AlreadyWaiting with an equal blob.
-        Expired entries are remembered for as long again as they waited, at most a day, then swept.
+    async def salvage(self, name: str) -> Reading | Gone:
+        """All there is, up to the first entry that does not follow from the one before it: its entries need not lead to the
+        head."""
+        ...
+
+    async def find(self, name: str, tip: Tip, id: str) -> Found | Gone:
+        """What is there under an id, and what the caller has missed since its tip."""
+        ...
+
+    async def commit(
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+    ) -> Committed | Applied | Behind | Gone:
+        """Append entries that follow `tip`, settle the waiting predictions that they name, remember their answers; then
+        keep predictions that wait for their truth, made at the tip after the entries.
+
+        Checks in this order: Gone; the last entry is in the journal -> Committed, without appending (a reply got lost);
+        an entry's id was applied before -> Applied, the first such; Behind. A refused commit writes nothing.
+
+        Of the holds, in order: the id was applied -> Applied; it waits -> Waiting (None if the blob is equal: a reply got
+        lost); no room -> Full. A commit of nothing writes nothing: it asks whether the session is at `tip`.
+
+        Each commit also expires and forgets what is due, at most SWEPT_AT_ONCE of each.
         """
         ...
 
-    async def append(
-        self, name: str, uid: str, expected: int, events: Sequence[Event], *, now: float
-    ) -> Appended | Behind | AlreadyApplied | Gone:
-        """Commit rounds `expected + 1 ..`: journal the events, settle the waiting ids they name, remember the answers.
-
-        Checks in this order: Gone; events already in the journal at their rounds byte for byte -> Appended(replayed);
-        an id applied before -> AlreadyApplied; Behind.
-        """
+    async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
+        """Keep the state at a tip, if that is on the chain and later than the snapshot there is (else False), then trim the
+        journal behind it to the tail."""
         ...
 
-    async def look_up(self, name: str, uid: str, id: str) -> Waiting | AlreadyApplied | Gone | None:
-        """The waiting prediction (expired ones included, while remembered), or the answer of an applied id."""
-        ...
-
-    async def snapshot(self, name: str, uid: str, round: int, blob: bytes, *, now: float) -> bool:
-        """Keep the state at `round` if it is newer than the one kept (else False), then trim the journal behind it.
-
-        False as well where `round` is not the end of an event: ahead of the session, or inside a block of rounds.
-        The last TAIL_EVENTS events at or before `round` stay. `journal_rounds` and `journal_bytes` of the head count
-        what lies after the snapshot.
-        """
+    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
+        """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is its
+        snapshot's tip or that of an entry after it."""
         ...
 
     async def list(self, cursor: str | None, limit: int) -> Page: ...
@@ -222,32 +276,44 @@ class Store(Protocol):
         """How many sessions there are."""
         ...
 
-    async def delete(self, name: str) -> bool:
-        """Remove the session and all it holds; False if there was none."""
+    async def delete(self, name: str, at: Tip | None = None) -> bool:
+        """Remove the session and all it holds; False if there was none, or if it is not at the tip that is given."""
         ...
 
 
-def check_events(expected: int, events: Sequence[Event]) -> None:
-    """Raises ValueError unless the events follow `expected` without a gap and no two share an id."""
-    ids = [event.id for event in events if event.id]
-    if not events or end_of(expected, events) is None or len(set(ids)) != len(ids):
-        raise ValueError(f"events must follow round {expected} one after the other, each with an id of its own")
+def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
+    """Raises ValueError unless the entries lead on from `tip`, each with an id of its own."""
+    if len({entry.id for entry in entries}) != len(entries):
+        raise ValueError("two entries of one commit have the same id")
+    if follow(tip, entries) is None:
+        raise ValueError(f"the entries do not follow round {tip.round} one after the other")
 
 
-def make_reading(head: Head, start: int, events: Sequence[Event], snapshot: bytes | None) -> Reading:
-    """Raises StoreCorrupt unless the events lead from round `start` to the head without a gap."""
-    if end_of(start, events) != head.round:
-        raise StoreCorrupt(f"The journal of session {head.name!r} does not lead from round {start} to {head.round}.")
-    return Reading(head, events, snapshot, -1 if snapshot is None else head.snapshot_round)
-
-
-def end_of(after: int, events: Sequence[Event]) -> int | None:
-    """The round that the events lead to from round `after`; None at a gap."""
-    for event in events:
-        after += event.count
-        if event.count < 1 or event.round != after:
+def follow(tip: Tip, entries: Sequence[Entry]) -> Tip | None:
+    """The tip that the entries lead to; None where one does not follow from the one before it."""
+    for entry in entries:
+        if entry.count < 1 or not entry.id or entry.tip != tip.then(entry.count, entry.id, entry.blob):
             return None
-    return after
+        tip = entry.tip
+    return tip
+
+
+def sound_part(reading: Reading) -> Reading:
+    """The reading up to the first entry that does not follow from the one before it."""
+    tip, sound = reading.start, 0
+    for entry in reading.entries:
+        if follow(tip, [entry]) is None:
+            break
+        tip, sound = entry.tip, sound + 1
+    return replace(reading, entries=reading.entries[:sound])
+
+
+def check_reading(reading: Reading) -> Reading:
+    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt."""
+    if follow(reading.start, reading.entries) != reading.head.tip:
+        name, start, end = reading.head.name, reading.start.round, reading.head.tip.round
+        raise StoreCorrupt(f"The journal of session {name!r} does not lead from round {start} to {end}.", session=name)
+    return reading
 
 
 STORE_MODULES = {
@@ -259,7 +325,7 @@ STORE_MODULES = {
 }
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, limits: Limits | None = None) -> Store:
     """The store that `url` names, not yet opened. Raises ConfigurationError for a scheme that nothing serves.
 
     sqlite:///relative/path.sqlite3, sqlite:////absolute/path.sqlite3, sqlite:// (in memory, for tests);
@@ -267,5 +333,5 @@ def open_store(url: str) -> Store:
     """
     scheme = urlsplit(url).scheme
     if scheme not in STORE_MODULES:
-        raise ConfigurationError(f"store url {url!r}: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
-    return importlib.import_module(f"service.store.{STORE_MODULES[scheme]}").from_url(url)
+        raise ConfigurationError(f"store url: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
+    return importlib.import_module(f"service.store.{STORE_MODULES[scheme]}").from_url(url, limits or Limits())

@@ -1,251 +1,290 @@
-"""The tables of the SQLite store, and each of its operations as SQL inside a transaction that the caller opens."""
+"""The tables of the SQLite store, and how a session is found and read in them, inside a transaction of the caller's.
+
+A search compares keys in the rows that it passes, other sessions' among them. So rows are small: a value of more than
+INLINE_BYTES is kept in the table `large`, by a number. Few trees, since each one that a commit changes costs it 5 us.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
-from service.store.base import (
-    APPLIED_KEPT,
-    SWEPT_AT_ONCE,
-    TAIL_EVENTS,
-    AlreadyApplied,
-    AlreadyWaiting,
-    Appended,
-    Behind,
-    Event,
-    Gone,
-    Head,
-    Held,
-    Page,
-    Reading,
-    TooManyWaiting,
-    Waiting,
-    make_reading,
-)
+from service.errors import StoreCorrupt
+from service.store.base import DIGEST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting, check_reading, follow
 
-TRIM_APPLIED_EVERY = 100
-"""Applied ids between two trims of them: so many more than APPLIED_KEPT may be remembered."""
+INLINE_BYTES = 320
+"""SQLite keeps rows of up to 488 bytes whole in these tables' pages of 2,048."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
+-- `base` is the tip that the oldest entry kept follows. `due_next` and `remembered_since` may be too early, never too late.
 CREATE TABLE sessions (
-    key INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL, created_at REAL NOT NULL,
-    round INTEGER NOT NULL DEFAULT 0, updated_at REAL,
-    snapshot_round INTEGER NOT NULL DEFAULT -1, snapshot_at REAL, snapshot_bytes INTEGER NOT NULL DEFAULT 0,
-    journal_bytes INTEGER NOT NULL DEFAULT 0, waiting INTEGER NOT NULL DEFAULT 0, applied INTEGER NOT NULL DEFAULT 0,
-    meta BLOB NOT NULL
+    key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at REAL NOT NULL,
+    first_round INTEGER NOT NULL, first_digest BLOB NOT NULL, base_round INTEGER NOT NULL, base_digest BLOB NOT NULL,
+    snapshot_round INTEGER, snapshot_digest BLOB, snapshot_at REAL, snapshot_key INTEGER NOT NULL DEFAULT 0,
+    snapshot_bytes INTEGER NOT NULL DEFAULT 0, tail_bytes INTEGER NOT NULL DEFAULT 0,
+    round INTEGER NOT NULL, digest BLOB NOT NULL, updated_at REAL, journal_bytes INTEGER NOT NULL DEFAULT 0,
+    waiting INTEGER NOT NULL DEFAULT 0, waiting_bytes INTEGER NOT NULL DEFAULT 0,
+    expired INTEGER NOT NULL DEFAULT 0, expired_bytes INTEGER NOT NULL DEFAULT 0, due_next REAL NOT NULL DEFAULT 9e999,
+    remembered INTEGER NOT NULL DEFAULT 0, remembered_bytes INTEGER NOT NULL DEFAULT 0,
+    remembered_since REAL NOT NULL DEFAULT 9e999
 );
+CREATE TABLE records (session INTEGER PRIMARY KEY, summary BLOB NOT NULL, record BLOB NOT NULL);
+CREATE TABLE snapshots (key INTEGER PRIMARY KEY, session INTEGER NOT NULL, size INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE INDEX snapshots_session ON snapshots (session, key, size);
 CREATE TABLE journal (
-    session INTEGER, round INTEGER, count INTEGER NOT NULL, id TEXT, answer BLOB NOT NULL, blob BLOB NOT NULL,
-    PRIMARY KEY (session, round)
+    session INTEGER, round INTEGER, count INTEGER NOT NULL, size INTEGER NOT NULL, digest BLOB NOT NULL, id TEXT NOT NULL,
+    blob BLOB, large INTEGER, PRIMARY KEY (session, round)
 ) WITHOUT ROWID;
-CREATE TABLE snapshots (session INTEGER PRIMARY KEY, blob BLOB NOT NULL);
 -- A waiting prediction is due when it expires; then it is expired, and due when it is to be forgotten.
 CREATE TABLE waiting (
-    session INTEGER, id TEXT, blob BLOB NOT NULL, expires_at REAL NOT NULL, forget_at REAL NOT NULL,
-    expired INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, PRIMARY KEY (session, id)
+    session INTEGER, id TEXT, due REAL NOT NULL, forget_at REAL NOT NULL, is_expired INTEGER NOT NULL DEFAULT 0,
+    size INTEGER NOT NULL, blob BLOB, large INTEGER, PRIMARY KEY (session, id)
 ) WITHOUT ROWID;
-CREATE INDEX waiting_due ON waiting (session, due);
-CREATE TABLE applied (
-    session INTEGER, id TEXT, serial INTEGER NOT NULL, answer BLOB NOT NULL, PRIMARY KEY (session, id)
+CREATE INDEX waiting_due ON waiting (session, is_expired, due);
+CREATE TABLE remembered (
+    session INTEGER, id TEXT, round INTEGER NOT NULL, at REAL NOT NULL, size INTEGER NOT NULL, blob BLOB, large INTEGER,
+    PRIMARY KEY (session, id)
 ) WITHOUT ROWID;
-CREATE INDEX applied_serial ON applied (session, serial);
+CREATE INDEX remembered_round ON remembered (session, round, at, size);
+CREATE TABLE large (key INTEGER PRIMARY KEY, blob BLOB NOT NULL);
+CREATE TRIGGER journal_large AFTER DELETE ON journal WHEN OLD.large IS NOT NULL
+BEGIN DELETE FROM large WHERE key = OLD.large; END;
+CREATE TRIGGER waiting_large AFTER DELETE ON waiting WHEN OLD.large IS NOT NULL
+BEGIN DELETE FROM large WHERE key = OLD.large; END;
+CREATE TRIGGER remembered_large AFTER DELETE ON remembered WHEN OLD.large IS NOT NULL
+BEGIN DELETE FROM large WHERE key = OLD.large; END;
+-- Sessions that leave something to be deleted: all, of a session that is gone; what was trimmed, of one that is there.
+CREATE TABLE garbage (session INTEGER PRIMARY KEY);
 """
-TABLES = {
-    "sessions": "key",
-    "journal": "session",
-    "snapshots": "session",
-    "waiting": "session",
-    "applied": "session",
+
+
+class TooMuchHere(Exception):
+    """What is asked for takes too long for the event loop; nothing was written."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A session's row in the order of its columns."""
+
+    key: int
+    name: bytes
+    created_at: float
+    first_round: int
+    first_digest: bytes
+    base_round: int
+    base_digest: bytes
+    snapshot_round: int | None
+    snapshot_digest: bytes | None
+    snapshot_at: float | None
+    snapshot_key: int
+    snapshot_bytes: int
+    tail_bytes: int
+    round: int
+    digest: bytes
+    updated_at: float | None
+    journal_bytes: int
+    waiting: int
+    waiting_bytes: int
+    expired: int
+    expired_bytes: int
+    due_next: float
+    remembered: int
+    remembered_bytes: int
+    remembered_since: float
+
+    def is_at(self, tip: Tip) -> bool:
+        return self.round == tip.round and self.digest == tip.digest
+
+    def start(self) -> Tip:
+        """Where a reading of everything starts: at the snapshot, or where the session began."""
+        if self.snapshot_round is None or self.snapshot_digest is None:
+            return Tip(self.first_round, self.first_digest)
+        return Tip(self.snapshot_round, self.snapshot_digest)
+
+
+COLUMNS = [field.name for field in fields(Session)]
+OF_COMMITS = COLUMNS[COLUMNS.index("round") :]
+OF_SNAPSHOTS = COLUMNS[COLUMNS.index("base_round") :]
+FIND_SESSION = f"SELECT {', '.join(COLUMNS)} FROM sessions ".replace(" name,", " CAST(name AS BLOB),")
+SAVE_COMMIT, SAVE_SNAPSHOT = (
+    f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in columns)} WHERE key = ?"
+    for columns in (OF_COMMITS, OF_SNAPSHOTS)
+)
+FIND_DIGEST = "SELECT digest FROM journal WHERE session = ? AND round = ?"
+FIND_ENTRIES = """
+SELECT round, digest, count, CAST(id AS BLOB), COALESCE(blob, (SELECT blob FROM large WHERE key = journal.large))
+FROM journal WHERE session = ? AND round > ? ORDER BY round
+"""
+FIND_SNAPSHOT = "SELECT blob FROM snapshots WHERE session = ? AND key >= ? ORDER BY key"
+FIND_REMEMBERED = """
+SELECT session, CAST(id AS BLOB), at, COALESCE(blob, (SELECT blob FROM large WHERE key = remembered.large))
+FROM remembered WHERE session = ? AND id = ?
+"""
+FIND_WAITING = """
+SELECT session, CAST(id AS BLOB), is_expired, due, forget_at,
+    COALESCE(blob, (SELECT blob FROM large WHERE key = waiting.large))
+FROM waiting WHERE session = ? AND id = ?
+"""
+
+_changes_of_commits = attrgetter(*OF_COMMITS, "key")
+_changes_of_snapshots = attrgetter(*OF_SNAPSHOTS, "key")
+_KIND = {"i": int, "b": bytes, "f": float, "n": type(None)}
+_KINDS = {
+    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiib{updated}iiiiifiif")
+    for snapshot in ("ibf", "nnn")
+    for updated in "fn"
 }
 
-HEAD = """
-SELECT name, uid, meta, created_at, round, updated_at, snapshot_round, snapshot_at, snapshot_bytes,
-    round - MAX(snapshot_round, 0), journal_bytes, waiting FROM sessions
-"""
-ADD_SESSION = "INSERT INTO sessions (name, uid, created_at, meta, round) VALUES (?, ?, ?, ?, ?)"
-FIND_ID = """
-SELECT s.key, s.round, s.waiting, a.answer, w.blob, w.expires_at, (SELECT MIN(due) FROM waiting WHERE session = s.key)
-FROM sessions s
-LEFT JOIN applied a ON a.session = s.key AND a.id = ?1
-LEFT JOIN waiting w ON w.session = s.key AND w.id = ?1
-WHERE s.name = ?2 AND s.uid = ?3
-"""
-ADD_WAITING = "INSERT INTO waiting (session, id, blob, expires_at, forget_at, due) VALUES (?1, ?2, ?3, ?4, ?5, ?4)"
-COUNT_WAITING = "UPDATE sessions SET waiting = waiting + ? WHERE key = ?"
-EXPIRE = "UPDATE waiting SET expired = 1, due = forget_at WHERE session = ? AND due <= ? AND NOT expired"
-FORGET = """
-DELETE FROM waiting WHERE session = ?1 AND id IN (
-    SELECT id FROM waiting WHERE session = ?1 AND due <= ?2 AND expired LIMIT ?3)
-"""
-SETTLE = "DELETE FROM waiting WHERE session = ? AND id = ? RETURNING expired"
-FIND_SESSION = "SELECT key, round, applied, snapshot_round FROM sessions WHERE name = ? AND uid = ?"
-FIND_APPLIED = "SELECT answer FROM applied WHERE session = ? AND id = ?"
-ADD_APPLIED = "INSERT INTO applied (session, id, serial, answer) VALUES (?, ?, ?, ?)"
-TRIM_APPLIED = "DELETE FROM applied WHERE session = ? AND serial <= ?"
-FIND_EVENT = "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round = ?"
-FIND_EVENTS = "SELECT round, blob, id, answer, count FROM journal WHERE session = ? AND round > ? ORDER BY round"
-ADD_EVENT = "INSERT INTO journal (session, round, blob, id, answer, count) VALUES (?, ?, ?, ?, ?, ?)"
-COUNT_EVENTS = """
-UPDATE sessions SET round = ?, updated_at = ?, journal_bytes = journal_bytes + ?, applied = ?, waiting = waiting - ?
-WHERE key = ?
-"""
-COUNT_SNAPSHOT = """
-UPDATE sessions SET snapshot_round = ?1, snapshot_at = ?2, snapshot_bytes = ?3, journal_bytes =
-    (SELECT COALESCE(SUM(LENGTH(blob)), 0) FROM journal WHERE session = ?4 AND round > ?1) WHERE key = ?4
-"""
-TRIM_JOURNAL = """
-DELETE FROM journal WHERE session = ?1 AND round <= (
-    SELECT round FROM journal WHERE session = ?1 AND round <= ?2 ORDER BY round DESC LIMIT 1 OFFSET ?3)
-"""
 
-# The operations: each runs inside a transaction, and answers before its first write or not at all.
-
-
-def create(db: sqlite3.Cursor, head: Head, blob: bytes | None) -> bool:
-    row = db.execute("SELECT uid FROM sessions WHERE name = ?", (head.name,)).fetchone()
+def find_session(db: sqlite3.Cursor, name: str) -> Session | None:
+    """The session's row. Raises StoreCorrupt if it is damaged."""
+    row = db.execute(FIND_SESSION + "WHERE name = ?", (name,)).fetchone()
     if row is None:
-        db.execute(ADD_SESSION, (head.name, head.uid, head.created_at, head.meta, head.round))
-        if blob is not None:
-            _keep(db, db.lastrowid, head.round, blob, head.created_at)
-    return row is None or row[0] == head.uid
+        return None
+    session = to_session(row)
+    if session is None or session.name != name.encode():
+        raise corrupt(name, "its row is damaged")
+    return session
 
 
-def head(db: sqlite3.Cursor, name: str) -> Head | Gone:
-    row = db.execute(HEAD + "WHERE name = ?", (name,)).fetchone()
-    return Gone() if row is None else Head(*row)
+def to_session(row: tuple) -> Session | None:
+    """None for a row that is damaged."""
+    return Session(*row) if tuple(map(type, row)) in _KINDS else None
 
 
-def read(db: sqlite3.Cursor, name: str, uid: str | None, after: int) -> Reading | Gone:
-    found = head(db, name)
-    if isinstance(found, Gone) or uid not in (None, found.uid):
-        return Gone()
-    (key,) = db.execute("SELECT key FROM sessions WHERE name = ?", (name,)).fetchone()
-    events = _events(db, key, after)
-    snapshot = None
-    reaches = events[0].round - events[0].count == after if events else after == found.round
-    if not reaches:
-        after = max(found.snapshot_round, 0)
-        events = _events(db, key, after)
-        row = db.execute("SELECT blob FROM snapshots WHERE session = ?", (key,)).fetchone()
-        snapshot = None if row is None else row[0]
-    return make_reading(found, after, events, snapshot)
+def save_commit(db: sqlite3.Cursor, session: Session) -> None:
+    db.execute(SAVE_COMMIT, _changes_of_commits(session))
 
 
-def _events(db: sqlite3.Cursor, key: int, after: int) -> Sequence[Event]:
-    return [Event(*row) for row in db.execute(FIND_EVENTS, (key, after)).fetchall()]
+def save_snapshot(db: sqlite3.Cursor, session: Session) -> None:
+    db.execute(SAVE_SNAPSHOT, _changes_of_snapshots(session))
 
 
-def _behind(db: sqlite3.Cursor, name: str, expected: int) -> Behind | Gone:
-    reading = read(db, name, None, expected)
-    return reading if isinstance(reading, Gone) else Behind(reading)
+def keep(db: sqlite3.Cursor, value: bytes) -> tuple[bytes | None, int | None]:
+    """The value as the columns `blob` and `large` of its row."""
+    if len(value) <= INLINE_BYTES:
+        return value, None
+    return None, db.execute("INSERT INTO large (blob) VALUES (?)", (value,)).lastrowid
 
 
-def hold(
-    db: sqlite3.Cursor, name: str, uid: str, expected: int, waiting: Waiting, now: float, limit: int
-) -> Held | Behind | AlreadyWaiting | AlreadyApplied | TooManyWaiting | Gone:
-    row = db.execute(FIND_ID, (waiting.id, name, uid)).fetchone()
-    if row is not None and row[-1] is not None and row[-1] <= now:
-        _sweep(db, row[0], now)
-        row = db.execute(FIND_ID, (waiting.id, name, uid)).fetchone()
+def corrupt(name: str, what: str) -> StoreCorrupt:
+    return StoreCorrupt(f"Session {name!r} cannot be read from the SQLite file: {what}.", session=name)
+
+
+def head(db: sqlite3.Cursor, session: Session) -> Head:
+    """Raises StoreCorrupt if the row is damaged."""
+    name = session.name.decode()
+    start = session.start()
+    tips = ((session.base_round, session.base_digest), (session.round, session.digest), (start.round, start.digest))
+    is_sound = all(round >= 0 and len(digest) == DIGEST_BYTES for round, digest in tips)
+    row = db.execute("SELECT summary FROM records WHERE session = ?", (session.key,)).fetchone()
+    if row is None or type(row[0]) is not bytes or not is_sound:
+        raise corrupt(name, "its head is damaged")
+    has_snapshot = session.snapshot_round is not None
+    return Head(
+        name,
+        row[0],
+        Tip(session.round, session.digest),
+        session.created_at,
+        session.updated_at,
+        start if has_snapshot else None,
+        session.snapshot_at,
+        session.snapshot_bytes,
+        session.round - start.round,
+        session.journal_bytes,
+        session.tail_bytes,
+        session.waiting,
+        session.waiting_bytes,
+        session.remembered,
+        session.remembered_bytes,
+    )
+
+
+def is_on_chain(db: sqlite3.Cursor, session: Session, tip: Tip) -> bool:
+    """The tip is the head's, or that of an entry that is kept, or the one that the oldest of these follows."""
+    if tip.round >= session.round:
+        return session.is_at(tip)
+    if tip.round <= session.base_round:
+        return tip == Tip(session.base_round, session.base_digest)
+    row = db.execute(FIND_DIGEST, (session.key, tip.round)).fetchone()
+    return row is not None and row[0] == tip.digest
+
+
+def read(db: sqlite3.Cursor, session: Session, after: Tip | None, most_rounds: int, most_bytes: int) -> Reading:
+    """Raises StoreCorrupt if the entries do not lead to the head, TooMuchHere if there are more than `most`."""
+    is_whole = after is None or not is_on_chain(db, session, after)
+    start = session.start() if after is None or is_whole else after
+    behind = session.snapshot_bytes if is_whole else session.tail_bytes
+    if session.round - start.round > most_rounds or session.journal_bytes + behind > most_bytes:
+        raise TooMuchHere
+    found = head(db, session)
+    entries = [_entry(found.name, *row) for row in db.execute(FIND_ENTRIES, (session.key, start.round))]
+    if not is_whole:
+        return check_reading(Reading(found, start, entries))
+    return check_reading(Reading(found, start, entries, _snapshot(db, session), _record(db, session)))
+
+
+def salvage(db: sqlite3.Cursor, session: Session) -> Reading:
+    """Everything up to the first entry that cannot be read or does not follow."""
+    found, tip = head(db, session), session.start()
+    entries: list[Entry] = []
+    for row in db.execute(FIND_ENTRIES, (session.key, tip.round)).fetchall():
+        try:
+            entry = _entry(found.name, *row)
+        except StoreCorrupt:
+            break
+        if follow(tip, [entry]) is None:
+            break
+        entries.append(entry)
+        tip = entry.tip
+    return Reading(found, session.start(), entries, _snapshot(db, session), _record(db, session))
+
+
+def _record(db: sqlite3.Cursor, session: Session) -> bytes:
+    row = db.execute("SELECT record FROM records WHERE session = ?", (session.key,)).fetchone()
+    if row is None or type(row[0]) is not bytes:
+        raise corrupt(session.name.decode(), "its record is damaged")
+    return row[0]
+
+
+def _entry(name: str, round: int, digest: bytes, count: int, id: bytes, blob: bytes) -> Entry:
+    if (type(digest), type(count), type(id), type(blob)) != (bytes, int, bytes, bytes):
+        raise corrupt(name, f"the entry of round {round} is damaged")
+    try:
+        return Entry(Tip(round, digest), count, id.decode(), blob)
+    except UnicodeDecodeError as error:
+        raise corrupt(name, f"the id of the entry of round {round} is damaged") from error
+
+
+def _snapshot(db: sqlite3.Cursor, session: Session) -> bytes | None:
+    if session.snapshot_round is None:
+        return None
+    parts = [part for (part,) in db.execute(FIND_SNAPSHOT, (session.key, session.snapshot_key))]
+    if not parts or sum(map(len, parts)) != session.snapshot_bytes:
+        raise corrupt(session.name.decode(), "its snapshot is not whole")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def find_applied(db: sqlite3.Cursor, session: Session, id: str, since: float) -> Applied | None:
+    """The id's answer, if it was applied later than `since`."""
+    row = db.execute(FIND_REMEMBERED, (session.key, id)).fetchone()
     if row is None:
-        return Gone()
-    key, round, held, answer, blob, expires_at, _ = row
-    if answer is not None:
-        return AlreadyApplied(waiting.id, answer)
-    if blob is not None:
-        return AlreadyWaiting(Waiting(waiting.id, blob, expires_at))
-    if round != expected:
-        return _behind(db, name, expected)
-    if held >= limit:
-        return TooManyWaiting()
-    db.execute(ADD_WAITING, (key, waiting.id, waiting.blob, waiting.expires_at, waiting.forget_at(now)))
-    db.execute(COUNT_WAITING, (1, key))
-    return Held()
+        return None
+    key, found_id, at, answer = row
+    if key != session.key or found_id != id.encode() or type(answer) is not bytes or type(at) is not float:
+        raise corrupt(session.name.decode(), "a remembered id is damaged")
+    return Applied(id, answer) if at > since else None
 
 
-def _sweep(db: sqlite3.Cursor, key: int, now: float) -> None:
-    expired = db.execute(EXPIRE, (key, now)).rowcount
-    db.execute(FORGET, (key, now, SWEPT_AT_ONCE))
-    db.execute(COUNT_WAITING, (-expired, key))
-
-
-def append(
-    db: sqlite3.Cursor, name: str, uid: str, expected: int, events: Sequence[Event], now: float
-) -> Appended | Behind | AlreadyApplied | Gone:
-    session = db.execute(FIND_SESSION, (name, uid)).fetchone()
-    if session is None:
-        return Gone()
-    key, round, serial, _ = session
-    if events[-1].round <= round and all(_is_in_journal(db, key, event) for event in events):
-        return Appended(replayed=True)
-    for event in events:
-        if event.id and (row := db.execute(FIND_APPLIED, (key, event.id)).fetchone()):
-            return AlreadyApplied(event.id, row[0])
-    if round != expected:
-        return _behind(db, name, expected)
-    settled = 0
-    for event in events:
-        db.execute(ADD_EVENT, (key, event.round, event.blob, event.id or None, event.answer, event.count))
-        if event.id:
-            serial += 1
-            row = db.execute(SETTLE, (key, event.id)).fetchone()
-            settled += row is not None and not row[0]
-            db.execute(ADD_APPLIED, (key, event.id, serial, event.answer))
-    if serial % TRIM_APPLIED_EVERY < len(events):
-        db.execute(TRIM_APPLIED, (key, serial - APPLIED_KEPT))
-    size = sum(len(event.blob) for event in events)
-    db.execute(COUNT_EVENTS, (events[-1].round, now, size, serial, settled, key))
-    return Appended()
-
-
-def _is_in_journal(db: sqlite3.Cursor, key: int, event: Event) -> bool:
-    row = db.execute(FIND_EVENT, (key, event.round)).fetchone()
-    return row == (event.round, event.blob, event.id or None, event.answer, event.count)
-
-
-def look_up(db: sqlite3.Cursor, name: str, uid: str, id: str) -> Waiting | AlreadyApplied | Gone | None:
-    row = db.execute(FIND_ID, (id, name, uid)).fetchone()
+def find_waiting(db: sqlite3.Cursor, session: Session, id: str, now: float) -> Waiting | None:
+    """The prediction that waits under the id, or has expired and is not to be forgotten yet."""
+    row = db.execute(FIND_WAITING, (session.key, id)).fetchone()
     if row is None:
-        return Gone()
-    _, _, _, answer, blob, expires_at, _ = row
-    if answer is not None:
-        return AlreadyApplied(id, answer)
-    return None if blob is None else Waiting(id, blob, expires_at)
-
-
-def snapshot(db: sqlite3.Cursor, name: str, uid: str, round: int, blob: bytes, now: float) -> bool:
-    session = db.execute(FIND_SESSION, (name, uid)).fetchone()
-    if session is None:
-        return False
-    key, _, _, snapshot_round = session
-    is_end_of_event = round == 0 or db.execute(FIND_EVENT, (key, round)).fetchone() is not None
-    if round <= snapshot_round or not is_end_of_event:
-        return False
-    _keep(db, key, round, blob, now)
-    db.execute(TRIM_JOURNAL, (key, round, TAIL_EVENTS))
-    return True
-
-
-def _keep(db: sqlite3.Cursor, key: int | None, round: int, blob: bytes, now: float) -> None:
-    db.execute("INSERT OR REPLACE INTO snapshots (session, blob) VALUES (?, ?)", (key, blob))
-    db.execute(COUNT_SNAPSHOT, (round, now, len(blob), key))
-
-
-def list_heads(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:
-    rows = db.execute(HEAD + "WHERE name > ? ORDER BY name LIMIT ?", (cursor or "", limit + 1)).fetchall()
-    heads = [Head(*row) for row in rows[:limit]]
-    return Page(heads, heads[-1].name if len(rows) > limit else None)
-
-
-def count(db: sqlite3.Cursor) -> int:
-    return db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
-
-
-def delete(db: sqlite3.Cursor, name: str) -> bool:
-    row = db.execute("SELECT key FROM sessions WHERE name = ?", (name,)).fetchone()
-    if row is not None:
-        for table, column in TABLES.items():
-            db.execute(f"DELETE FROM {table} WHERE {column} = ?", row)
-    return row is not None
+        return None
+    key, found_id, is_expired, due, forget_at, blob = row
+    is_sound = key == session.key and found_id == id.encode() and type(blob) is bytes
+    if not is_sound or type(due) is not float or type(forget_at) is not float:
+        raise corrupt(session.name.decode(), "a waiting prediction is damaged")
+    return Waiting(id, blob, bool(is_expired) or due <= now) if forget_at > now else None

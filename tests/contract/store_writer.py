@@ -1,38 +1,51 @@
-"""A process that writes to a session for ever, or until it has appended its share: raced and killed by the tests."""
+"""A process that writes to a session for ever, or until it has committed its share: raced and killed by the tests."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import time
 
-from service.store.base import Appended, Behind, Event, Store, Waiting, open_store
+from service.store.base import Applied, Behind, Committed, Entry, Gone, Hold, Store, Tip, open_store
+
+NAME = "raced"
+FIRST = Tip(0, b"the first digest")
 
 
-async def append_all(store: Store, writer: str, events: int, snapshot_every: int) -> None:
-    round = 0
-    for number in range(events):
+async def write_all(store: Store, writer: str, rounds: int, snapshot_every: int) -> None:
+    """A prediction and its truth a round, as a worker does it that replays what it missed."""
+    tip = FIRST
+    for number in range(rounds):
         id = f"{writer}-{number}"
-        while True:
-            now = time.time()
-            held = await store.hold("raced", "uid", round, Waiting(id, b"x", now + 60), now=now, limit=1_000_000)
-            event = Event(round + 1, f"{id} at {round + 1}".encode(), id, b"answer")
-            answer = held if isinstance(held, Behind) else await store.append("raced", "uid", round, [event], now=now)
-            if isinstance(answer, Behind):
-                round = answer.reading.head.round
-                continue
-            assert isinstance(answer, Appended), answer
-            round += 1
-            break
-        if round % snapshot_every == 0:
-            await store.snapshot("raced", "uid", round, str(round).encode(), now=time.time())
+        tip = await commit(store, tip, [], Hold(id, b"forecast", 60.0))
+        tip = await commit(store, tip, [id], None)
+        if tip.round % snapshot_every == 0:
+            await store.snapshot(NAME, tip, str(tip.round).encode())
 
 
-async def main(url: str, writer: str, events: int, snapshot_every: int) -> None:
+async def commit(store: Store, tip: Tip, ids: list[str], hold: Hold | None) -> Tip:
+    """Commit at the session's tip, wherever that is by then. Where it is afterwards."""
+    while True:
+        entries = [make(tip, id) for id in ids]
+        answer = await store.commit(NAME, tip, entries, [] if hold is None else [hold])
+        match answer:
+            case Behind(reading):
+                tip = reading.head.tip
+            case Committed():
+                return entries[-1].tip if entries else tip
+            case Applied() | Gone():
+                raise AssertionError(answer)
+
+
+def make(tip: Tip, id: str) -> Entry:
+    blob = f"{id} at {tip.round + 1}".encode()
+    return Entry(tip.then(1, id, blob), 1, id, blob, f"answer to {id}".encode())
+
+
+async def main(url: str, writer: str, rounds: int, snapshot_every: int) -> None:
     store = open_store(url)
     await store.open()
     print("started", flush=True)
-    await append_all(store, writer, events, snapshot_every)
+    await write_all(store, writer, rounds, snapshot_every)
     await store.close()
 
 

@@ -2,41 +2,130 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import sqlite3
+import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from typing import Protocol, final
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from service.store.base import Limits, Store, open_store
+from service.store.sqlite import SqliteStore
+from tests.oracles.model_store import ModelStore
 from tests.redis_server import connect
+
+
+class Clock(Protocol):
+    """The clock that a store goes by, as the tests see it."""
+
+    def __call__(self) -> float: ...
+
+    async def pass_time(self, seconds: float) -> None: ...
+
+    def is_now(self, time: float | None) -> bool:
+        """Whether a time that the store noted may be this moment."""
+        ...
+
+
+@final
+class ManualClock:
+    """Stands still until a test moves it on. Sums and differences of its times are exact."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    def is_now(self, time: float | None) -> bool:
+        return time == self.now
+
+
+@final
+class ServerClock:
+    """The clock of a server, that nobody can move: to let time pass is to wait."""
+
+    def __call__(self) -> float:
+        return time.time()
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def is_now(self, time: float | None) -> bool:
+        return time is not None and math.isclose(time, self(), rel_tol=0.0, abs_tol=60.0)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the stores of one test keep their sessions. `make` opens nothing, and may be called several times."""
+
+    case: StoreCase
+    url: str
+    clock: Clock
+    model: ModelStore = field(default_factory=ModelStore)
+
+    def make(self, limits: Limits | None = None) -> Store:
+        return self.case.make(self, limits or Limits())
+
+    def residue(self) -> Collection[object]:
+        """All that is stored there."""
+        return self.case.residue(self)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCase:
-    """`url_fixture` starts the server and gives its url (None: a file in a folder of the test). `residue` lists all that
-    is stored."""
+    """`url_fixture` starts the server and gives its url (None: there is no server). `is_shared`: several processes may use
+    it at once. `has_manual_clock`: a test can make a year pass."""
 
-    url_fixture: str | None
-    residue: Callable[[str], Collection[object]]
+    make: Callable[[Place, Limits], Store]
+    residue: Callable[[Place], Collection[object]]
+    url_fixture: str | None = None
+    is_shared: bool = True
+    has_manual_clock: bool = False
     marks: Collection[pytest.MarkDecorator] = ()
 
 
-def _rows(url: str) -> Collection[object]:
-    connection = sqlite3.connect(urlsplit(url).path[1:])
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    rows = [row for table in tables for row in connection.execute(f"SELECT * FROM {table}")]
+def _sqlite(place: Place, limits: Limits) -> Store:
+    return SqliteStore(path_of(place.url), limits=limits, clock=place.clock)
+
+
+def path_of(url: str) -> str:
+    return unquote(urlsplit(url).path[1:])
+
+
+def _rows(place: Place) -> Collection[object]:
+    connection = sqlite3.connect(path_of(place.url))
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    rows = [row for (table,) in found.fetchall() for row in connection.execute(f"SELECT * FROM {table}")]
     connection.close()
     return rows
 
 
-def _keys(url: str) -> Collection[object]:
-    with connect(urlsplit(url).port or 6379) as client:
+def _redis(place: Place, limits: Limits) -> Store:
+    return open_store(place.url, limits)
+
+
+def _keys(place: Place) -> Collection[object]:
+    with connect(urlsplit(place.url).port or 6379) as client:
         return list(client.scan_iter("*"))
 
 
+def _model(place: Place, limits: Limits) -> Store:
+    store = ModelStore(limits, place.clock)
+    store.sessions = place.model.sessions
+    return store
+
+
 STORES = {
-    "sqlite": StoreCase(None, _rows),
-    "redis": StoreCase("redis_url", _keys, marks=(pytest.mark.redis,)),
-    "redis-cluster": StoreCase("redis_cluster_url", _keys, marks=(pytest.mark.redis,)),
+    "model": StoreCase(_model, lambda place: place.model.sessions, is_shared=False, has_manual_clock=True),
+    "sqlite": StoreCase(_sqlite, _rows, has_manual_clock=True),
+    "redis": StoreCase(_redis, _keys, "redis_url", marks=(pytest.mark.redis,)),
+    "redis-cluster": StoreCase(_redis, _keys, "redis_cluster_url", marks=(pytest.mark.redis,)),
 }

@@ -7,12 +7,14 @@ import contextlib
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from service.store.base import TAIL_EVENTS, Head, Reading, Store, end_of, open_store
-from tests.contract.store_writer import append_all
+from service.store.base import Applied, Found, Limits, Store, Tip, follow
+from tests.contract.store_calls import RECORD, read
+from tests.contract.store_writer import FIRST, NAME, write_all
+from tests.contract.stores import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -21,72 +23,109 @@ NEVER = 10**9
 
 @pytest.fixture
 async def raced(store: Store) -> Store:
-    await store.create(Head("raced", "uid", b"", 0.0))
+    await store.create(NAME, RECORD, FIRST)
     return store
 
 
-async def start_writer(url: str, writer: str, *, events: int, snapshot_every: int) -> asyncio.subprocess.Process:
-    arguments = ("-m", "tests.contract.store_writer", url, writer, str(events), str(snapshot_every))
+@pytest.fixture
+def shared(place: Place) -> Place:
+    if not place.case.is_shared:
+        pytest.skip("a store of one process")
+    return place
+
+
+async def start_writer(url: str, writer: str, *, rounds: int, snapshot_every: int) -> asyncio.subprocess.Process:
+    arguments = ("-m", "tests.contract.store_writer", url, writer, str(rounds), str(snapshot_every))
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"started\n"
     return process
 
 
-async def read(store: Store, after: int = -1) -> Reading:
-    reading = await store.read("raced", "uid", after)
-    assert isinstance(reading, Reading)
-    return reading
+async def check_every_round_once(store: Store, writers: str, each: int) -> None:
+    reading = await read(store, FIRST, NAME)
+    assert [entry.tip.round for entry in reading.entries] == list(range(1, len(writers) * each + 1))
+    assert sorted(entry.id for entry in reading.entries) == sorted(f"{w}-{n}" for w in writers for n in range(each))
+    assert [entry.blob.decode() for entry in reading.entries] == [f"{e.id} at {e.tip.round}" for e in reading.entries]
+    assert (reading.head.waiting, reading.head.remembered) == (0, len(writers) * each)
 
 
-async def test_racing_processes_lose_and_repeat_no_event(raced: Store, store_url: str) -> None:
+async def test_racing_processes_lose_and_repeat_no_round(shared: Place, raced: Store) -> None:
     each = 150
-    writers = [await start_writer(store_url, name, events=each, snapshot_every=NEVER) for name in ("a", "b")]
+    writers = [await start_writer(shared.url, name, rounds=each, snapshot_every=NEVER) for name in "ab"]
     assert [await writer.wait() for writer in writers] == [0, 0]
-    reading = await read(raced)
-    assert [event.round for event in reading.events] == list(range(1, 2 * each + 1))
-    assert sorted(event.id or "" for event in reading.events) == sorted(f"{w}-{n}" for w in "ab" for n in range(each))
-    assert [event.blob.decode() for event in reading.events] == [f"{e.id} at {e.round}" for e in reading.events]
-    assert reading.head.waiting == 0
+    await check_every_round_once(raced, "ab", each)
 
 
-async def test_racing_tasks_lose_and_repeat_no_event(raced: Store) -> None:
-    await asyncio.gather(*(append_all(raced, writer, 30, NEVER) for writer in "abcd"))
-    reading = await read(raced)
-    assert [event.round for event in reading.events] == list(range(1, 121))
-    assert len({event.id for event in reading.events}) == 120
+async def test_racing_tasks_lose_and_repeat_no_round(raced: Store) -> None:
+    """Many more of them than the store has connections."""
+    await asyncio.gather(*(write_all(raced, writer, 6, NEVER) for writer in "abcdefghijklmnopqrstuvwxyz"))
+    await check_every_round_once(raced, "abcdefghijklmnopqrstuvwxyz", 6)
 
 
-async def test_a_killed_process_leaves_a_consistent_session(raced: Store, store_url: str) -> None:
+async def test_racing_stores_lose_and_repeat_no_round(
+    raced: Store, place: Place, opened: Callable[[Store], Awaitable[Store]]
+) -> None:
+    stores = [raced, await opened(place.make()), await opened(place.make())]
+    await asyncio.gather(*(write_all(store, writer, 30, NEVER) for store, writer in zip(stores, "abc", strict=True)))
+    await check_every_round_once(raced, "abc", 30)
+
+
+async def test_a_killed_process_leaves_a_consistent_session(shared: Place, raced: Store) -> None:
+    """Whatever it was writing, and whether or not it had heard of it."""
     chance = random.Random(7)
     for life in range(5):
-        writer = await start_writer(store_url, str(life), events=NEVER, snapshot_every=7)
+        writer = await start_writer(shared.url, str(life), rounds=NEVER, snapshot_every=7)
         await asyncio.sleep(chance.uniform(0.02, 0.3))
         writer.kill()
         await writer.wait()
-        await check_consistent(store_url)
+        async with fresh(shared) as store:
+            await check_consistent(store)
+
+
+async def test_a_process_killed_before_it_heard_the_answer_finds_its_commit(shared: Place, raced: Store) -> None:
+    """What it wrote is there, and the same commit again, by another process, adds nothing."""
+    writer = await start_writer(shared.url, "w", rounds=NEVER, snapshot_every=NEVER)
+    await asyncio.sleep(0.1)
+    writer.kill()
+    await writer.wait()
+    async with fresh(shared) as store:
+        before = await read(store, FIRST, NAME)
+        last = before.entries[-1]
+        previous = before.entries[-2].tip if len(before.entries) > 1 else FIRST
+        assert getattr(await store.commit(NAME, previous, [last]), "holds", None) == []
+        found = await store.find(NAME, last.tip, last.id)
+        assert found == Found(Applied(last.id, f"answer to {last.id}".encode()))
+        assert await read(store, FIRST, NAME) == before
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
-    store = open_store(url)
+async def fresh(place: Place) -> AsyncIterator[Store]:
+    store = place.make()
     await store.open()
     yield store
     await store.close()
 
 
-async def check_consistent(url: str) -> None:
-    async with opened(url) as store:
-        latest = await read(store)
-        head = latest.head
-        assert latest.snapshot == (str(head.snapshot_round).encode() if head.snapshot_round >= 0 else None)
-        assert head.snapshot_bytes == len(latest.snapshot or b"")
-        assert end_of(max(head.snapshot_round, 0), latest.events) == head.round
-        assert head.journal_rounds == len(latest.events)
-        assert head.journal_bytes == sum(len(event.blob) for event in latest.events)
-        assert head.waiting <= 5
-        tail = await read(store, max(0, head.snapshot_round - TAIL_EVENTS))
-        assert tail.snapshot is None
-        assert len(tail.events) == head.journal_rounds + min(TAIL_EVENTS, max(head.snapshot_round, 0))
-        for event in latest.events:
-            assert await store.look_up("raced", "uid", event.id or "") is not None
+async def check_consistent(store: Store) -> None:
+    latest = await read(store, None, NAME)
+    head, snapshot_tip = latest.head, latest.head.snapshot_tip
+    assert latest.snapshot == (None if snapshot_tip is None else str(snapshot_tip.round).encode())
+    assert latest.start == (snapshot_tip or FIRST)
+    assert head.snapshot_bytes == len(latest.snapshot or b"")
+    assert follow(latest.start, latest.entries) == head.tip
+    assert head.journal_rounds == len(latest.entries)
+    assert head.journal_bytes == sum(len(entry.blob) for entry in latest.entries)
+    assert head.waiting <= 5
+    for entry in latest.entries:
+        assert isinstance((await store.find(NAME, head.tip, entry.id)), Found)
+    await check_tail(store, latest.start, head.tail_bytes)
+
+
+async def check_tail(store: Store, snapshot_tip: Tip, tail_bytes: int) -> None:
+    """The entries behind the snapshot are all there, up to the limit."""
+    whole = await read(store, FIRST, NAME)
+    if whole.is_whole:
+        assert snapshot_tip.round > Limits().tail
+    else:
+        assert sum(len(e.blob) for e in whole.entries if e.tip.round <= snapshot_tip.round) == tail_bytes

@@ -17,11 +17,14 @@ import pytest
 from pydantic import BaseModel
 
 from okl_core import get_learner, kernels, lags, learner_kinds, types
-from service import cli, residents, schemas, scorecard
+from service import cli
+from service.api import answers, guards, schemas
+from service.api.problems import PROBLEMS
+from service.api.schemas import SessionCreate
 from service.app import create_app
 from service.client import DEFAULT_URL, OklClient
-from service.problems import PROBLEMS
-from service.schemas import SessionCreate
+from service.replica import cache
+from service.session import scorecard
 from service.settings import CONFIG_FILE_VARIABLE, Settings
 from service.store import base
 
@@ -80,7 +83,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert set(rows) - {"setting"} == set(expected)
     for name, default in expected.items():
         shown = str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)
-        assert rows[name][1] == f"`{shown}`", f"docs/operations.md: default of {name}"
+        assert rows[name][1] == ("none" if default == () else f"`{shown}`"), f"docs/operations.md: default of {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -94,7 +97,12 @@ def test_the_routes_of_the_documentation_are_those_of_the_application() -> None:
     assert documented == routes()
 
 
-WIRE = [value for value in vars(schemas).values() if isinstance(value, type) and issubclass(value, BaseModel)]
+WIRE = [
+    value
+    for module in (schemas, answers)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, BaseModel)
+]
 
 
 @pytest.mark.parametrize("model", WIRE, ids=lambda model: model.__name__)
@@ -175,13 +183,19 @@ def test_every_store_is_documented(scheme: str) -> None:
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
-        ("http-api.md", f"last {base.APPLIED_KEPT:,} ids"),
-        ("sessions.md", f"last {base.APPLIED_KEPT:,} applied ids"),
-        ("problems.md", f"more than {base.APPLIED_KEPT:,} updates ago"),
-        ("sessions.md", f"tail of {base.TAIL_EVENTS} entries"),
-        ("operations.md", f"keeps {base.TAIL_EVENTS} entries"),
+        ("http-api.md", f"for {base.Limits().remembered_s / 3600:.0f} hours"),
+        ("http-api.md", f"more than {base.Limits().remembered:,} newer ones"),
+        ("http-api.md", f"or {base.Limits().remembered_bytes >> 20} MiB of answers"),
+        ("sessions.md", f"until {base.Limits().remembered:,} newer ones"),
+        ("sessions.md", f"tail of {base.Limits().tail} entries ({base.Limits().tail_bytes >> 10} KiB)"),
+        (
+            "operations.md",
+            f"keeps {base.Limits().tail} entries behind a snapshot, {base.Limits().tail_bytes >> 10} KiB",
+        ),
+        ("problems.md", f"more than {guards.MAX_URI_BYTES >> 10} KiB"),
+        ("problems.md", f"more than {guards.MAX_HEADER_BYTES >> 10} KiB, or are more than {guards.MAX_HEADERS}"),
         ("sessions.md", f"the last {scorecard.WINDOW}"),
-        ("operations.md", f"every {residents.SIZE_EVERY} rounds"),
+        ("operations.md", f"every {cache.SIZE_EVERY} rounds"),
         ("choosing-a-learner.md", f"up to {lags.MAX_LAGS},"),
         ("sessions.md", f"`labels` are two to {types.MAX_CLASSES} values"),
         ("sessions.md", f"With lags a truth may be {lags.LARGEST_TRUTH:.0e} at most".replace("+", "")),
@@ -230,7 +244,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = probe.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OKL_")}
     environment["OKL_STORE"] = f"sqlite:///{folder / 'docs.sqlite3'}"
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "service.start", "serve", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)

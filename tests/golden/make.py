@@ -3,13 +3,17 @@
 A folder is one set of stored formats, and what is in it is never written again: this program only adds cases that are
 not there. When a format gets a new version, raise `FOLDER`; the old files stay, as long as that version is readable.
 
-    <case>.json      the settings, the state of things at the end, forecasts of probes at the end
+    <case>.json      the definition as a client sent it, the state of things at the end, forecasts of probes at the end
+    <case>.record    what the store keeps of the definition
     <case>.journal   all entries in order, each as u32 length (little-endian) and its bytes
-    <case>.snapshot  `HostedLearner.to_bytes` after the first `entries_before_snapshot` entries
+    <case>.snapshot  the session after the first `entries_before_snapshot` entries
+    <case>.waiting   the first probe as it waits for its truth at the end, under the id `ID`
+    <case>.answer    what is remembered under `ID` of the last round
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 from dataclasses import dataclass
@@ -18,16 +22,25 @@ from typing import Any
 
 import numpy as np
 
+from service.api.schemas import SessionCreate
+from service.api.wire import definition_of
 from service.demo_data import magic
-from service.hosted import HostedLearner
-from service.journal import encode_round
-from service.schemas import SessionCreate
-from service.scorecard import Issued
+from service.session.codec import WaitingEntry, encode_round, encode_waiting
+from service.session.definition import Definition
+from service.session.idempotency import remember
+from service.session.record import encode_record
+from service.session.requests import Updated
+from service.session.scorecard import Issued
+from service.session.session import Session
+from service.session.snapshot import pack
+from service.session.turn import Position
+from service.store.base import Tip
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "v1"
+NAME, IDENTITY, ID = "golden", b"golden identity.", "visit-1"
+FIRST = Tip(0, IDENTITY)
 LENGTH = struct.Struct("<I")
-AT = 1_700_000_000.0
 LATE_VALUE = 0.25
 """What the client was told in every third round: another value than that of the forecast at play."""
 LATE_CLASS = 1
@@ -335,8 +348,12 @@ CASES = {
 }
 
 
-def create(case: Case) -> HostedLearner:
-    return HostedLearner(SessionCreate.model_validate_json(json.dumps({"name": "golden"} | case.settings)))
+def define(settings: dict[str, Any]) -> Definition:
+    return definition_of(SessionCreate.model_validate_json(json.dumps({"name": NAME} | settings)))
+
+
+def position_at(tip: Tip) -> str:
+    return str(Position(IDENTITY, tip))
 
 
 def input_of(case: Case, row: int) -> Any:
@@ -358,49 +375,71 @@ def truth_of(case: Case, row: int) -> Any:
     return labels[int(Y[row] > 0.0) * (len(labels) - 1 if X[row, 8] > 0.3 else 1)]
 
 
-def live(case: Case) -> tuple[HostedLearner, list[bytes], int, bytes]:
-    """The learner at the end, its journal, and the snapshot with the number of entries before it."""
-    hosted, journal = create(case), []
-    before, snapshot = 0, b""
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A session at its end, its journal, and the snapshot, with the number of entries before it and its tip."""
+
+    session: Session
+    journal: list[bytes]
+    before: int
+    snapshot_tip: Tip
+    snapshot: bytes
+
+
+def live(case: Case) -> Life:
+    session, journal = Session(define(case.settings)), []
+    tip, life = FIRST, None
     lags = []
-    while hosted.t < case.rounds:
-        row = hosted.t
+    while session.t < case.rounds:
+        row = session.t
         if row in case.block:
             rows = slice(case.block.start, case.block.stop)
-            y = np.array([hosted.truths.to_learner(truth_of(case, i)) for i in case.block])
-            journal += [blob for _, blob in hosted.run(X[rows], y, at=AT + row)[0]]
+            y = np.array([session.truths.to_learner(truth_of(case, i)) for i in case.block])
+            entries = session.run(X[rows], y).entries
         else:
-            vector, note = hosted.read_input(input_of(case, row))
-            y = hosted.truths.to_learner(truth_of(case, row))
-            lags.append(hosted.lags)
-            late = Issued(LATE_VALUE, LATE_CLASS if hosted.truths.classes else None)
+            vector, note = session.read_input(input_of(case, row))
+            y = session.truths.to_learner(truth_of(case, row))
+            lags.append(session.lags)
+            late = Issued(LATE_VALUE, LATE_CLASS if session.truths.classes else None)
             issued, made_with = (None, None) if row % 3 else (late, lags[-1 - LATE_BY :][0])
-            pending = hosted.play(vector, y, at=AT + row, issued=issued, note=note, lags=made_with)
-            journal.append(encode_round(pending.entry))
-            hosted.learn(pending)
-        if hosted.t == case.snapshot_after:
-            before, snapshot = len(journal), hosted.to_bytes()
-    return hosted, journal, before, snapshot
+            pending = session.play(vector, y, issued=issued, note=note, lags=made_with)
+            entries = [(1, encode_round(pending.entry))]
+            session.learn(pending)
+        for count, blob in entries:
+            tip = tip.then(count, f"u{len(journal)}", blob)
+            journal.append(blob)
+        if session.t == case.snapshot_after:
+            life = Life(session, journal, len(journal), tip, pack(session, position_at(tip)))
+    assert life is not None
+    return life
 
 
 def write(folder: Path, name: str, case: Case) -> None:
-    hosted, journal, before, snapshot = live(case)
+    life = live(case)
+    session = life.session
     probes = []
     for row in PROBES:
         x = input_of(case, row)
-        forecast = hosted.forecast(hosted.read_input(x)[0])
+        forecast = session.forecast(session.read_input(x)[0])
         probe = {"x": x, "value": forecast.value, "probability": forecast.probability}
         probes.append(probe if forecast.probabilities is None else probe | {"probabilities": forecast.probabilities})
     document = {
-        "settings": {"name": "golden"} | case.settings,
-        "entries_before_snapshot": before,
+        "settings": {"name": NAME} | case.settings,
+        "entries_before_snapshot": life.before,
+        "position_of_snapshot": position_at(life.snapshot_tip),
         "t_of_snapshot": case.snapshot_after,
-        "t": hosted.t,
-        "metrics": hosted.metrics(),
+        "t": session.t,
+        "metrics": dataclasses.asdict(session.card.tally()),
         "probes": probes,
     }
-    (folder / f"{name}.journal").write_bytes(b"".join(LENGTH.pack(len(blob)) + blob for blob in journal))
-    (folder / f"{name}.snapshot").write_bytes(snapshot)
+    vector, note = session.read_input(probes[0]["x"])
+    waiting = WaitingEntry(session.t, session.forecast(vector), vector, note, session.lags)
+    answer = remember(IDENTITY, ID, Updated(NAME, ID, session.t, 0.5), vector, 1.0)
+    (folder / f"{name}.record").write_bytes(encode_record(session.definition, IDENTITY))
+    (folder / f"{name}.journal").write_bytes(b"".join(LENGTH.pack(len(blob)) + blob for blob in life.journal))
+    (folder / f"{name}.snapshot").write_bytes(life.snapshot)
+    (folder / f"{name}.waiting").write_bytes(encode_waiting(IDENTITY, ID, waiting))
+    (folder / f"{name}.answer").write_bytes(answer)
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 

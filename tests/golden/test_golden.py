@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,16 @@ import numpy as np
 import pytest
 
 from okl_core.state import from_bytes
-from service.hosted import HostedLearner
-from service.journal import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
-from service.schemas import SessionCreate
-from tests.golden.make import CASES, FOLDER, HERE, LENGTH, live, write
+from okl_core.types import Forecast
+from service.errors import StateCorrupt
+from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting, encode_block, encode_round
+from service.session.idempotency import told_again
+from service.session.record import decode_record
+from service.session.requests import Updated
+from service.session.session import Session
+from service.session.snapshot import unpack
+from service.store.base import Applied
+from tests.golden.make import CASES, FOLDER, HERE, ID, IDENTITY, LENGTH, NAME, define, live, position_at, write
 
 TOLERANCE = 1e-9
 GOLDEN = sorted(HERE.glob("v*/*.json"))
@@ -38,42 +45,81 @@ def journal_of(path: Path) -> list[bytes]:
     return entries
 
 
-def settings_of(document: dict[str, Any]) -> SessionCreate:
-    return SessionCreate.model_validate_json(json.dumps(document["settings"]))
+def new_session(path: Path) -> Session:
+    """The session as the store's record of it says."""
+    definition, identity = decode_record(NAME, path.with_suffix(".record").read_bytes())
+    assert identity == IDENTITY
+    return Session(definition)
 
 
-def assert_is_the_recorded_one(hosted: HostedLearner, document: dict[str, Any]) -> None:
-    assert hosted.t == document["t"]
-    assert hosted.metrics() == pytest.approx(document["metrics"], rel=TOLERANCE)
+def restored(path: Path, document: dict[str, Any]) -> Session:
+    definition, _ = decode_record(NAME, path.with_suffix(".record").read_bytes())
+    return unpack(definition, path.with_suffix(".snapshot").read_bytes(), document["position_of_snapshot"])
+
+
+def assert_is(forecast: Forecast, probe: dict[str, Any]) -> None:
+    assert forecast.value == pytest.approx(probe["value"], rel=TOLERANCE, abs=TOLERANCE)
+    assert (forecast.probability is None) == (probe["probability"] is None)
+    if forecast.probability is not None:
+        assert forecast.probability == pytest.approx(probe["probability"], rel=TOLERANCE, abs=TOLERANCE)
+    many = probe.get("probabilities")
+    assert (forecast.probabilities is None) == (many is None)
+    if forecast.probabilities is not None:
+        assert forecast.probabilities == pytest.approx(tuple(many), rel=TOLERANCE, abs=TOLERANCE)
+
+
+def assert_is_the_recorded_one(session: Session, document: dict[str, Any]) -> None:
+    assert session.t == document["t"]
+    assert dataclasses.asdict(session.card.tally()) == pytest.approx(document["metrics"], rel=TOLERANCE)
     for probe in document["probes"]:
-        forecast = hosted.forecast(hosted.read_input(probe["x"])[0])
-        assert forecast.value == pytest.approx(probe["value"], rel=TOLERANCE, abs=TOLERANCE)
-        assert (forecast.probability is None) == (probe["probability"] is None)
-        if forecast.probability is not None:
-            assert forecast.probability == pytest.approx(probe["probability"], rel=TOLERANCE, abs=TOLERANCE)
-        many = probe.get("probabilities")
-        assert (forecast.probabilities is None) == (many is None)
-        if forecast.probabilities is not None:
-            assert forecast.probabilities == pytest.approx(tuple(many), rel=TOLERANCE, abs=TOLERANCE)
+        assert_is(session.forecast(session.read_input(probe["x"])[0]), probe)
+
+
+@every_format
+def test_the_record_is_the_definition(path: Path) -> None:
+    settings = json.loads(path.read_text())["settings"]
+    assert new_session(path).definition == define(settings)
 
 
 @every_format
 def test_the_journal_replays(path: Path) -> None:
     document = json.loads(path.read_text())
-    hosted = HostedLearner(settings_of(document))
+    session = new_session(path)
     for blob in journal_of(path):
-        hosted.replay(blob)
-    assert_is_the_recorded_one(hosted, document)
+        session.replay(blob)
+    assert_is_the_recorded_one(session, document)
 
 
 @every_format
 def test_the_snapshot_goes_on(path: Path) -> None:
     document = json.loads(path.read_text())
-    hosted = HostedLearner.from_bytes(settings_of(document), path.with_suffix(".snapshot").read_bytes())
-    assert hosted.t == document["t_of_snapshot"]
+    session = restored(path, document)
+    assert session.t == document["t_of_snapshot"]
     for blob in journal_of(path)[document["entries_before_snapshot"] :]:
-        hosted.replay(blob)
-    assert_is_the_recorded_one(hosted, document)
+        session.replay(blob)
+    assert_is_the_recorded_one(session, document)
+
+
+@every_format
+def test_a_prediction_still_waits(path: Path) -> None:
+    document = json.loads(path.read_text())
+    session = restored(path, document)
+    found = decode_waiting(IDENTITY, ID, path.with_suffix(".waiting").read_bytes())
+    assert found.t == document["t"]
+    assert found.x.tobytes() == session.read_input(document["probes"][0]["x"])[0].tobytes()
+    assert (found.lags is None) == (session.lags is None)
+    assert_is(found.forecast, document["probes"][0])
+
+
+@every_format
+def test_an_answer_is_still_remembered(path: Path) -> None:
+    document = json.loads(path.read_text())
+    x = restored(path, document).read_input(document["probes"][0]["x"])[0]
+    applied = Applied(ID, path.with_suffix(".answer").read_bytes())
+    told = told_again(Updated, NAME, IDENTITY, applied, x, 1.0)
+    assert told == Updated(NAME, ID, document["t"], 0.5, is_duplicate=True)
+    with pytest.raises(StateCorrupt):
+        told_again(Updated, NAME, b"another identity", applied, x, 1.0)
 
 
 @newest_format
@@ -86,17 +132,18 @@ def test_an_entry_read_is_written_as_it_was(path: Path) -> None:
 
 @every_format
 def test_the_files_are_small(path: Path) -> None:
-    for kind in (".json", ".journal", ".snapshot"):
+    for kind in (".json", ".record", ".journal", ".snapshot", ".waiting", ".answer"):
         assert 0 < path.with_suffix(kind).stat().st_size < MAX_BYTES
 
 
 @newest_format
 def test_the_case_reaches_what_it_is_for(path: Path) -> None:
-    hosted, journal, _, snapshot = live(CASES[path.stem])
-    is_warming_up = HostedLearner.from_bytes(hosted.settings, snapshot).warming_up
-    entries = [decode_entry(blob, hosted.spec.lags) for blob in journal]
-    told = hosted.describe()
-    assert not hosted.warming_up
+    life = live(CASES[path.stem])
+    session = life.session
+    is_warming_up = unpack(session.definition, life.snapshot, position_at(life.snapshot_tip)).is_warming_up
+    entries = [decode_entry(blob, session.spec.lags) for blob in life.journal]
+    told = session.describe()
+    assert not session.is_warming_up
     assert is_warming_up == (path.stem == "warming-up")
     assert any(isinstance(entry, BlockEntry) for entry in entries) == (len(CASES[path.stem].block) > 0)
     assert all(entry.choices for entry in entries if isinstance(entry, BlockEntry))

@@ -3,143 +3,192 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
-from unittest.mock import patch
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
-
-import service.store.redis
-import service.store.sqlite_tables
-from service.errors import SessionExists
-from service.store.base import Event, Gone, Head, Store, Waiting, open_store
-from tests.properties.store_model import StoreModel
-
-# Small enough that a short run of operations goes past them.
-TAIL_EVENTS, APPLIED_KEPT = 2, 3
-NAMES, UIDS, IDS = ("a", "b"), ("uid-1", "uid-2"), ("p", "q", "r", "s", "t", "u")
-
-Call = Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class Operation:
-    """`distance` is how far from the session's round the operation is aimed."""
-
-    kind: str
-    name: str
-    uid: str
-    distance: int
-    elapsed: float
-    ids: tuple[str | None, ...]
-    counts: tuple[int, ...]
-    blob: bytes
-    wait: float
-    limit: int
-
-
-OPERATIONS = st.builds(
-    Operation,
-    kind=st.sampled_from(["hold"] * 6 + ["append"] * 7 + ["snapshot"] * 3 + ["create", "replace"]),
-    name=st.sampled_from(["a"] * 7 + ["b"]),
-    uid=st.sampled_from(["uid-1"] * 9 + ["uid-2"]),
-    distance=st.sampled_from([0] * 6 + [-1, -2, -3, -5, 1]),
-    elapsed=st.sampled_from([0.0, 0.0, 0.25, 1.0, 7.0]),
-    ids=st.lists(st.sampled_from(IDS), unique=True, min_size=1, max_size=3).flatmap(
-        lambda ids: st.permutations([*ids, None]).map(tuple)
-    ),
-    counts=st.tuples(*[st.sampled_from([1, 1, 1, 2, 3])] * 3),
-    blob=st.sampled_from([b"", b"x", b"\x00\xff"]),
-    wait=st.sampled_from([-1.0, 0.0, 1.0, 3.0, 20.0]),
-    limit=st.integers(0, 3),
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
 )
 
+from service.errors import SessionExists
+from service.store.base import Committed, Entry, Head, Hold, Limits, Store, Tip
+from tests.contract.stores import Place
+from tests.oracles.model_store import ModelStore
 
-def call_of(operation: Operation, round: int, now: float) -> Call:
-    target = max(round + operation.distance, 0)
-    name, uid = operation.name, operation.uid
-    match operation.kind:
-        case "create":
-            return lambda store: store.create(*new(operation, now))
-        case "hold":
-            prediction = Waiting(operation.ids[0] or "p", operation.blob, now + operation.wait)
-            return lambda store: store.hold(name, uid, target, prediction, now=now, limit=operation.limit)
-        case "append":
-            events, last = [], target
-            for id, count in zip(operation.ids, operation.counts, strict=False):
-                last += count
-                events.append(Event(last, operation.blob, id, operation.blob, count))
-            return lambda store: store.append(name, uid, target, events, now=now)
-        case "snapshot":
-            return lambda store: store.snapshot(name, uid, target, operation.blob, now=now)
-        case _:
-            return lambda store: replace(store, *new(operation, now))
+# Small enough that a few operations go past them.
+LIMITS = Limits(
+    waiting=3, waiting_bytes=400, remembered=4, remembered_bytes=900, remembered_s=40.0, tail=2, tail_bytes=500
+)
+NAMES, IDS = ("a", "b"), ("p", "q", "r", "s", "t")
+HOUR_S = 3600.0
 
+Call = Callable[[Store], Awaitable[object]]
 
-def new(operation: Operation, now: float) -> tuple[Head, bytes | None]:
-    """A session at round 0, or at a later one with a snapshot."""
-    head = Head(operation.name, operation.uid, operation.blob, now)
-    if operation.limit < 2:
-        return head, None
-    return dataclasses.replace(head, round=operation.counts[0] - 1), operation.blob
+names = st.sampled_from(["a"] * 7 + ["b"])
+blobs = st.sampled_from([b"", b"x", b"\x00\xff", bytes(200), bytes(350)])
+answers = st.sampled_from([None, b"", b"yes", bytes(350)])
+# How far back the tip is that a caller names: mostly it is the session's.
+distances = st.sampled_from([0] * 8 + [1, 2, 3, 5, 8])
+id_lists = st.lists(st.sampled_from(IDS), unique=True, max_size=3)
+specs = st.lists(st.tuples(st.sampled_from([1, 1, 2, 9]), blobs, answers), min_size=3, max_size=3)
+waits = st.sampled_from([0.0, 1.0, 3.0, 20.0, HOUR_S, HOUR_S])
 
 
-async def replace(store: Any, head: Head, snapshot: bytes | None) -> bool:
-    was_there = await store.delete(head.name)
-    await store.create(head, snapshot)
-    return was_there
+def without_times(answer: Any) -> Any:
+    """The answer without the times that a server's clock wrote into it."""
+    if isinstance(answer, Head):
+        answer = replace(answer, created_at=0.0)
+        return replace(answer, updated_at=answer.updated_at and 0.0, snapshot_at=answer.snapshot_at and 0.0)
+    if isinstance(answer, Sequence) and not isinstance(answer, bytes | str):
+        return [without_times(item) for item in answer]
+    if is_dataclass(answer) and not isinstance(answer, type):
+        return type(answer), [without_times(getattr(answer, field.name)) for field in fields(answer)]
+    return answer
 
 
-async def answer(call: Call, store: Any) -> Any:
-    try:
-        return await call(store)
-    except SessionExists as error:
-        return str(error)
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+        # Nobody can move a server's clock: nothing expires there but what may not wait at all.
+        self.has_clock = place.case.has_manual_clock
+        limits = LIMITS if self.has_clock else replace(LIMITS, remembered_s=HOUR_S)
+        self.model = ModelStore(limits, place.clock)
+        self.store = place.make(limits)
+        self.runner = asyncio.Runner()
+        self.run(self.store.open())
+        for name in NAMES:
+            self.run(self.store.delete(name))
+        self.tips: dict[str, list[Tip]] = {name: [] for name in NAMES}
+        self.commits: list[Call] = []
+        self.made = 0
+
+    def run(self, call: Awaitable[Any]) -> Any:
+        async def answer() -> object:
+            try:
+                return await call
+            except SessionExists as error:
+                return str(error)
+
+        return self.runner.run(answer())
+
+    def teardown(self) -> None:
+        self.run(self.store.close())
+        self.runner.close()
+
+    def both(self, call: Call) -> Any:
+        found, expected = self.run(call(self.store)), self.run(call(self.model))
+        if self.has_clock:
+            assert found == expected, (found, expected)
+        else:
+            assert without_times(found) == without_times(expected), (found, expected)
+        return expected
+
+    def tip(self, name: str, distance: int) -> Tip:
+        """The session's tip, or one that it had before: in this life, or before it was deleted or taken back."""
+        session = self.model.sessions.get(name)
+        known = [*self.tips[name], *([session.tip] if session else [])]
+        return known[max(-1 - distance, -len(known))] if known else Tip(0, bytes(16))
+
+    @initialize()
+    def begin(self) -> None:
+        self.create("a", 0, None)
+
+    @rule(name=names, round=st.sampled_from([0, 0, 1, 7]), snapshot=st.sampled_from([None, b"", b"state"]))
+    def create(self, name: str, round: int, snapshot: bytes | None) -> None:
+        self.made += 1
+        tip = Tip(round if snapshot is not None else 0, self.made.to_bytes(16))
+        if name not in self.model.sessions:
+            self.tips[name].append(tip)
+        self.both(lambda store: store.create(name, b"record %d" % self.made, tip, snapshot, summary=b"%d" % self.made))
+
+    @rule(name=names)
+    def create_again(self, name: str) -> None:
+        session = self.model.sessions.get(name)
+        if session is not None:
+            self.both(lambda store: store.create(name, session.record, session.first, session.snapshot))
+
+    @rule(name=names, distance=st.sampled_from([None, 0, 1]))
+    def delete(self, name: str, distance: int | None) -> None:
+        tip = None if distance is None else self.tip(name, distance)
+        self.both(lambda store: store.delete(name, tip))
+
+    @rule(name=names, distance=distances, ids=id_lists, specs=specs, holding=id_lists, blob=blobs, wait_s=waits)
+    def commit(
+        self, name: str, distance: int, ids: list[str], specs: list[Any], holding: list[str], blob: bytes, wait_s: float
+    ) -> None:
+        tip = self.tip(name, distance)
+        entries: list[Entry] = []
+        for id, (count, content, answer) in zip(ids, specs, strict=False):
+            at = entries[-1].tip if entries else tip
+            entries.append(Entry(at.then(count, id, content), count, id, content, answer))
+        wait_s = wait_s if self.has_clock or wait_s == 0.0 else HOUR_S
+        holds = [Hold(id, blob, wait_s) for id in holding]
+
+        def call(store: Store) -> Awaitable[object]:
+            return store.commit(name, tip, entries, holds)
+
+        if isinstance(self.both(call), Committed):
+            self.commits.append(call)
+            self.tips[name] += [entry.tip for entry in entries]
+
+    @precondition(lambda self: self.commits)
+    @rule(distance=distances)
+    def commit_again(self, distance: int) -> None:
+        self.both(self.commits[max(-1 - distance, -len(self.commits))])
+
+    @rule(name=names, distance=distances, blob=blobs)
+    def snapshot(self, name: str, distance: int, blob: bytes) -> None:
+        tip = self.tip(name, distance)
+        self.both(lambda store: store.snapshot(name, tip, blob))
+
+    @rule(name=names, distance=distances, back=distances)
+    def rewind(self, name: str, distance: int, back: int) -> None:
+        tip, to = self.tip(name, distance), self.tip(name, back + 1)
+        self.both(lambda store: store.rewind(name, tip, to))
+
+    @rule(limit=st.integers(1, 2), cursor=st.sampled_from([None, "a", "b"]))
+    def list(self, limit: int, cursor: str | None) -> None:
+        self.both(lambda store: store.list(cursor, limit))
+
+    @precondition(lambda self: self.has_clock)
+    @rule(seconds=st.sampled_from([0.25, 1.0, 2.0, 7.0, 30.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.run(self.place.clock.pass_time(seconds))
+
+    @rule()
+    def reopen(self) -> None:
+        self.run(self.store.close())
+        self.run(self.store.open())
+
+    @invariant()
+    def all_that_a_caller_can_find_out(self) -> None:
+        self.both(lambda store: store.count())
+        self.both(lambda store: store.head("b"))
+        for distance in (0, 1, 2, 4):
+            tip = self.tip("a", distance)
+            self.both(lambda store, tip=tip: store.read("a", tip))
+        self.both(lambda store: store.read("a"))
+        self.both(lambda store: store.salvage("a"))
+        for id in IDS:
+            self.both(lambda store, id=id: store.find("a", self.tip("a", 0), id))
 
 
-async def observe(store: Any, round: int) -> list[Any]:
-    """All that a caller can find out."""
-    seen = [await store.count(), await store.list(None, 1), await store.list("a", 1), await store.read("b")]
-    seen += [await store.look_up("a", UIDS[0], id) for id in IDS]
-    return seen + [
-        await store.read("a", None, after) for after in {-1, round - 5, round - 2, round - 1, round, round + 1}
-    ]
+def test_a_store_does_what_the_model_does(place: Place) -> None:
+    if place.case.make(place, LIMITS).schemes == ():
+        pytest.skip("this is the model")
 
+    class Machine(StoreMachine):
+        def __init__(self) -> None:
+            super().__init__(place)
 
-async def check(url: str, operations: list[Operation]) -> None:
-    model = StoreModel(tail_events=TAIL_EVENTS, applied_kept=APPLIED_KEPT)
-    store = open_store(url)
-    await store.open()
-    try:
-        await clear(store)
-        now = 1_000.1
-        for operation in operations:
-            now += operation.elapsed
-            head = await model.head(operation.name)
-            call = call_of(operation, 0 if isinstance(head, Gone) else head.round, now)
-            assert await answer(call, store) == await answer(call, model)
-            reached = model.sessions["a"].head.round
-            assert await observe(store, reached) == await observe(model, reached)
-    finally:
-        await store.close()
-
-
-async def clear(store: Store) -> None:
-    for name in NAMES:
-        await store.delete(name)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(operations=st.lists(OPERATIONS, min_size=10, max_size=40))
-def test_a_store_does_what_the_model_does(store_url: str, operations: list[Operation]) -> None:
-    small: dict[str, Any] = {"TAIL_EVENTS": TAIL_EVENTS, "APPLIED_KEPT": APPLIED_KEPT}
-    created = Operation("create", "a", "uid-1", 0, 0.0, ("p",), (1,), b"", 0.0, 1)
-    with (
-        patch.multiple(service.store.redis, **small),
-        patch.multiple(service.store.sqlite_tables, **small),
-        patch.object(service.store.sqlite_tables, "TRIM_APPLIED_EVERY", 1),
-    ):
-        asyncio.run(check(store_url, [created, *operations]))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))

@@ -5,33 +5,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel, TypeAdapter
+from starlette.routing import compile_path
 
-from service.app import create_app
-from service.problems import PROBLEM_JSON, PROBLEMS
-from service.sessions import SessionService
+from okl_core import LearnerSpec
+from service.api.answers import Metrics
+from service.api.dependencies import Worker, rounds_of, sessions_of, store_of
+from service.api.problems import PROBLEM_JSON, PROBLEMS
+from service.app import create_app, make_worker
 from service.settings import Settings
+from service.store.base import Store
+from tests.service.definitions import MEAN
 
 MEMBERS = {"type", "title", "status", "detail", "instance"}
-GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
-POMDR = {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}
-MEAN = {"kind": "mean"}
-ONE_VS_REST = {"kind": "one-vs-rest"}
 
 
 class Api:
     """The calls of the API on one session, `s` unless told otherwise; a refused call fails the test."""
 
-    def __init__(self, app: FastAPI, http: httpx.AsyncClient) -> None:
+    def __init__(self, app: FastAPI, http: httpx.AsyncClient, worker: Worker) -> None:
         self.app = app
         self.http = http
+        self.worker = worker
 
     @property
-    def service(self) -> SessionService:
-        return self.app.state.sessions
+    def store(self) -> Store:
+        return self.worker.store
 
     async def create(self, learner: dict[str, Any] = MEAN, name: str = "s", **settings: Any) -> dict[str, Any]:
         return await self.call("POST", "/sessions", {"name": name, "learner": learner, **settings}, status=201)
@@ -42,23 +47,77 @@ class Api:
     async def update(self, y: Any, name: str = "s", **more: Any) -> dict[str, Any]:
         return await self.call("POST", f"/sessions/{name}/update", {"y": y, **more})
 
+    async def step(self, update: dict[str, Any], predict: dict[str, Any], name: str = "s") -> dict[str, Any]:
+        return await self.call("POST", f"/sessions/{name}/step", {"update": update, "predict": predict})
+
     async def rounds(self, x: list[Any], y: list[Any], name: str = "s", **more: Any) -> dict[str, Any]:
         return await self.call("POST", f"/sessions/{name}/rounds", {"x": x, "y": y, **more})
 
     async def inspect(self, name: str = "s") -> dict[str, Any]:
         return await self.call("GET", f"/sessions/{name}")
 
-    async def call(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
+    async def call(self, method: str, path: str, body: Any = None, *, status: int = 200, **request: Any) -> Any:
         # Calls that do not have to wait never let another client have its turn.
         await asyncio.sleep(0)
-        response = await self.http.request(method, path, json=body)
+        response = await self.http.request(method, path, json=body, **request)
         assert response.status_code == status, response.text
-        return response.json() if response.content else None
+        return check_answer(self.app, response)
 
     async def refused(self, slug: str, method: str, path: str, body: Any = None, **request: Any) -> dict[str, Any]:
         """The problem document of a call that must be refused with this type."""
         response = await self.http.request(method, path, json=body, **request)
         return check_problem(response, slug)
+
+
+def check_answer(app: FastAPI, response: httpx.Response) -> Any:
+    """What a call was told, which must be what its route declares: no member more, and none that does not apply."""
+    declared, status = _declared(app, response.request.method, response.request.url.path)
+    assert response.status_code == status, response.text
+    if declared is None:
+        assert response.content == b""
+        return None
+    assert response.headers["content-type"] == "application/json"
+    told = response.json(parse_constant=_no_json)
+    found = TypeAdapter(declared).validate_json(response.content, strict=True)
+    for path, model in _models(found):
+        for name in model.model_fields_set:
+            does_apply = getattr(model, name) is not None or type(model).model_fields[name].is_required()
+            assert does_apply, f"{path}: {name} does not apply, and is told"
+    return told
+
+
+def _no_json(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def _models(found: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], BaseModel]]:
+    """All models in an answer that leave out what does not apply, and where they are. Metrics say null before there are
+    any; a spec says what the client said."""
+    if isinstance(found, BaseModel):
+        own = [] if isinstance(found, Metrics | LearnerSpec) else [(path, found)]
+        names = type(found).model_fields
+        return own + [one for name in names for one in _models(getattr(found, name), (*path, name))]
+    if isinstance(found, list):
+        return [one for i, value in enumerate(found) for one in _models(value, (*path, i))]
+    return []
+
+
+@cache
+def _table(app: FastAPI) -> list[tuple[Any, set[str], Any, int]]:
+    """(pattern of the path, methods, model of the answer, status) of each route."""
+    found = []
+    for route in iter_route_contexts(app.routes):
+        if route.path is not None and hasattr(route, "response_model"):
+            pattern = compile_path(route.path)[0]
+            found.append((pattern, route.methods or set(), route.response_model, route.status_code or 200))
+    return found
+
+
+def _declared(app: FastAPI, method: str, path: str) -> tuple[Any, int]:
+    for pattern, methods, model, status in _table(app):
+        if method in methods and pattern.match(path):
+            return model, status
+    raise AssertionError(f"{method} {path} is no route that declares its answer")
 
 
 def check_problem(response: httpx.Response, slug: str) -> dict[str, Any]:
@@ -79,6 +138,24 @@ def check_problem(response: httpx.Response, slug: str) -> dict[str, Any]:
 async def serving(store: str, **settings: Any) -> AsyncIterator[Api]:
     """One worker of the service, started and stopped as a server would."""
     app = create_app(Settings(store=store, log_level="error", **settings))
-    transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://okl") as http:
-        yield Api(app, http)
+    async with app.router.lifespan_context(app), _client(app) as http:
+        yield Api(app, http, app.state.worker)
+
+
+@asynccontextmanager
+async def serving_on(store: Store, **settings: Any) -> AsyncIterator[Api]:
+    """One worker on a store that the test has opened."""
+    worker = make_worker(Settings(store="sqlite://", log_level="error", **settings), store)
+    app = create_app(worker.settings)
+    app.dependency_overrides = {
+        rounds_of: lambda: worker.rounds,
+        sessions_of: lambda: worker.sessions,
+        store_of: lambda: worker.store,
+    }
+    async with _client(app) as http:
+        yield Api(app, http, worker)
+    await worker.rounds.close()
+
+
+def _client(app: FastAPI) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://okl")

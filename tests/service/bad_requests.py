@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.service.api import MEAN, ONE_VS_REST, POMDR, Api
+from tests.service.api import Api
+from tests.service.definitions import MEAN, ONE_VS_REST, POMDR
 
 HUGE = "1" + "0" * 400
 MEGABYTE = 1 << 20
-DEEP = 100_000
+DEEP, DEEPER = 5_000, 100_000
 METRIC = {"kind": "kernel-aioli", "config": {"kernel": {"kind": "gaussian", "metric": [[1.0, 0.0], [0.0, 1.0]]}}}
 PACKING = {"kind": "packing", "config": {"metric": [1.0, 1.0]}}
 LARGE = {"kind": "fourier-aioli", "config": {"frequencies": 100_000}}
@@ -146,6 +147,12 @@ def _of_bodies() -> Iterator[tuple[str, Bad]]:
         ("a deep input", b'{"x": ' + b"[" * DEEP + b"]" * DEEP + b"}"),
     ):
         yield f"the body is {name}", Bad("malformed-body", "/sessions/s/predict", body)
+    for name, body in (
+        ("lists in lists", b"[" * DEEPER),
+        ("objects in objects", b'{"x":' * DEEPER),
+        ("a deep input", b'{"x": ' + b"[" * DEEPER + b"]" * DEEPER + b"}"),
+    ):
+        yield f"the body is {name}, endlessly", Bad("payload-too-large", "/sessions/s/predict", body)
     for name, body in (("a list", []), ("a text", "x"), ("a number", 1)):
         yield f"the body is {name}", Bad("invalid-request", "/sessions/s/predict", json.dumps(body), "")
     yield "the body is null", Bad("invalid-request", "/sessions/s/predict", "null", "")
@@ -175,19 +182,24 @@ def _of_bodies() -> Iterator[tuple[str, Bad]]:
 def _of_names() -> Iterator[tuple[str, Bad]]:
     names = ("../x", "a/b", "", ".", "-a", "a b", "a\n", "é", "x" * 65, "x" * 100_000, "a\x00", "{s}", None, 1, ["s"])
     for name in names:
-        label = repr(name)[:20]
+        label = f"{str(name)[:20]!r} of {len(str(name))}"
         yield f"create {label}", Bad("invalid-name", "/sessions", {"name": name, "learner": MEAN}, "/name")
         yield f"predict at {label}", Bad("invalid-name", "/predict", {"session": name, "x": [1.0]}, "/session")
         yield f"update at {label}", Bad("invalid-name", "/update", {"session": name, "x": [1.0], "y": 1}, "/session")
-    for name in ("nobody", "a b", "%00", "%ff", "{s}", "x" * 10_000):
+    for name in ("nobody", "a b", "%00", "%ff", "{s}", "x" * 65, "x" * 10_000):
+        slug = "session-not-found" if name == "nobody" else "uri-too-long" if len(name) > 8192 else "invalid-name"
+        where = "/session" if slug == "invalid-name" else None
         for action, body in (
             ("predict", {"x": [1.0]}),
             ("update", {"x": [1.0], "y": 1}),
+            ("step", {"update": {"x": [1.0], "y": 1}, "predict": {"x": [1.0]}}),
             ("rounds", {"x": [[1]], "y": [1]}),
+            ("freeze", {"name": "n"}),
         ):
-            yield f"{action} at nobody's {name[:20]}", Bad("session-not-found", f"/sessions/{name}/{action}", body)
-        yield f"inspect nobody's {name[:20]}", Bad("session-not-found", f"/sessions/{name}", method="GET")
-        yield f"delete nobody's {name[:20]}", Bad("session-not-found", f"/sessions/{name}", method="DELETE")
+            label = f"{action} at nobody's {name[:20]!r} of {len(name)}"
+            yield label, Bad(slug, f"/sessions/{name}/{action}", body, where)
+        for method in ("GET", "DELETE"):
+            yield f"{method} nobody's {name[:20]!r} of {len(name)}", Bad(slug, f"/sessions/{name}", None, where, method)
     yield "predict at nobody", Bad("session-not-found", "/predict", {"session": "nobody", "x": [1.0]})
     yield "a path that leads out", Bad("not-found", "/sessions/%2e%2e%2fx/predict", {"x": [1.0]})
     yield "an unknown action", Bad("not-found", "/sessions/s/forget", {"x": [1.0]})
@@ -336,6 +348,8 @@ def _of_freezing() -> Iterator[tuple[str, Bad]]:
     yield "rounds of a frozen session", Bad("session-frozen", "/sessions/fixed/rounds", {"x": [[0, 1]], "y": [1]})
 
 
-TABLE: dict[str, Bad] = dict(
+ROWS = [
     row for rows in (_of_inputs, _of_truths, _of_bodies, _of_names, _of_ids, _of_specs, _of_freezing) for row in rows()
-)
+]
+TABLE: dict[str, Bad] = dict(ROWS)
+assert len(TABLE) == len(ROWS), "two rows have one name"

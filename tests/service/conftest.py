@@ -7,26 +7,32 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
-from redis import Redis
 
+from service.api.dependencies import Worker
 from service.app import create_app
 from service.client import OklClient
-from service.http_protocol import HttpProtocol
+from service.server import config
 from service.settings import Settings
+from service.store.sqlite import SqliteStore
+from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, serving
+from tests.service.worker import Clock, Loop, Watched, working
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": Loop}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    url: str = request.getfixturevalue("redis_url")
-    with Redis.from_url(url) as redis:
-        redis.flushall()
-    return url
+    return request.getfixturevalue("redis_url")
 
 
 @pytest.fixture
@@ -42,12 +48,38 @@ async def memory() -> AsyncIterator[Api]:
         yield api
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def clocked(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    """A store whose clock the test moves on."""
+    store = SqliteStore(str(tmp_path / "clocked.sqlite3"), clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def watched(clock: Clock) -> Watched:
+    """A model store whose calls are noted, and may be held up or fail."""
+    return Watched(ModelStore(clock=clock))
+
+
+@pytest.fixture
+async def worker(watched: Watched) -> AsyncIterator[Worker]:
+    async with working(watched.as_store) as worker:
+        yield worker
+
+
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """A service on a real socket, in a thread of this process; its sessions are all the tests' together."""
-    app = create_app(Settings(store="sqlite://", log_level="error"))
+    settings = Settings(store="sqlite://", log_level="error")
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, log_config=None, lifespan="on"))
+        server = uvicorn.Server(config(create_app(settings), settings))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
+from service.settings import Settings
+from service.store.sqlite import SqliteStore
 from tests.service import bad_requests
-from tests.service.api import MEAN, Api, check_problem, serving
+from tests.service.api import Api, check_problem, serving, serving_on
+from tests.service.definitions import MEAN
+from tests.service.worker import Clock
 
 pytestmark = pytest.mark.anyio
 
 NAMES = ("s", "r", "f", "new")
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ async def seeded(store_url: str) -> AsyncIterator[Api]:
 async def everything(api: Api) -> dict[str, Any]:
     """All that a client and the store can say of every session, and of the list of them."""
     told = {name: (await api.http.get(f"/sessions/{name}")).content for name in NAMES}
-    kept = {name: await api.service.store.read(name) for name in NAMES}
+    kept = {name: await api.store.read(name) for name in NAMES}
     return {"told": told, "kept": kept, "list": (await api.http.get("/sessions")).content}
 
 
@@ -46,7 +50,7 @@ async def test_everything_bad_is_told_and_changes_nothing(seeded: Api) -> None:
     before = await everything(seeded)
     failures = {}
     for name, bad in bad_requests.TABLE.items():
-        response = await seeded.http.request(bad.method, bad.path, content=bad.content)
+        response = await seeded.http.request(bad.method, bad.path, content=bad.content, headers=JSON)
         try:
             assert_refused(response, bad)
             assert await everything(seeded) == before
@@ -67,7 +71,8 @@ async def test_a_session_is_as_good_as_one_that_never_saw_bad_input(memory: Api)
         await memory.create({"kind": "pomdr"}, name, dim=2, labels=["no", "yes"])
         for x, y in rows:
             for row in bad if name == "s" else []:
-                assert (await memory.http.request(row.method, row.path, content=row.content)).status_code >= 400, row
+                response = await memory.http.request(row.method, row.path, content=row.content, headers=JSON)
+                assert response.status_code >= 400, row
             await memory.update(y, name, x=x)
     assert (await memory.inspect())["metrics"] == (await memory.inspect("clean"))["metrics"]
     answers = [await memory.predict([0.3, 0.4], name, wait=False) for name in ("s", "clean")]
@@ -85,12 +90,16 @@ async def test_a_body_without_a_length_is_cut_off(seeded: Api) -> None:
             sent += 1
             yield bytes(bad_requests.MEGABYTE)
 
-    for path in ("/sessions/s/predict", "/sessions"):
+    limits = Settings(store="sqlite://")
+    for path, limit in (
+        ("/sessions/s/predict", limits.max_row_bytes),
+        ("/sessions", limits.max_row_bytes),
+        ("/sessions/s/rounds", limits.max_body_bytes),
+    ):
         sent = 0
-        response = await seeded.http.post(path, content=body())
-        limit = seeded.app.state.settings.max_body_bytes
+        response = await seeded.http.post(path, content=body(), headers=JSON)
         assert check_problem(response, "payload-too-large")["limit"] == limit
-        assert sent <= 50
+        assert sent <= limit // bad_requests.MEGABYTE + 2
     assert await everything(seeded) == before
 
 
@@ -98,19 +107,19 @@ async def test_an_announced_length_is_no_way_around_the_limit(memory: Api) -> No
     await memory.create(MEAN)
     for announced in ("10", "-1", "x", "9" * 100):
         response = await memory.http.post(
-            "/sessions/s/predict", content=bytes(9 << 20), headers={"content-length": announced}
+            "/sessions/s/predict", content=bytes(9 << 20), headers=JSON | {"content-length": announced}
         )
         check_problem(response, "payload-too-large")
 
 
-async def test_an_expired_id_changes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    await api.create(MEAN, expires_s=1.0)
-    await api.predict([1.0], id="p")
-    before = await api.service.store.read("s")
-    now = time.time()
-    monkeypatch.setattr("service.sessions.time.time", lambda: now + 1.5)
-    await api.refused("prediction-expired", "POST", "/sessions/s/update", {"id": "p", "y": 1.0})
-    assert await api.service.store.read("s") == before
+async def test_an_expired_id_changes_nothing(clocked: SqliteStore, clock: Clock) -> None:
+    async with serving_on(clocked) as api:
+        await api.create(MEAN, expires_s=1.0)
+        await api.predict([1.0], id="p")
+        before = await api.store.read("s")
+        clock.skip(1.5)
+        await api.refused("prediction-expired", "POST", "/sessions/s/update", {"id": "p", "y": 1.0})
+        assert await api.store.read("s") == before
 
 
 async def test_large_values_that_fit_are_learned(memory: Api) -> None:

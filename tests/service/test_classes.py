@@ -15,7 +15,8 @@ import okl_core
 from service.cli import app
 from service.client import OklClient
 from service.demo_data import magic
-from tests.service.api import GAUSSIAN, ONE_VS_REST, POMDR, Api, serving
+from tests.service.api import Api, serving
+from tests.service.definitions import GAUSSIAN, ONE_VS_REST, POMDR
 
 pytestmark = pytest.mark.anyio
 
@@ -148,7 +149,7 @@ async def test_labels_of_other_sessions_are_told_too(memory: Api) -> None:
 async def test_an_error_names_some_of_many_labels(memory: Api) -> None:
     await memory.create(ONE_VS_REST, labels=[f"label {i}" for i in range(200)])
     problem = await memory.refused("wrong-truth", "POST", "/sessions/s/update", {"x": [1.0], "y": "label"})
-    assert "'label 9', ... and 'label 199'" in problem["detail"]
+    assert "'label 8', ..., 'label 199'" in problem["detail"]
     assert "'label 10'" not in problem["detail"]
 
 
@@ -225,11 +226,11 @@ def csv(tmp_path: Path) -> Path:
     return path
 
 
-def test_replay_of_three_labels(url: str, csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_three_labels(url: str, csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OKL_URL", url)
     arguments = ["replay", str(csv), "--session", "colours", "--label", "colour"]
     refused = CliRunner().invoke(app, arguments)
-    assert refused.exit_code == 1
+    assert refused.exit_code != 0
     assert "one-vs-rest" in refused.output
     with OklClient(url) as client:
         try:

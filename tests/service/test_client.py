@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -28,19 +30,36 @@ def test_every_call(client: OklClient) -> None:
     prediction = client.predict("s", [1.0])
     assert client.update("s", 4.0, id=prediction["id"])["t"] == 1
     assert client.predict("s", [1.0], id="mine")["id"] == "mine"
-    assert client.predict("s", [1.0], wait=False)["id"] is None
+    assert "id" not in client.predict("s", [1.0], wait=False)
     assert client.update("s", 4.0, x=[1.0], id="direct")["duplicate"] is False
     assert client.update("s", 4.0, x=[1.0], id="direct")["duplicate"] is True
     assert client.rounds("s", [[1.0], [2.0]], [5.0, 6.0], id="many")["t"] == 4
     assert client.inspect("s")["t"] == 4
+    client.delete("s")
+    assert client.sessions() == []
+
+
+def test_a_step_is_an_update_and_a_prediction(client: OklClient) -> None:
+    client.create("s", MEAN)
+    first = client.predict("s", [1.0])
+    told = client.step("s", 4.0, id=first["id"], next_x=[2.0], next_id="second")
+    assert (told["update"]["id"], told["update"]["t"]) == (first["id"], 1)
+    assert (told["predict"]["id"], told["predict"]["t"], told["predict"]["value"]) == ("second", 1, 4.0)
+    told = client.step("s", 0, x=[2.0], next_x=[3.0], wait=False)
+    assert (told["update"]["t"], told["predict"]["t"]) == (2, 2)
+    assert "id" not in told["predict"]
+    with pytest.raises(errors.PredictionNotFound):
+        client.step("s", 1.0, id="nobody", next_x=[1.0])
+
+
+def test_freezing(client: OklClient) -> None:
+    client.create("s", MEAN)
+    client.rounds("s", [[1.0]] * 4, [5.0] * 4)
     assert client.freeze("s", "fixed")["frozen"] == {"session": "s", "t": 4, "rule": "last"}
     with pytest.raises(errors.CannotFreeze):
         client.freeze("s", "drawn", rule="uniform")
     with pytest.raises(errors.SessionFrozen):
         client.update("fixed", 4.0, x=[1.0])
-    client.delete("fixed")
-    client.delete("s")
-    assert client.sessions() == []
 
 
 def test_a_false_or_zero_truth_is_sent(client: OklClient) -> None:
@@ -85,9 +104,8 @@ def test_a_name_is_a_name(client: OklClient, name: str) -> None:
         lambda: client.update(name, 1.0, x=[1.0]),
         lambda: client.rounds(name, [[1.0]], [1.0]),
     ):
-        with pytest.raises(errors.ServiceError) as caught:
+        with pytest.raises((errors.SessionNotFound, errors.InvalidName, errors.RouteNotFound)):
             call()
-        assert caught.value.status == 404
 
 
 def test_nobody_listens() -> None:
@@ -104,11 +122,39 @@ ANSWERS = {
     "a list": b"[]",
     "a document of another kind": b'{"error": "no"}',
     "a type that is no text": b'{"type": 5, "detail": "no"}',
+    "a document in a document": b'{"type": "/problems/overloaded"}',
 }
+
+
+PROBLEMS = {
+    "of this service": ("/problems/overloaded", errors.Overloaded, {"hint": [1]}),
+    "behind a proxy that writes whole addresses": (
+        "https://okl.example/problems/overloaded",
+        errors.Overloaded,
+        {"hint": [1]},
+    ),
+    "of a newer service": ("/problems/new", errors.ServiceError, {"hint": [1], "type": "/problems/new", "status": 502}),
+}
+
+
+@pytest.mark.parametrize(("type_", "kind", "extra"), PROBLEMS.values(), ids=PROBLEMS)
+def test_a_problem_keeps_what_it_says(type_: str, kind: type[errors.ServiceError], extra: dict[str, object]) -> None:
+    document = {"type": type_, "status": 502, "detail": "It is so.", "hint": [1]}
+    refused = pytest.raises(errors.ServiceError)
+    with answering(json.dumps(document).encode()) as url, OklClient(url) as client, refused as caught:
+        client.sessions()
+    assert (type(caught.value), caught.value.detail, caught.value.extra) == (kind, "It is so.", extra)
 
 
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
 def test_what_no_service_of_ours_answers(body: bytes) -> None:
+    with answering(body) as url, OklClient(url) as client, pytest.raises(errors.ServiceError, match="HTTP 502"):
+        client.sessions()
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """The url of something that answers one request with 502 and this body."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
@@ -120,7 +166,5 @@ def test_what_no_service_of_ours_answers(body: bytes) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with OklClient(url) as client, pytest.raises(errors.ServiceError, match="HTTP 502"):
-            client.sessions()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         thread.join()

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +20,7 @@ from service.client import OklClient
 from service.demo_data import magic
 from service.errors import ServiceError
 from service.settings import Settings
+from tests.command import is_free, okl, until_imports
 
 
 @pytest.fixture
@@ -39,7 +46,7 @@ def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> N
     with demo.served(settings) as (_, url), OklClient(url) as client:
         counts = {session["name"]: session["t"] for session in client.sessions()}
         assert counts == {session.name: 15 for session in demo.SESSIONS}
-        outcomes = demo.stream(client, console, 20)
+        outcomes = demo.stream(client, console, 5)
         assert all(len(outcome.latencies_s) == 2 * 5 for outcome in outcomes)
         for session in demo.SESSIONS:
             metrics = client.inspect(session.name)["metrics"]
@@ -50,3 +57,42 @@ def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> N
 def test_a_service_that_does_not_start_is_told(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="did not start"), demo.served(Settings(store="nothing://", port=1)):
         pytest.fail("it started")
+
+
+# -- in a process, as `okl demo` --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def demonstration(settings: Settings, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`okl demo` under way, alone in its process group as in a terminal of its own."""
+    arguments = ("demo", "--store", settings.store, "--port", str(settings.port))
+    with okl(*arguments, cwd=tmp_path, new_session=True) as process:
+        yield process
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_it_takes_its_service_along(
+    demonstration: subprocess.Popen[str], settings: Settings, stop: signal.Signals
+) -> None:
+    with OklClient(f"http://127.0.0.1:{settings.port}", timeout_s=1.0) as client:
+        while not (client.is_ready() and client.sessions()):
+            assert demonstration.poll() is None, demonstration.communicate()
+            time.sleep(0.05)
+    demonstration.send_signal(stop)
+    _, err = demonstration.communicate(timeout=30)
+    assert (demonstration.returncode, err) == (130, "")
+    assert is_free(settings.port)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0])
+def test_ctrl_c_at_the_start_is_quiet(demonstration: subprocess.Popen[str], settings: Settings, after_s: float) -> None:
+    """A terminal sends the signal to the service too."""
+    until_imports(demonstration)
+    time.sleep(after_s)
+    os.killpg(demonstration.pid, signal.SIGINT)
+    _, err = demonstration.communicate(timeout=30)
+    assert err == ""
+    assert demonstration.returncode in (130, -signal.SIGINT)
+    assert is_free(settings.port)

@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import pytest
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 
-from service import schemas
+from service.api import schemas
+from service.api.dependencies import rounds_of
+from service.api.problems import PROBLEM_JSON, PROBLEMS
 from service.errors import ServiceError
-from service.problems import PROBLEM_JSON, PROBLEMS
 from tests.service import bad_requests
 from tests.service.api import Api, check_problem, serving
 
@@ -20,8 +22,8 @@ UNDOCUMENTED = {"/", "/docs", "/redoc", "/openapi.json"}
 
 
 async def test_alive_and_ready(api: Api) -> None:
-    assert await api.call("GET", "/healthz") == {"status": "alive"}
-    assert await api.call("GET", "/readyz") == {"status": "ready"}
+    assert (await api.call("GET", "/healthz"))["status"] == "alive"
+    assert (await api.call("GET", "/readyz"))["status"] == "ready"
 
 
 @pytest.mark.parametrize("slug", PROBLEMS)
@@ -45,13 +47,19 @@ def test_problem_types_are_well_formed() -> None:
         assert issubclass(kind, ServiceError)
 
 
+async def openapi(api: Api) -> dict[str, Any]:
+    response = await api.http.get("/openapi.json")
+    assert response.status_code == 200
+    return response.json()
+
+
 def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(method, path): told for path, item in document["paths"].items() for method, told in item.items()}
 
 
 async def test_every_route_documents_its_errors(memory: Api) -> None:
     """Each operation names problem types, with the media type and the model of a problem; no answer of FastAPI's own."""
-    document = await memory.call("GET", "/openapi.json")
+    document = await openapi(memory)
     assert "HTTPValidationError" not in document["components"]["schemas"]
     for (method, path), told in operations(document).items():
         problems = {status: answer for status, answer in told["responses"].items() if int(status) >= 400}
@@ -70,7 +78,7 @@ async def test_every_route_documents_its_errors(memory: Api) -> None:
 async def test_no_error_is_undocumented(api: Api) -> None:
     """Every refusal of the table of bad requests is one that the document announces for its route and status."""
     await bad_requests.sessions(api)
-    announced = operations(await api.call("GET", "/openapi.json"))
+    announced = operations(await openapi(api))
     for name, bad in bad_requests.TABLE.items():
         path = re.sub(r"^/sessions/[^/?]+", "/sessions/{session}", bad.path.partition("?")[0])
         told = announced.get((bad.method.lower(), path))
@@ -81,13 +89,28 @@ async def test_no_error_is_undocumented(api: Api) -> None:
 
 
 async def test_every_route_is_documented(memory: Api) -> None:
-    documented = (await memory.call("GET", "/openapi.json"))["paths"].keys()
-    found = set()
-    for route in memory.app.routes:
-        for inner in getattr(getattr(route, "original_router", None), "routes", [route]):
-            found.add(inner.path)
+    documented = (await openapi(memory))["paths"].keys()
+    found = {route.path for route in iter_route_contexts(memory.app.routes) if route.path is not None}
     assert found >= {"/predict", "/update", "/sessions", "/sessions/{session}/rounds"}
     assert {path for path in found - UNDOCUMENTED if "static" not in path and "docs" not in path} <= set(documented)
+
+
+async def test_operations_have_the_names_of_their_functions(memory: Api) -> None:
+    """So a generated client has a method `predict`, not `predict_predict_post`."""
+    document = await openapi(memory)
+    names = [told["operationId"] for told in operations(document).values()]
+    assert len(set(names)) == len(names)
+    assert {"predict", "update", "create", "healthz"} <= set(names)
+    for name in names:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+
+
+async def test_the_key_of_a_round_is_documented(memory: Api) -> None:
+    document = await openapi(memory)
+    for path in ("/predict", "/update", "/sessions/{session}/rounds"):
+        parameters = {one["name"]: one for one in document["paths"][path]["post"]["parameters"]}
+        assert parameters["Idempotency-Key"]["in"] == "header"
+        assert not parameters["Idempotency-Key"]["required"]
 
 
 def models() -> list[type[BaseModel]]:
@@ -106,7 +129,7 @@ def test_examples_are_what_they_show(model: type[BaseModel]) -> None:
 
 
 async def test_every_request_has_an_example(memory: Api) -> None:
-    document = await memory.call("GET", "/openapi.json")
+    document = await openapi(memory)
     for (method, path), told in operations(document).items():
         if "requestBody" in told:
             reference = told["requestBody"]["content"]["application/json"]["schema"]["$ref"]
@@ -146,13 +169,13 @@ async def test_another_method(memory: Api, method: str, path: str) -> None:
 
 async def test_a_fault_of_the_service_tells_nothing_but_its_instance() -> None:
     """The answer has a request id to look for; what went wrong is in the log only."""
+
+    def broken() -> None:
+        raise RuntimeError("a secret")
+
     async with serving("sqlite://") as api:
         await api.create()
-
-        async def broken(*_: object, **__: object) -> None:
-            raise RuntimeError("a secret")
-
-        api.service.predict = broken  # type: ignore[method-assign]
+        api.app.dependency_overrides[rounds_of] = broken
         response = await api.http.post("/sessions/s/predict", json={"x": [1.0]})
         check_problem(response, "internal-error")
         assert "secret" not in response.text

@@ -12,8 +12,9 @@ import okl_core
 from okl_core import OnlineLearner
 from okl_core.types import F64
 from service.demo_data import magic
-from tests.service.api import GAUSSIAN, MEAN, POMDR, Api, serving
-from tests.service.test_races import replayed
+from tests.service.api import Api, serving
+from tests.service.definitions import GAUSSIAN, MEAN, POMDR
+from tests.service.worker import replayed
 
 pytestmark = pytest.mark.anyio
 
@@ -126,9 +127,9 @@ async def test_late_truths_at_two_workers(workers: tuple[Api, ...], snapshot_eve
     await workers[0].create(LAGGED, snapshot_every=snapshot_every)
     hand = by_hand()
     await live(workers, hand, range(60))
-    from_the_store = await replayed(workers[0].service.store)
+    from_the_store = await replayed(workers[0].store)
     assert from_the_store.forecast(X[-1]).value == hand.learner.predict(np.array([*X[-1], *lags_of(hand.truths)])).value
-    assert from_the_store.metrics() == (await workers[1].inspect())["metrics"]
+    assert from_the_store.card.tally().loss == (await workers[1].inspect())["metrics"]["loss"]
 
 
 @pytest.mark.parametrize("snapshot_every", [None, 4])

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.service.api import MEAN, POMDR, Api, serving
+from tests.service.api import Api, serving
 from tests.service.bad_requests import LARGE, METRIC, PACKING, member_of, pool_of
+from tests.service.definitions import MEAN, POMDR
 
 pytestmark = pytest.mark.anyio
 
@@ -117,7 +118,8 @@ async def test_a_full_session_still_predicts_and_is_readable(store_url: str) -> 
             ):
                 problem = await worker.refused("session-full", "POST", f"/sessions/s/{action}", more)
                 assert (problem["session"], problem["limit"]) == ("s", 40_000)
-            assert await worker.inspect() == before | {"waiting": 1}
+            found = await worker.inspect()
+            assert found == before | {"waiting": 1, "storage": found["storage"]}
         again = {"x": [0.0, 0.0], "y": -1, "id": "r0"}
         assert (await other.call("POST", "/sessions/s/update", again))["duplicate"]
 
@@ -166,4 +168,5 @@ async def test_workers_forget_sessions_that_nobody_uses(store_url: str) -> None:
                 await small.update(1 if i % 2 else -1, name, x=[0.1 * i, float(ord(name))])
         for name in "abc":
             assert await small.inspect(name) == await large.inspect(name)
-        assert len(small.service._residents._residents) < 3
+        assert len(small.worker.replicas) < 3
+        assert len(large.worker.replicas) == 3

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import okl_core
-import service.hosted
 from okl_core.types import F64
 from service.demo_data import magic
-from tests.service.api import GAUSSIAN, MEAN, POMDR, Api, serving
+from tests.service.api import Api, serving
+from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, POMDR
 
 pytestmark = pytest.mark.anyio
 
 X, Y = magic()
 ROUNDS = 40
 LEARNED = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median", "metric": "learned"}}}
-MEDIAN = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}
 
 
 def ranges(X: F64, low: F64, high: F64) -> F64:
@@ -212,25 +211,24 @@ async def test_warmup_by_hand(api: Api, learner: dict[str, Any], settings: dict[
     assert (await api.inspect())["describe"] == by_hand.describe()
 
 
-async def test_the_end_of_a_warmup_holds_up_no_other_session(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take seconds: a metric is learned, and all of the warm-up."""
-    threads = []
-
-    def watched(*args: Any, **options: Any) -> okl_core.LearnerSpec:
-        threads.append(threading.get_ident())
-        return okl_core.resolve(*args, **options)
-
-    monkeypatch.setattr(service.hosted, "resolve", watched)
-    truths = Y[:3].astype(int).tolist()
-    await memory.create(LEARNED, "rounds", warmup_rounds=3)
-    for x, y in zip(X[:3].tolist(), truths, strict=True):
-        await memory.update(y, "rounds", x=x)
-    await memory.create(LEARNED, "block", warmup_rounds=3)
-    await memory.rounds(X[:3].tolist(), truths, "block")
-    for name in ("rounds", "block"):
-        assert not (await memory.inspect(name))["warming_up"]
-    assert len(threads) == 2
-    assert threading.get_ident() not in threads
+@pytest.mark.parametrize("is_block", [False, True], ids=["rounds", "block"])
+async def test_the_end_of_a_warmup_holds_up_no_other_session(memory: Api, is_block: bool) -> None:
+    """It takes long: a metric is learned, and all of the warm-up. Others are answered meanwhile."""
+    n = 1_000
+    rows, truths = X[:n].tolist(), Y[:n].astype(int).tolist()
+    await memory.create(LEARNED, "long", warmup_rounds=n)
+    await memory.create(MEAN)
+    first = 0 if is_block else n - 1
+    if not is_block:
+        await memory.rounds(rows[:first], truths[:first], "long")
+    ending = asyncio.create_task(memory.rounds(rows[first:], truths[first:], "long"))
+    answered = 0
+    while not ending.done():
+        await memory.predict([1.0], wait=False)
+        answered += not ending.done()
+    assert (await ending)["t"] == n
+    assert not (await memory.inspect("long"))["warming_up"]
+    assert answered >= 5
 
 
 PACKING = {"kind": "packing"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,10 @@ import pytest
 
 import okl_core
 from service.demo_data import magic
-from tests.service.api import MEAN, POMDR, Api, serving
+from service.store.sqlite import SqliteStore
+from tests.service.api import Api, serving, serving_on
+from tests.service.definitions import MEAN, POMDR
+from tests.service.worker import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +68,7 @@ async def test_without_waiting_nothing_is_stored(api: Api) -> None:
     await api.create(POMDR)
     before = await api.inspect()
     prediction = await api.predict(x(0), wait=False)
-    assert prediction["id"] is None
+    assert prediction.keys() == {"session", "t", "score", "label"}
     assert await api.inspect() == before
 
 
@@ -103,7 +105,7 @@ async def test_a_direct_update_without_an_id_is_a_round_each_time(api: Api) -> N
     await api.create(MEAN)
     answers = [await api.update(1.0, x=[1.0]) for _ in range(3)]
     assert [answer["t"] for answer in answers] == [1, 2, 3]
-    assert [answer["id"] for answer in answers] == [None] * 3
+    assert not any("id" in answer for answer in answers)
 
 
 CONFLICTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -137,28 +139,55 @@ async def test_an_id_names_one_round_for_ever(api: Api, how: str) -> None:
     assert await api.inspect() == before
 
 
-async def test_a_prediction_expires(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    await api.create(MEAN, expires_s=5.0)
-    await api.predict([1.0], id="p")
-    now = time.time()
-    monkeypatch.setattr("service.sessions.time.time", lambda: now + 6.0)
-    for action, body in {"update": {"id": "p", "y": 1.0}, "predict": {"id": "p", "x": [1.0]}}.items():
-        problem = await api.refused("prediction-expired", "POST", f"/sessions/s/{action}", body)
-        assert (problem["session"], problem["id"]) == ("s", "p")
-    await api.predict([1.0], id="q")
-    found = await api.inspect()
-    assert (found["t"], found["waiting"]) == (0, 1)
-    assert (await api.update(1.0, x=[1.0]))["t"] == 1
+@pytest.mark.parametrize("is_known", [True, False], ids=["at its worker", "at another one"])
+async def test_a_prediction_expires(clocked: SqliteStore, clock: Clock, is_known: bool) -> None:
+    async with serving_on(clocked) as one, serving_on(clocked) as other:
+        api = one if is_known else other
+        await one.create(MEAN, expires_s=5.0)
+        await one.predict([1.0], id="p")
+        clock.skip(6.0)
+        for action, body in {"update": {"id": "p", "y": 1.0}, "predict": {"id": "p", "x": [1.0]}}.items():
+            problem = await api.refused("prediction-expired", "POST", f"/sessions/s/{action}", body)
+            assert (problem["session"], problem["id"]) == ("s", "p")
+        await api.predict([1.0], id="q")
+        found = await api.inspect()
+        assert (found["t"], found["waiting"]) == (0, 1)
+        assert (await api.update(1.0, x=[1.0]))["t"] == 1
+        # What the problem tells to do: the input with its truth, under the same id.
+        first = await api.update(2.0, x=[1.0], id="p")
+        assert (first["t"], first["duplicate"]) == (2, False)
+        assert await api.update(2.0, x=[1.0], id="p") == first | {"duplicate": True}
 
 
-async def test_a_settled_prediction_never_expires(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_id_is_forgotten_in_the_end(clocked: SqliteStore, clock: Clock) -> None:
+    """It names nothing then, and may name another prediction."""
+    async with serving_on(clocked) as api:
+        await api.create(MEAN, expires_s=5.0)
+        await api.predict([1.0], id="p")
+        clock.skip(11.0)
+        await api.refused("prediction-not-found", "POST", "/sessions/s/update", {"id": "p", "y": 1.0})
+        assert (await api.predict([2.0], id="p"))["t"] == 0
+        assert (await api.update(1.0, id="p"))["t"] == 1
+
+
+async def test_the_service_says_how_long_a_prediction_waits(clocked: SqliteStore, clock: Clock) -> None:
+    async with serving_on(clocked, waiting_expires_s=100.0) as api:
+        await api.create(MEAN, "own", expires_s=5.0)
+        await api.create(MEAN, "default")
+        for name in ("own", "default"):
+            await api.predict([1.0], name, id="p")
+        clock.skip(50.0)
+        await api.refused("prediction-not-found", "POST", "/sessions/own/update", {"id": "p", "y": 1.0})
+        assert (await api.update(1.0, "default", id="p"))["t"] == 1
+
+
+async def test_a_settled_prediction_never_expires(clocked: SqliteStore, clock: Clock) -> None:
     """A worker that only knows the prediction must ask the store before it calls it expired."""
-    async with serving(store_url) as one, serving(store_url) as other:
+    async with serving_on(clocked) as one, serving_on(clocked) as other:
         await one.create(MEAN, expires_s=5.0)
         await one.predict([1.0], id="p")
         first = await other.update(1.0, id="p")
-        now = time.time()
-        monkeypatch.setattr("service.sessions.time.time", lambda: now + 6.0)
+        clock.skip(6.0)
         assert await one.update(1.0, id="p") == first | {"duplicate": True}
 
 
@@ -166,6 +195,94 @@ async def test_what_was_never_predicted_cannot_be_settled(api: Api) -> None:
     await api.create(MEAN)
     problem = await api.refused("prediction-not-found", "POST", "/sessions/s/update", {"id": "nobody", "y": 1.0})
     assert (problem["session"], problem["id"]) == ("s", "nobody")
+
+
+async def test_a_step_is_an_update_and_a_predict(api: Api) -> None:
+    for name in ("two", "one"):
+        await api.create(POMDR, name)
+        await api.predict(x(0), name, id="p0")
+    for row in range(30):
+        update, predict = {"id": f"p{row}", "y": int(Y[row])}, {"x": x(row + 1), "id": f"p{row + 1}"}
+        expected = {
+            "update": await api.update(**update, name="two"),
+            "predict": await api.predict(**predict, name="two"),
+        }
+        told = await api.step(update, predict, "one")
+        assert told.keys() == {"update", "predict"}
+        for half, answer in expected.items():
+            assert told[half] == answer | {"session": "one"}
+    two, one = await api.inspect("two"), await api.inspect("one")
+    for part in ("t", "waiting", "metrics", "describe", "lags", "bytes"):
+        assert one[part] == two[part]
+
+
+async def test_a_step_in_the_body_and_without_waiting(memory: Api) -> None:
+    await memory.create(MEAN)
+    body = {"session": "s", "update": {"x": [1.0], "y": 4.0}, "predict": {"x": [2.0], "wait": False}}
+    told = await memory.call("POST", "/step", body)
+    assert told["update"].keys() == {"session", "t", "loss", "error", "duplicate"}
+    assert told["predict"] == {"session": "s", "t": 1, "value": 4.0}
+    assert (await memory.inspect())["waiting"] == 0
+
+
+async def test_a_step_sent_again_is_the_first_one(api: Api) -> None:
+    await api.create(MEAN)
+    await api.predict([1.0], id="p0")
+    first = await api.step({"id": "p0", "y": 4.0}, {"x": [2.0], "id": "p1"})
+    await api.update(9.0, x=[3.0])
+    again = await api.step({"id": "p0", "y": 4.0}, {"x": [2.0], "id": "p1"})
+    assert again == {"update": first["update"] | {"duplicate": True}, "predict": first["predict"]}
+    found = await api.inspect()
+    assert (found["t"], found["waiting"]) == (2, 1)
+
+
+async def test_a_step_whose_truth_is_refused_changes_nothing(api: Api) -> None:
+    await api.create(MEAN, dim=1)
+    await api.predict([1.0], id="p0")
+    before = await api.inspect()
+    for slug, update, predict in (
+        ("prediction-not-found", {"id": "nobody", "y": 1.0}, {"x": [1.0]}),
+        ("numerical-failure", {"id": "p0", "y": 1e200}, {"x": [1.0]}),
+        ("id-conflict", {"id": "p0", "x": [5.0], "y": 1.0}, {"x": [1.0]}),
+        ("wrong-dimension", {"x": [5.0, 1.0], "y": 1.0}, {"x": [1.0]}),
+        ("wrong-dimension", {"id": "p0", "y": 1.0}, {"x": [1.0, 2.0]}),
+    ):
+        await api.refused(slug, "POST", "/sessions/s/step", {"update": update, "predict": predict})
+        assert await api.inspect() == before, slug
+
+
+async def test_a_prediction_refused_after_its_truth_was_taken_is_told_as_such(api: Api) -> None:
+    """Whether its id is free, only the store knows: the truth is taken by then."""
+    await api.create(MEAN)
+    await api.predict([1.0], id="waits")
+    await api.predict([1.0], id="p0")
+    told = await api.step({"id": "p0", "y": 4.0}, {"x": [2.0], "id": "waits"})
+    assert told.keys() == {"update", "refused"}
+    assert (told["update"]["t"], told["update"]["duplicate"]) == (1, False)
+    refused = told["refused"]
+    assert (refused["type"], refused["status"], refused["id"]) == ("/problems/id-conflict", 409, "waits")
+    assert refused.keys() >= {"title", "detail", "instance", "session"}
+    assert (await api.inspect())["t"] == 1
+
+
+async def test_a_step_of_one_id_twice_is_refused(memory: Api) -> None:
+    await memory.create(MEAN)
+    body = {"update": {"id": "p", "x": [1.0], "y": 1.0}, "predict": {"x": [1.0], "id": "p"}}
+    await memory.refused("invalid-request", "POST", "/sessions/s/step", body)
+
+
+async def test_an_id_may_come_in_a_header(api: Api) -> None:
+    await api.create(MEAN)
+    headers = {"Idempotency-Key": "key"}
+    path, body = "/sessions/s/update", {"x": [1.0], "y": 2.0}
+    first = await api.call("POST", path, body, headers=headers)
+    assert first["id"] == "key"
+    assert await api.call("POST", path, body, headers={"Idempotency-Key": '"key"'}) == first | {"duplicate": True}
+    assert await api.call("POST", path, body | {"id": "key"}, headers=headers) == first | {"duplicate": True}
+    await api.refused("invalid-request", "POST", path, body | {"id": "other"}, headers=headers)
+    assert (await api.call("POST", "/sessions/s/predict", {"x": [1.0]}, headers={"Idempotency-Key": "p"}))["id"] == "p"
+    block = await api.call("POST", "/sessions/s/rounds", {"x": [[1.0]], "y": [2.0]}, headers={"Idempotency-Key": "b"})
+    assert block["id"] == "b"
 
 
 async def test_a_restarted_service_goes_on(store_url: str) -> None:

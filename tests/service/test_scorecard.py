@@ -7,8 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from okl_core.errors import StateFormatError
-from service.scorecard import WINDOW, Scorecard
+from okl_core.errors import DivergedError, StateFormatError
+from okl_core.losses import Hinge, Logistic, Squared
+from okl_core.types import F64, REALS, BlockInfo, Forecast
+from service.session.scorecard import WINDOW, Issued, Judge, Scorecard, Tally, mistakes
+from service.session.truths import Truths
 
 SIZES = (0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW + 37)
 
@@ -25,43 +28,40 @@ def filled(n: int) -> tuple[Scorecard, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("n", SIZES[1:])
 def test_totals_and_window(n: int) -> None:
     card, losses, errors = filled(n)
-    for report in (card.report(classifier=True), card.report(classifier=False)):
-        assert (report["rounds"], report["window"]) == (n, min(n, WINDOW))
-        assert report["loss"] == pytest.approx(losses.sum())
-        assert report["mean_loss"] == pytest.approx(losses.mean())
-        assert report["window_loss"] == pytest.approx(losses[-WINDOW:].mean())
-    told = card.report(classifier=True)
-    assert told["mistakes"] == errors.sum()
-    assert told["mistake_rate"] == pytest.approx(errors.mean())
-    assert told["window_mistake_rate"] == pytest.approx(errors[-WINDOW:].mean())
-    told = card.report(classifier=False)
-    assert told["rmse"] == pytest.approx(math.sqrt(errors.mean()))
-    assert told["window_rmse"] == pytest.approx(math.sqrt(errors[-WINDOW:].mean()))
+    told = card.tally()
+    assert (told.rounds, told.window) == (n, min(n, WINDOW))
+    assert told.loss == pytest.approx(losses.sum())
+    assert told.mean_loss == pytest.approx(losses.mean())
+    assert told.window_loss == pytest.approx(losses[-WINDOW:].mean())
+    assert told.error == errors.sum()
+    assert told.mean_error == pytest.approx(errors.mean())
+    assert told.window_error == pytest.approx(errors[-WINDOW:].mean())
 
 
 def test_nothing_yet() -> None:
-    for classifier in (True, False):
-        report = Scorecard().report(classifier=classifier)
-        assert set(report.values()) == {0, None}
+    assert Scorecard().tally() == Tally(0, 0.0, None, 0.0, None, 0, None, None)
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_packed_and_continued(n: int) -> None:
-    """A card that was packed in between tells the same for ever after."""
+    """A card that was packed in between tells the same for ever after, and so does a copy; the first stays as it is."""
     card, _, _ = filled(n)
-    again = Scorecard.unpack(card.pack())
+    before = card.tally()
+    others = [Scorecard.unpack(card.pack()), card.copy()]
     for i in range(WINDOW + 10):
-        for one in (card, again):
+        for one in others:
             one.add(0.1 * i, float(i % 2))
-        if i in (0, 1, WINDOW):
-            assert again.report(classifier=True) == card.report(classifier=True)
+    assert card.tally() == before
+    for i in range(WINDOW + 10):
+        card.add(0.1 * i, float(i % 2))
+    assert [one.tally() for one in others] == [card.tally()] * 2
 
 
 def test_many_at_once_is_one_by_one() -> None:
     card, losses, errors = filled(700)
     at_once = Scorecard()
     at_once.add_many(losses, errors)
-    assert at_once.report(classifier=False) == card.report(classifier=False)
+    assert at_once.tally() == card.tally()
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,54 @@ def test_many_at_once_is_one_by_one() -> None:
 def test_other_arrays_are_refused(arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises(StateFormatError):
         Scorecard.unpack(arrays)
+
+
+SIGNS = Truths("binary", None, None, REALS)
+NUMBERS = Truths("real", None, (0.0, 10.0), (-1.0, 1.0))
+THREE = Truths("class", ("a", "b", "c"), None, (0.0, 2.0))
+SHARES = [(0.2, 0.5, 0.3), (0.6, 0.3, 0.1), (0.1, 0.1, 0.8)]
+SQUARED, HINGE = Squared(), Hinge()
+
+
+def block_of(values: F64, probabilities: F64 | None = None) -> BlockInfo:
+    return BlockInfo(len(values), values, np.zeros(len(values)), probabilities, b"")
+
+
+def test_a_round_is_judged_as_it_was_issued() -> None:
+    judge = Judge(SQUARED, NUMBERS)
+    loss, error = judge.round(Issued(0.5), -0.25)
+    assert loss == SQUARED.value(0.5, -0.25)
+    assert error == pytest.approx(((0.5 - -0.25) * 5.0) ** 2)
+    assert Judge(HINGE, SIGNS).round(Issued(0.0), -1.0) == (1.0, 1.0)
+    assert Judge(HINGE, SIGNS).round(Issued(0.5), 1.0) == (0.5, 0.0)
+    issued = Issued.of(Forecast(0.5, None, SHARES[0]), 2.0)
+    assert issued == (0.3, 1)
+    assert Judge(Logistic(), THREE).round(issued, 2.0) == (pytest.approx(-math.log(0.3)), 1.0)
+
+
+@pytest.mark.parametrize("truths", [SIGNS, NUMBERS], ids=["signs", "numbers"])
+def test_a_block_is_judged_as_its_rounds(truths: Truths) -> None:
+    rng = np.random.default_rng(1)
+    values, y = rng.normal(size=20), np.where(rng.random(20) < 0.5, -1.0, 1.0)
+    judge = Judge(SQUARED if truths is NUMBERS else HINGE, truths)
+    expected = [judge.round(Issued(value), truth) for value, truth in zip(values.tolist(), y.tolist(), strict=True)]
+    found = judge.block(block_of(values), y)
+    np.testing.assert_allclose(np.transpose(found), expected, rtol=1e-12)
+
+
+def test_a_block_of_classes_is_judged_as_its_rounds() -> None:
+    Q, y = np.array(SHARES), np.array([2.0, 0.0, 2.0])
+    judge = Judge(Logistic(), THREE)
+    forecasts = [Forecast(max(shares), None, shares) for shares in SHARES]
+    expected = [judge.round(Issued.of(forecast, truth), truth) for forecast, truth in zip(forecasts, y, strict=True)]
+    info = block_of(Q.max(axis=1), Q)
+    np.testing.assert_allclose(np.transpose(judge.block(info, y)), expected, rtol=1e-12)
+    assert mistakes(THREE, info.values, Q, y).tolist() == [True, False, False]
+
+
+def test_what_has_no_finite_loss_is_no_round() -> None:
+    judge = Judge(SQUARED, Truths("real", None, None, REALS))
+    with pytest.raises(DivergedError):
+        judge.round(Issued(1e200), 0.0)
+    with pytest.raises(DivergedError):
+        judge.block(block_of(np.array([0.0, 1e200])), np.zeros(2))

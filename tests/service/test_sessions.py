@@ -8,7 +8,8 @@ import pytest
 
 import okl_core
 from service.demo_data import magic
-from tests.service.api import MEAN, POMDR, Api, serving
+from tests.service.api import Api, serving, serving_on
+from tests.service.definitions import MEAN, POMDR
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +56,10 @@ async def test_before_the_first_snapshot(api: Api) -> None:
         "snapshot_round": None,
         "snapshot_bytes": 0,
         "snapshot_at": None,
+        "tail_bytes": 0,
+        "waiting_bytes": 0,
+        "remembered": 0,
+        "remembered_bytes": 0,
     }
 
 
@@ -78,6 +83,38 @@ async def test_the_list_has_pages_in_the_order_of_names(api: Api) -> None:
     assert (one["kind"], one["t"], one["waiting"]) == ("mean", 1, 1)
     assert one["created_at"] <= one["updated_at"]
     assert await api.call("GET", "/sessions?cursor=s99") == {"sessions": [], "next": None}
+
+
+async def test_if_match_deletes_only_what_the_client_has_seen(api: Api) -> None:
+    await api.create()
+    seen = await api.http.get("/sessions/s")
+    etag = seen.headers["etag"]
+    assert etag == seen.json()["etag"]
+    await api.update(1.0, x=[1.0])
+    problem = await api.refused("precondition-failed", "DELETE", "/sessions/s", headers={"If-Match": etag})
+    assert problem["session"] == "s"
+    await api.refused("invalid-request", "DELETE", "/sessions/s", headers={"If-Match": '"nonsense"'})
+    assert (await api.inspect())["t"] == 1
+    await api.call("DELETE", "/sessions/s", status=204, headers={"If-Match": (await api.inspect())["etag"]})
+    await api.refused("session-not-found", "DELETE", "/sessions/s", headers={"If-Match": etag})
+    await api.create()
+    await api.refused("precondition-failed", "DELETE", "/sessions/s", headers={"If-Match": etag})
+
+
+async def test_the_etag_is_where_the_session_stands(store_url: str) -> None:
+    """The same at each worker; another after a round, after a prediction the same, and never that of a session before."""
+    async with serving(store_url) as one, serving(store_url) as other:
+        etags = [(await one.create())["etag"]]
+        await other.predict([1.0])
+        assert (await other.inspect())["etag"] == etags[0]
+        await other.update(1.0, x=[1.0])
+        etags += [(await api.inspect())["etag"] for api in (one, other)]
+        assert etags[1] == etags[2]
+        await one.call("DELETE", "/sessions/s", status=204)
+        await one.create()
+        await one.update(1.0, x=[1.0])
+        etags.append((await other.inspect())["etag"])
+        assert len(set(etags)) == 3
 
 
 async def test_a_deleted_session_is_gone(api: Api) -> None:
@@ -177,5 +214,5 @@ async def test_every_learner_lives_through_a_session(memory: Api) -> None:
             await memory.update(y[row], kind, id=prediction["id"])
         await memory.rounds(rows[5:30], y[5:30].tolist(), kind)
         live = await memory.predict(rows[40], kind, wait=False)
-        memory.service._residents.drop(kind)
-        assert await memory.predict(rows[40], kind, wait=False) == live
+        async with serving_on(memory.store) as other:
+            assert await other.predict(rows[40], kind, wait=False) == live

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import CONFIG_FILE_VARIABLE, Settings
+from service.settings import CONFIG_FILE_VARIABLE, Settings, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +68,38 @@ def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, name: str, val
 def test_nobody_changes_a_setting() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1  # type: ignore[misc]
+
+
+def test_the_store_has_a_password_and_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OKL_STORE", "redis://:hush@host:6379/0")
+    monkeypatch.setenv("OKL_PORT", "hush")
+    assert "hush" not in repr(Settings(port=1))
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert "hush" not in str(caught.value)
+
+
+SHOWN = {
+    "sqlite:///data/a@b.sqlite3?timeout=5": "sqlite:///data/a@b.sqlite3",
+    "sqlite://": "sqlite://",
+    "redis://host:6379/0": "redis://host:6379/0",
+    "redis://user:hush@host:6379/0": "redis://host:6379/0",
+    "redis://host:6379/0?password=hush": "redis://host:6379/0",
+    "redis+sentinel://:hush@a:1,b:2/main": "redis+sentinel://a:1,b:2/main",
+    "redis+cluster://:hush@[::1]:5": "redis+cluster://[::1]:5",
+    "redis://:hu/sh@host": "redis://...",
+    "redis://:hu?sh@host": "redis://...",
+    "redis://:hu#sh@host": "redis://...",
+    "redis://host/0?password=hu@sh": "redis://...",
+}
+
+
+@pytest.mark.parametrize(("url", "shown"), SHOWN.items(), ids=SHOWN)
+def test_a_store_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_kernels_are_named_as_openblas_names_them() -> None:
+    assert Settings(blas_kernels="skylakex").blas_kernels == "SkylakeX"
+    with pytest.raises(ValidationError, match="Haswell"):
+        Settings(blas_kernels="haswel")

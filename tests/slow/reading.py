@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from service.hosted import HostedLearner
-from service.residents import parse_settings
 from service.store.base import Reading, open_store
+from tests.service import worker
 
 
 def read(url: str, name: str) -> Reading:
@@ -14,20 +13,8 @@ def read(url: str, name: str) -> Reading:
         store = open_store(url)
         await store.open()
         try:
-            found = await store.read(name)
+            return await worker.read(store, name)
         finally:
             await store.close()
-        assert isinstance(found, Reading)
-        return found
 
     return asyncio.run(reading())
-
-
-def replay(reading: Reading) -> HostedLearner:
-    """The snapshot, and the journal after it, one entry after the other."""
-    settings = parse_settings(reading.head)
-    blob = reading.snapshot
-    hosted = HostedLearner(settings) if blob is None else HostedLearner.from_bytes(settings, blob)
-    for event in reading.events:
-        hosted.replay(event.blob)
-    return hosted

@@ -1,10 +1,14 @@
-"""SIGTERM: what runs is answered, then the process leaves in time and of its own will."""
+"""SIGTERM: what runs is answered if there is time for it; then the process leaves in time and of its own will."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,37 +16,101 @@ import pytest
 from bench.processes import Worker, workers
 from service.client import OklClient
 from service.demo_data import magic
-from tests.slow.reading import read
+from service.errors import ServiceError
+from tests.command import rounds_of, serving
 
 pytestmark = pytest.mark.slow
 
 GRACE_S = 10
-LEARNER = {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 6_000}}
+SLACK_S = 2.0
+"""For closing the store, and for a machine that has more to do than this."""
+
+GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
+LEARNER = {"kind": "pomdr", "config": {"kernel": GAUSSIAN, "budget": 6_000}}
+ENDLESS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "clip": 1.0}}
+"""It stores every point: a block of 10,000 rounds takes minutes."""
 
 X, Y = magic()
 
 
-def test_a_long_request_is_answered(store_url: str) -> None:
+class Asking(threading.Thread):
+    """A client of one request of many rounds; how it ended."""
+
+    def __init__(self, client: OklClient, rounds: int) -> None:
+        super().__init__()
+        self.answer: dict[str, Any] | None = None
+        self.refusal: ServiceError | None = None
+        self._client = client
+        self._rounds = rounds
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = self._client.rounds("s", X[: self._rounds].tolist(), Y[: self._rounds].tolist(), id="long")
+        except ServiceError as error:
+            self.refusal = error
+
+    def is_under_way(self, after_s: float) -> bool:
+        self.join(after_s)
+        assert self.refusal is None
+        return self.is_alive()
+
+
+def test_a_long_request_is_answered(store_url: str, tmp_path: Path) -> None:
     """The signal comes while many rounds are being learned: they are answered, and they are in the store."""
-    with (
-        workers(store_url, 1, shutdown_grace_s=GRACE_S, max_batch=len(Y)) as (worker,),
-        OklClient(worker.url) as client,
-    ):
+    settings = {"OKL_SHUTDOWN_GRACE_S": str(GRACE_S), "OKL_MAX_BATCH": str(len(Y))}
+    with serving(store_url, tmp_path, **settings) as (process, url), OklClient(url) as client:
         client.create("s", LEARNER)
-        answers = []
-        thread = threading.Thread(target=lambda: answers.append(client.rounds("s", X.tolist(), Y.tolist(), id="long")))
-        thread.start()
-        time.sleep(0.5)
-        assert thread.is_alive(), "the request is to be under way"
-        seconds = terminate(worker)
-        thread.join()
-        assert answers[0]["t"] == len(Y)
-        assert worker.process.returncode == 0
+        asking = Asking(client, len(Y))
+        assert asking.is_under_way(after_s=0.5)
+        seconds, said = terminate(process)
+        asking.join()
+        assert asking.refusal is None
+        assert asking.answer is not None
+        assert asking.answer["t"] == len(Y)
+        assert process.returncode == 0
+        assert "Traceback" not in said
         assert seconds < GRACE_S
-    assert read(store_url, "s").head.round == len(Y)
+    assert rounds_of(store_url, "s", tmp_path) == len(Y)
 
 
-def test_streaming_clients_see_no_half_answers(store_url: str) -> None:
+@pytest.mark.parametrize("grace_s", [0, 2])
+def test_what_takes_longer_than_the_grace_holds_up_nobody(store_url: str, tmp_path: Path, grace_s: int) -> None:
+    """A block is all or nothing: the process goes, and nothing of it is in the store."""
+    settings = {"OKL_SHUTDOWN_GRACE_S": str(grace_s), "OKL_SESSION_BYTES": str(4 << 30)}
+    with serving(store_url, tmp_path, **settings) as (process, url), OklClient(url) as client:
+        client.create("s", ENDLESS)
+        asking = Asking(client, 10_000)
+        assert asking.is_under_way(after_s=2.0)
+        seconds, said = terminate(process)
+        asking.join()
+        assert process.returncode == 0
+        assert seconds < grace_s + SLACK_S
+        assert "Traceback" not in said
+        assert asking.answer is None
+    assert rounds_of(store_url, "s", tmp_path) == 0
+
+
+def test_a_signal_sent_twice_is_one(store_url: str, tmp_path: Path) -> None:
+    """As from an operator who does not see at once that it is heard."""
+    with serving(store_url, tmp_path, OKL_SHUTDOWN_GRACE_S="2") as (process, url), OklClient(url) as client:
+        client.create("s", {"kind": "mean"})
+        os.kill(process.pid, signal.SIGTERM)
+        seconds, said = terminate(process)
+        assert (process.returncode, seconds < 2 + SLACK_S) == (0, True)
+        assert "Traceback" not in said
+
+
+def test_an_idle_connection_holds_up_nobody(store_url: str, tmp_path: Path) -> None:
+    with serving(store_url, tmp_path) as (process, url), OklClient(url) as client:
+        assert client.is_ready()
+        seconds, said = terminate(process)
+        assert process.returncode == 0
+        assert seconds < SLACK_S
+        assert "Traceback" not in said
+
+
+def test_streaming_clients_see_no_half_answers(store_url: str, tmp_path: Path) -> None:
     """Each client's answers are whole; the store holds exactly what was answered, and the round that was under way."""
     with workers(store_url, 1, shutdown_grace_s=GRACE_S) as (worker,), OklClient(worker.url) as client:
         client.create("s", LEARNER)
@@ -51,13 +119,16 @@ def test_streaming_clients_see_no_half_answers(store_url: str) -> None:
         for thread in threads:
             thread.start()
         time.sleep(0.5)
-        seconds = terminate(worker)
+        started = time.perf_counter()
+        worker.process.send_signal(signal.SIGTERM)
+        worker.process.wait(timeout=3 * GRACE_S)
+        seconds = time.perf_counter() - started
         for thread in threads:
             thread.join()
         assert worker.process.returncode == 0
         assert seconds < GRACE_S
         assert all(count > 0 for count in rounds)
-    assert sum(rounds) <= read(store_url, "s").head.round <= sum(rounds) + len(threads)
+    assert sum(rounds) <= rounds_of(store_url, "s", tmp_path) <= sum(rounds) + len(threads)
 
 
 def stream(worker: Worker) -> int:
@@ -71,22 +142,23 @@ def stream(worker: Worker) -> int:
     return len(Y)
 
 
-def terminate(worker: Worker) -> float:
-    """Seconds from the signal to the exit."""
+def terminate(process: subprocess.Popen[str]) -> tuple[float, str]:
+    """Seconds from the signal to the exit, and what the process said on standard error."""
     started = time.perf_counter()
-    worker.process.send_signal(signal.SIGTERM)
-    worker.process.wait(timeout=3 * GRACE_S)
-    return time.perf_counter() - started
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=3 * GRACE_S)
+    return time.perf_counter() - started, said
 
 
 @pytest.mark.parametrize("path", ["/sessions/s/predict", "/sessions"])
 def test_a_body_over_the_limit_closes_nothing_else(store_url: str, path: str) -> None:
     """50 MB over a real socket, announced and in chunks: refused without reading it all, and the worker goes on."""
+    headers = {"Content-Type": "application/json"}
     with workers(store_url, 1) as (worker,), OklClient(worker.url) as client:
         client.create("s", {"kind": "mean"})
         for body in (bytes(50 << 20), (bytes(1 << 20) for _ in range(50))):
             try:
-                response = httpx.post(f"{worker.url}{path}", content=body, trust_env=False)
+                response = httpx.post(f"{worker.url}{path}", content=body, headers=headers, trust_env=False)
             except httpx.TransportError:
                 continue  # closed while the client was still sending: as HTTP allows
             assert (response.status_code, response.json()["type"]) == (413, "/problems/payload-too-large")

@@ -10,8 +10,9 @@ from bench.processes import workers
 from bench.workers import LEARNER, SESSION, stream
 from service.client import OklClient
 from service.demo_data import magic
-from service.journal import RoundEntry, decode_entry
-from tests.slow.reading import read, replay
+from service.session.codec import RoundEntry, decode_entry
+from tests.service.worker import replay
+from tests.slow.reading import read
 
 pytestmark = pytest.mark.slow
 
@@ -35,14 +36,15 @@ def test_every_round_counts_once(
     assert (found["t"], found["metrics"]["rounds"], found["waiting"]) == (ROUNDS, ROUNDS, 0)
 
     reading = read(store_url, SESSION)
-    hosted = replay(reading)
-    assert hosted.t == ROUNDS
+    session = replay(reading)
+    assert session.t == ROUNDS
     for answer in issued:
-        assert answer["score"] == pytest.approx(hosted.forecast(X[-1]).value, rel=1e-9)
-    assert found["metrics"] == hosted.metrics()
+        assert answer["score"] == pytest.approx(session.forecast(X[-1]).value, rel=1e-9)
+    tally = session.card.tally()
+    assert (found["metrics"]["loss"], found["metrics"]["mistakes"]) == (tally.loss, tally.error)
     assert (reading.snapshot is None) == (snapshot_every == NEVER)
     if reading.snapshot is None:
-        assert_every_row_once([decode_entry(event.blob) for event in reading.events], hosted.forecast(X[-1]).value)
+        assert_every_row_once([decode_entry(entry.blob) for entry in reading.entries], session.forecast(X[-1]).value)
     with capsys.disabled():
         rate, p99 = ROUNDS / told.seconds, told.percentile("update", 99) * 1e3
         print(f"\n{store_url.split(':')[0]}: {rate:.0f} rounds/s, p99 of update {p99:.1f} ms")

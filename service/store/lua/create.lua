@@ -1,11 +1,14 @@
--- ARGV: uid, meta, created_at, round, the snapshot at this round if there is one
--- Answers 1, or 0 where another session has the name. The same uid again is this command sent twice.
+-- ARGV: record, summary, tip, the snapshot of this tip if there is one
+-- Answers 1, or 0 where another session has the name. The same first tip again is this command sent twice.
 
-local uid = call('HGET', head, 'uid')
-if uid then return uid == ARGV[1] and 1 or 0 end
-call('HSET', head, 'uid', ARGV[1], 'meta', ARGV[2], 'created_at', ARGV[3], 'round', ARGV[4], 'snapshot_round', -1)
-if ARGV[5] then
-  call('SET', snap, ARGV[5])
-  call('HSET', head, 'snapshot_round', ARGV[4], 'snapshot_at', ARGV[3], 'snapshot_bytes', #ARGV[5])
+local record, summary, tip, snapshot = unpack(ARGV)
+if call('EXISTS', head) == 1 then return call('HGET', head, 'first') == tip and 1 or 0 end
+local now = now_us()
+call('UNLINK', unpack(KEYS)) -- what an evicted head left behind
+call('HSET', head, 'record', record, 'summary', summary, 'created_at', now, 'first', tip, 'tip', tip, 'base', tip,
+  'counters', struct.pack(COUNTERS, 0, NEVER, 0, 0, 0, 0, 0, 0))
+if snapshot then
+  call('SET', snap, snapshot)
+  call('HSET', head, 'snapshot', tip, 'snapshot_at', now, 'snapshot_bytes', #snapshot)
 end
 return 1

@@ -1,6 +1,5 @@
--- ARGV: uid or '' for any, after
+-- ARGV: the tip to read after, if there is one
 -- Answers {'gone'} or {'reading', reading}.
 
-if call('EXISTS', head) == 0 then return {'gone'} end
-if ARGV[1] ~= '' and not round_of(ARGV[1]) then return {'gone'} end
-return {'reading', reading(tonumber(ARGV[2]))}
+if not tip_and() then return {'gone'} end
+return {'reading', reading(ARGV[1])}

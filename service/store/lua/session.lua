@@ -1,49 +1,78 @@
 -- Stands in front of every other script here: what they share.
 --
 -- KEYS, the same for all scripts; one hash tag, so one slot:
---   1 head      hash     uid, meta, round, times and counters; nothing expires or is forgotten before `due_at`
---   2 journal   stream   one entry an event, its id is "<last round>-0"
---   3 snap      string   the latest snapshot
---   4 waiting   hash     id -> packed prediction (f64 expires_at, f64 forget_at, blob), the expired ones included while they are remembered
---   5 expiry    zset     id -> when it expires; those that wait
---   6 forget    zset     id -> when it is forgotten; those that have expired
---   7 applied   hash     id -> answer
---   8 order     list     the applied ids, oldest first
--- Times come as text and go to commands as text: as Lua numbers they would lose digits.
+--   1 head        hash    record, summary, created_at; the tips first, tip, base (which the oldest entry kept follows) and snapshot;
+--                         snapshot_at, snapshot_bytes, tail_bytes; counters, packed: see COUNTERS
+--   2 journal     stream  an entry each, its id "<round>-0"; fields digest, count, id, blob
+--   3 snap        string  the latest snapshot
+--   4 waiting     hash    id -> f64 expires at, f64 forgotten at, blob; the expired ones too, while they are remembered
+--   5 expiry      zset    id -> when it expires; those that wait
+--   6 forget      zset    id -> when it is forgotten; those that have expired
+--   7 applied     hash    id -> f64 applied at, answer
+--   8 remembered  list    the applied ids, oldest first
+-- A tip is "<round>:<digest>". Times are whole microseconds since the epoch by this server's clock: a double holds them
+-- exactly. Lua writes a number into a command with all its digits, but not into a string: `..` takes rounds as text.
 
-local head, journal, snap, waiting, expiry, forget, applied, order = unpack(KEYS)
+local head, journal, snap, waiting, expiry, forget, applied, remembered = unpack(KEYS)
 local call = redis.call
 
--- The round, and another field of the head as text or false; nothing where the session is not this one.
-local function round_of(uid, field)
-  local found = call('HMGET', head, 'uid', 'round', field or 'round')
-  if found[1] == uid then return tonumber(found[2]), found[3] end
+-- updated at (0: never), due at (nothing expires or is forgotten before), journal bytes, number waiting, their bytes,
+-- bytes of those that have expired, number remembered, their bytes
+local COUNTERS, NEVER = '<dddddddd', 2 ^ 53
+
+local function now_us()
+  local time = call('TIME')
+  return time[1] * 1000000 + time[2]
 end
 
-local function entry_id(round)
-  return string.format('%d-0', round)
+-- The session's tip, and a field of its head; nothing where there is no session.
+local function tip_and(field)
+  local found = call('HMGET', head, 'tip', field or 'tip')
+  if found[1] then return found[1], found[2] end
+  if call('EXISTS', head) == 1 then error('the head lacks its tip') end
 end
 
-local function events_after(round)
-  return call('XRANGE', journal, '(' .. entry_id(round), '+')
+local function round_of(tip)
+  return tip:match('^%d+')
 end
 
--- Whether the events are what is missing from `after` to the head.
-local function reach(events, after, round)
-  if #events == 0 then return after == round end
-  local first, fields = events[1][1], events[1][2]
-  return tonumber(first:match('^%d+')) - tonumber(fields[2]) == after
+local function entries_after(tip)
+  return call('XRANGE', journal, '(' .. round_of(tip) .. '-0', '+')
 end
 
--- {head, number waiting, the round before the events, events, snapshot or nil}
+-- Whether the entry that leads to this tip is in the journal.
+local function has_entry(tip)
+  local round, digest = tip:match('^(%d+):(.*)$')
+  local entry = call('XRANGE', journal, round .. '-0', round .. '-0')[1]
+  return entry ~= nil and entry[2][2] == digest
+end
+
+local function is_on_chain(tip)
+  local at = call('HMGET', head, 'tip', 'base')
+  return at[1] == tip or at[2] == tip or has_entry(tip)
+end
+
+-- {head, start, entries, snapshot or nil, 1 if it is all there is, the record then}
 local function reading(after)
-  local found = call('HMGET', head, 'round', 'snapshot_round')
-  local events = after >= 0 and events_after(after) or {}
-  local snapshot = false
-  if not reach(events, after, tonumber(found[1])) then
-    after = math.max(tonumber(found[2]), 0)
-    events = events_after(after)
-    snapshot = call('GET', snap)
+  local start, snapshot, is_whole, record = after, false, 0, false
+  if not (after and is_on_chain(after)) then
+    local from = call('HMGET', head, 'snapshot', 'first')
+    start, snapshot, is_whole = from[1] or from[2], from[1] and call('GET', snap), 1
+    record = call('HGET', head, 'record')
   end
-  return {call('HGETALL', head), call('ZCARD', expiry), after, events, snapshot}
+  local fields = call('HMGET', head, 'summary', 'created_at', 'counters', 'first', 'tip', 'snapshot', 'snapshot_at', 'snapshot_bytes',
+    'tail_bytes')
+  return {fields, start, entries_after(start), snapshot, is_whole, record}
+end
+
+-- {'applied', id, answer}, {'waiting', blob, 1 if it has expired}, or nothing; then true where a prediction is there that
+-- is due to be forgotten.
+local function what_is_under(id, now, remembered_for)
+  local value = call('HGET', applied, id)
+  if value and struct.unpack('<d', value) + remembered_for > now then return {'applied', id, value:sub(9)} end
+  local held = call('HGET', waiting, id)
+  if not held then return end
+  local expires_at, forgotten_at = struct.unpack('<dd', held)
+  if now >= forgotten_at then return nil, true end
+  return {'waiting', held:sub(17), expires_at <= now and 1 or 0}
 end

@@ -1,18 +1,42 @@
--- ARGV: uid, round, blob, now, how many events to keep behind the snapshot
+-- ARGV: most entries behind the snapshot, most bytes, tip, blob
 -- Answers 1, or 0 where nothing was kept.
 
-if not round_of(ARGV[1]) then return 0 end
-local round = tonumber(ARGV[2])
-if round <= tonumber(call('HGET', head, 'snapshot_round')) then return 0 end
-local id = entry_id(round)
-local is_end_of_event = round == 0 or #call('XRANGE', journal, id, id) == 1
-if not is_end_of_event then return 0 end
+local most_entries, most_bytes, tip, blob = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local CHUNK = 32
+local at, snapshot = tip_and('snapshot')
+local round = round_of(tip)
+if not at or snapshot and tonumber(round) <= tonumber(round_of(snapshot)) or not is_on_chain(tip) then return 0 end
 
-local bytes, newer = 0, events_after(round)
-for _, event in ipairs(newer) do
-  bytes = bytes + #event[2][8]
+local journal_bytes, from = 0, '(' .. round .. '-0'
+repeat
+  local entries = call('XRANGE', journal, from, '+', 'COUNT', CHUNK)
+  for _, entry in ipairs(entries) do
+    journal_bytes, from = journal_bytes + #entry[2][8], '(' .. entry[1]
+  end
+until #entries < CHUNK
+
+-- The tail: from the snapshot's entry back, while both bounds hold. The first entry that is too much is the new base.
+local tail_entries, tail_bytes, to, base = 0, 0, round .. '-0', nil
+repeat
+  local entries = call('XREVRANGE', journal, to, '-', 'COUNT', CHUNK)
+  for _, entry in ipairs(entries) do
+    local bytes = tail_bytes + #entry[2][8]
+    if tail_entries == most_entries or bytes > most_bytes then
+      base = entry
+      break
+    end
+    tail_entries, tail_bytes, to = tail_entries + 1, bytes, '(' .. entry[1]
+  end
+until base or #entries < CHUNK
+
+local counters = {struct.unpack(COUNTERS, call('HGET', head, 'counters'))}
+counters[3] = journal_bytes
+call('SET', snap, blob)
+if base then
+  local base_round = round_of(base[1])
+  call('XTRIM', journal, 'MINID', '=', base_round .. '-1')
+  call('HSET', head, 'base', base_round .. ':' .. base[2][2])
 end
-call('SET', snap, ARGV[3])
-call('HSET', head, 'snapshot_round', ARGV[2], 'snapshot_at', ARGV[4], 'snapshot_bytes', #ARGV[3], 'journal_bytes', bytes)
-call('XTRIM', journal, 'MAXLEN', #newer + tonumber(ARGV[5]))
+call('HSET', head, 'snapshot', tip, 'snapshot_at', now_us(), 'snapshot_bytes', #blob, 'tail_bytes', tail_bytes,
+  'counters', struct.pack(COUNTERS, unpack(counters, 1, 8)))
 return 1

@@ -1,0 +1,187 @@
+"""What a client is told. Members that do not apply are left out."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from okl_core import LearnerSpec
+from okl_core.freezing import Rule
+from okl_core.types import Target
+from service.api.schemas import NamedInput
+
+
+class _Answer(BaseModel):
+    """What a client is told. Members that do not apply are left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Readiness(_Answer):
+    """`warnings` say what is wrong with the store's configuration, and what may be lost."""
+
+    status: Literal["alive", "ready"]
+    warnings: list[str]
+
+
+class ProblemType(_Answer):
+    """What a type of problem means, and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class ProblemDetail(_Answer):
+    pointer: str = Field(description="Where in the body (RFC 6901).")
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457. `errors` says where a request is wrong; some types carry further members."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="The request's id; give it when you ask for help.")
+    errors: list[ProblemDetail] | None = None
+
+
+class Prediction(_Answer):
+    """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
+    learner of classes `label` and the `probabilities` of all labels, in the order of the session's `labels`; a
+    regressor `value`. `id` is left out where nothing waits: with `"wait": false`, and in a frozen session."""
+
+    session: str
+    id: str | None = None
+    t: int = Field(description="Rounds that the learner had observed.")
+    score: float | None = None
+    label: bool | str | float | None = None
+    probability: float | None = None
+    probabilities: list[float] | None = None
+    value: float | None = None
+
+
+class Update(_Answer):
+    """`loss` is the learner's loss of the prediction that was issued; `mistake` is for classifiers, `error` (prediction
+    minus truth, in the units of the truth) for regressors."""
+
+    session: str
+    id: str | None = None
+    t: int = Field(description="Rounds observed, this one included.")
+    loss: float
+    mistake: bool | None = None
+    error: float | None = None
+    duplicate: bool = Field(description="true: this update was applied before, and this is the first answer.")
+
+
+class Step(_Answer):
+    """The answers of `POST /update` and `POST /predict`. `predict` is left out, and `refused` says why, if the truth was
+    taken and the prediction cannot be given."""
+
+    update: Update
+    predict: Prediction | None = None
+    refused: Problem | None = None
+
+
+class Rounds(_Answer):
+    """One entry a round, in the order of the request. The answer to a large request that is sent again has the totals
+    only."""
+
+    session: str
+    id: str | None = None
+    t: int = Field(description="Rounds observed, these included.")
+    rounds: int
+    loss: float = Field(description="Sum of the losses of these rounds.")
+    scores: list[float] | None = None
+    labels: list[bool | str | float] | None = None
+    probabilities: list[float] | list[list[float]] | None = Field(
+        default=None, description="Of the second label; from a learner of classes of all labels, a list a round."
+    )
+    values: list[float] | None = None
+    mistakes: int | None = None
+    duplicate: bool
+
+
+class Metrics(_Answer):
+    """Over the predictions that were issued. `window_*` look at the last `window` rounds only."""
+
+    rounds: int
+    loss: float = Field(description="Cumulative loss.")
+    mean_loss: float | None
+    window: int
+    window_loss: float | None = Field(description="Mean loss.")
+    mistakes: int | None = None
+    mistake_rate: float | None = None
+    window_mistake_rate: float | None = None
+    rmse: float | None = None
+    window_rmse: float | None = None
+
+
+class SessionSummary(_Answer):
+    name: str
+    kind: str
+    t: int
+    waiting: int
+    created_at: float
+    updated_at: float | None = Field(description="Time of the last round, seconds since the epoch.")
+
+
+class SessionPage(_Answer):
+    sessions: list[SessionSummary]
+    next: str | None = Field(description="Give it as `cursor` to get the next page; null at the end.")
+
+
+class Storage(_Answer):
+    """`snapshot_*` are null before the first snapshot. `journal_*` count what lies after it."""
+
+    journal_rounds: int
+    journal_bytes: int
+    snapshot_round: int | None
+    snapshot_bytes: int
+    snapshot_at: float | None
+    tail_bytes: int = Field(description="Journal kept behind the snapshot for workers that are a little behind.")
+    waiting_bytes: int
+    remembered: int = Field(description="Ids whose answers are remembered.")
+    remembered_bytes: int
+
+
+class Frozen(_Answer):
+    """`session` is the one that it was made from, `t` the rounds that this one had observed then."""
+
+    session: str
+    t: int
+    rule: Rule
+
+
+class SessionDetail(SessionSummary):
+    learner: LearnerSpec
+    settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
+    labels: list[bool | str | float] | None = Field(
+        description="A classifier's labels, in the order of `probabilities`; null for a regressor."
+    )
+    features: list[NamedInput] | None = Field(description="Named inputs, once they are known.")
+    dim: int | None
+    warming_up: bool
+    frozen: Frozen | None = Field(description="What it was made from, if it learns nothing; null if it learns.")
+    lags: list[float] | None = Field(
+        description="The truths that go with the next input, in the learner's terms, newest first; null without `lags`."
+    )
+    metrics: Metrics
+    describe: dict[str, float]
+    bytes: int = Field(description="Memory of the learner.")
+    etag: str = Field(description="Where the session stands; the ETag of this answer too.")
+    storage: Storage
+
+
+class CatalogueEntry(_Answer):
+    kind: str
+    summary: str
+    target: Target
+    dims: int | None = Field(description="The only number of inputs that it takes, lags among them; null: any.")
+    references: list[str]
+    defaults: dict[str, Any]
+    config_schema: dict[str, Any]

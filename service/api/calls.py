@@ -1,0 +1,148 @@
+"""What an endpoint's signature asks for, as far as it can be had without FastAPI: the request, its path, headers and body.
+
+Anything else, such as a query or a dependency with a `yield`, makes the signature one that only FastAPI can solve.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, get_type_hints
+
+from fastapi import Request
+from fastapi.params import Depends as Dependency
+from fastapi.params import Header as HeaderField
+from fastapi.params import Path as PathField
+from pydantic import TypeAdapter, ValidationError
+
+
+class Reader(Protocol):
+    """Reads the body of a request that nobody has read yet."""
+
+    async def read(self, request: Request) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A parameter of the path or a header, validated by its annotation."""
+
+    place: str
+    alias: str
+    key: bytes
+    adapter: TypeAdapter[Any]
+    default: Any
+
+    def value(self, request: Request, errors: list[Any]) -> Any:
+        given = self._given(request)
+        if given is None:
+            if self.default is inspect.Parameter.empty:
+                errors.append({"type": "missing", "loc": (self.place, self.alias), "msg": "Field required"})
+            return self.default
+        try:
+            return self.adapter.validate_python(given)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)
+            errors += [one | {"loc": (self.place, self.alias, *one["loc"])} for one in found]
+            return None
+
+    def _given(self, request: Request) -> str | None:
+        if self.place == "path":
+            return request.path_params.get(self.alias)
+        for name, value in request.scope["headers"]:
+            if name == self.key:
+                return value.decode("latin-1")
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A function, and where its arguments come from: the request, a scalar, another call, the body."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    arguments: tuple[tuple[str, Source], ...]
+
+    def scalars(self) -> Iterator[Scalar]:
+        for _, source in self.arguments:
+            if isinstance(source, Scalar):
+                yield source
+            elif isinstance(source, Call):
+                yield from source.scalars()
+
+    def functions(self) -> Iterator[Callable[..., Any]]:
+        yield self.function
+        for _, source in self.arguments:
+            if isinstance(source, Call):
+                yield from source.functions()
+
+    async def run(self, request: Request, scalars: Mapping[Scalar, Any]) -> Any:
+        """As FastAPI would, but a plain function has no thread of its own: it may not block."""
+        found = self.function(**await self.values(request, scalars))
+        return await found if self.is_async else found
+
+    async def values(self, request: Request, scalars: Mapping[Scalar, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, source in self.arguments:
+            if isinstance(source, Call):
+                values[name] = await source.run(request, scalars)
+            elif isinstance(source, Scalar):
+                values[name] = scalars[source]
+            elif source is None:
+                values[name] = request
+            else:
+                values[name] = await source.read(request)
+        return values
+
+
+Source = Scalar | Call | Reader | None
+"""None: the request itself."""
+
+
+class NotPlain(Exception):
+    """The signature has something that only FastAPI can solve."""
+
+
+def _call_of(function: Callable[..., Any], readers: Mapping[str, Reader]) -> Call:
+    """Raises NotPlain."""
+    if (
+        not inspect.isfunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise NotPlain
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    arguments = tuple((name, _source(one, hints.get(name), readers)) for name, one in parameters.items())
+    return Call(function, inspect.iscoroutinefunction(function), arguments)
+
+
+def _source(parameter: inspect.Parameter, hint: Any, readers: Mapping[str, Reader]) -> Source:
+    if hint is Request:
+        return None
+    if parameter.name in readers:
+        return readers[parameter.name]
+    metadata = getattr(hint, "__metadata__", ())
+    dependency = next((one for one in metadata if isinstance(one, Dependency)), None)
+    field = next((one for one in metadata if isinstance(one, HeaderField | PathField)), None)
+    if dependency is not None:
+        is_plain = type(dependency) is Dependency and dependency.scope is None and field is None
+        if not is_plain or dependency.dependency is None:
+            raise NotPlain
+        return _call_of(dependency.dependency, {})
+    if field is None:
+        raise NotPlain
+    place = "path" if isinstance(field, PathField) else "header"
+    alias = field.alias or (parameter.name if place == "path" else parameter.name.replace("_", "-"))
+    return Scalar(place, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
+
+
+def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Call | None:
+    """None for an endpoint that only FastAPI can call."""
+    try:
+        call = _call_of(endpoint, readers)
+    except NotPlain:
+        return None
+    functions = list(call.functions())
+    # What two of them need FastAPI would call once.
+    return call if call.is_async and len(set(functions)) == len(functions) else None

@@ -1,0 +1,65 @@
+"""What routes take from the app: typed, so that an editor can follow it, and replaceable by `dependency_overrides`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Path, Request
+
+from service.api.schemas import Name
+from service.replica.cache import Replicas
+from service.rounds import Rounds
+from service.sessions import Sessions
+from service.settings import Settings
+from service.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """All that a running worker holds; made at the start of the app."""
+
+    settings: Settings
+    store: Store
+    replicas: Replicas
+    rounds: Rounds
+    sessions: Sessions
+
+
+def worker_of(request: Request) -> Worker:
+    return cast(Worker, request.app.state.worker)
+
+
+def rounds_of(request: Request) -> Rounds:
+    return worker_of(request).rounds
+
+
+def sessions_of(request: Request) -> Sessions:
+    return worker_of(request).sessions
+
+
+def store_of(request: Request) -> Store:
+    return worker_of(request).store
+
+
+RoundsDep = Annotated[Rounds, Depends(rounds_of)]
+SessionsDep = Annotated[Sessions, Depends(sessions_of)]
+StoreDep = Annotated[Store, Depends(store_of)]
+_ETAG = r'"[0-9]{1,20}-[0-9a-f]{32}"'
+
+
+def label_of(
+    etag: Annotated[
+        str | None,
+        Header(
+            alias="If-Match",
+            pattern=f"^{_ETAG}$",
+            description="The session's `ETag`: the request is refused if others have written to the session since.",
+        ),
+    ] = None,
+) -> str | None:
+    return None if etag is None else etag.strip('"')
+
+
+IfMatch = Annotated[str | None, Depends(label_of)]
+SessionPath = Annotated[Name, Path(description="Name of the session.")]

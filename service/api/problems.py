@@ -1,0 +1,295 @@
+"""Errors as problem documents (RFC 9457): one shape for every error, whoever raised it, and never more than 8 KiB."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Scope
+
+from service.errors import PROBLEMS as PROBLEMS
+from service.errors import (
+    InvalidInput,
+    InvalidName,
+    MalformedBody,
+    MethodNotAllowed,
+    NotFinite,
+    RouteNotFound,
+    ServiceError,
+    WrongDimension,
+    WrongFeatures,
+    WrongType,
+    json_pointer,
+    leaves,
+)
+
+log = logging.getLogger("okl.http")
+
+PROBLEM_JSON = "application/problem+json"
+REQUEST_ID = "okl.request_id"
+"""Where the guards leave the request's id in its scope."""
+
+MAX_BYTES = 8 << 10
+MAX_ERRORS = 10
+MAX_COUNTED = 100
+"""So many wrong places of a body are looked at; of more than that only their number is told."""
+
+MAX_TEXT, MAX_POINTER, MAX_DETAIL = 300, 200, 600
+LISTED = 3
+"""So many of the errors are repeated in the sentence of the document."""
+
+
+def responses(*kinds: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entries of the errors that a route may answer."""
+    by_status: dict[int | str, list[type[ServiceError]]] = {}
+    for kind in kinds:
+        for leaf in [kind] if kind is ServiceError else leaves(kind):
+            by_status.setdefault(leaf.status, []).append(leaf)
+    return {
+        status: {
+            "description": "; ".join(f"{kind.title} (`/problems/{kind.slug}`)" for kind in group),
+            "content": {
+                PROBLEM_JSON: {
+                    "schema": {"$ref": "#/components/schemas/Problem"},
+                    "examples": {kind.slug: {"value": _example(kind)} for kind in group},
+                }
+            },
+        }
+        for status, group in by_status.items()
+    }
+
+
+def _example(kind: type[ServiceError]) -> dict[str, Any]:
+    return _members(kind.slug, kind.title, kind.status, kind.__doc__ or kind.title, "9f86d081884c7d65")
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of the endpoint's function, as `generate_unique_id_function`; generated clients call it that too."""
+    return route.name
+
+
+def request_id(scope: Scope) -> str:
+    """The id of a request, drawn now if no guard has given it one."""
+    return scope.get(REQUEST_ID) or scope.setdefault(REQUEST_ID, secrets.token_hex(8))
+
+
+def problem(error: ServiceError, request: Request) -> Response:
+    """The answer that tells a client of this error."""
+    return answer(error, request.scope)
+
+
+def answer(error: ServiceError, scope: Scope) -> Response:
+    """The same for those who have no request, only its scope."""
+    instance = request_id(scope)
+    if error.status >= 500:
+        level = logging.ERROR if error.retry_after_s is None else logging.WARNING
+        log.log(level, error.title, extra={"path": scope["path"], "detail": error.detail, "instance": instance})
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    return _response(document_of(error, instance), error.status, headers)
+
+
+def document_of(error: ServiceError, instance: str) -> dict[str, Any]:
+    """The document that tells of this error in at most MAX_BYTES, whatever it quotes."""
+    return _bounded(_members(error.slug, error.title, error.status, error.detail, instance) | error.extra)
+
+
+def _members(slug: str, title: str, status: int, detail: str, instance: str) -> dict[str, Any]:
+    return {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail, "instance": instance}
+
+
+def _response(document: dict[str, Any], status: int, headers: Mapping[str, str]) -> Response:
+    return Response(_json(document), status, dict(headers), media_type=PROBLEM_JSON)
+
+
+def _json(document: Any) -> bytes:
+    return to_json(document, inf_nan_mode="null", fallback=str)
+
+
+def _bounded(document: dict[str, Any]) -> dict[str, Any]:
+    document = document | {"detail": cut(str(document["detail"]), MAX_DETAIL)}
+    if "errors" in document:
+        document["errors"] = [
+            {"pointer": cut(str(error["pointer"]), MAX_POINTER), "detail": cut(str(error["detail"]), MAX_TEXT)}
+            for error in document["errors"][:MAX_ERRORS]
+        ]
+    while len(_json(document)) > MAX_BYTES:
+        # A character may take six bytes in JSON. What is told twice goes first, then what the type adds.
+        extra = [name for name in document if name not in _STANDARD]
+        if len(document.get("errors", ())) > 1:
+            document["errors"].pop()
+        elif extra:
+            del document[max(extra, key=lambda name: len(_json(document[name])))]
+        else:
+            document["detail"] = cut(document["detail"], MAX_TEXT)
+    return document
+
+
+_STANDARD = frozenset({"type", "title", "status", "detail", "instance"})
+
+
+def cut(text: str, length: int) -> str:
+    """The text, its middle left out where it is longer than this."""
+    if len(text) <= length:
+        return text
+    end = length // 4
+    return f"{text[: length - end - 1]}…{text[-end:]}"
+
+
+def unexpected_problem(error: Exception, scope: Scope) -> Response:
+    """The answer to an error that nobody raised on purpose: the client learns nothing of it, the log everything."""
+    instance = log_unexpected(error, scope)
+    detail = "Something went wrong here; the log of the service has the details."
+    members = _members(ServiceError.slug, ServiceError.title, ServiceError.status, detail, instance)
+    return _response(members, ServiceError.status, {})
+
+
+def log_unexpected(error: Exception, scope: Scope) -> str:
+    """Returns the id under which the log has it."""
+    instance = request_id(scope)
+    log.error("unexpected error", exc_info=error, extra={"path": scope["path"], "instance": instance})
+    return instance
+
+
+def validation_problem(error: ValidationError) -> ServiceError:
+    """The service's error for a body that does not validate."""
+    count = error.error_count()
+    if count > MAX_COUNTED:  # to list them all would take seconds
+        told = f"{count:,} places are wrong, too many to tell"
+        return InvalidInput(f"In the body {told}.", errors=[{"pointer": "", "detail": told}])
+    return from_validation(error.errors(include_url=False, include_input=False))
+
+
+def from_validation(found: Sequence[Any], prefix: int = 0) -> ServiceError:
+    """The service's error for pydantic's; `prefix` parts of each location are not in the body."""
+    for item in found:
+        if item["type"] == "json_invalid":
+            return MalformedBody(f"The body is not JSON: {item.get('ctx', {}).get('error', item['msg'])}.")
+    wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item)} for item in found[:MAX_COUNTED]]
+    kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
+    kind = kinds.pop() if len(kinds) == 1 else InvalidInput
+    return kind(listed(wrong), errors=wrong[:MAX_ERRORS])
+
+
+def listed(errors: Sequence[Mapping[str, str]]) -> str:
+    """What is wrong and where, as one sentence."""
+    told = "; ".join(
+        f"{cut(error['pointer'], MAX_POINTER) or 'the body'}: {error['detail']}" for error in errors[:LISTED]
+    )
+    return told if len(errors) <= LISTED else f"{told}; and {len(errors) - LISTED} more"
+
+
+def _kind(item: Any, pointer: str) -> type[InvalidInput]:
+    """The type of one of pydantic's errors; several of one type keep it, different ones are just an invalid request."""
+    if item["type"] in ("string_pattern_mismatch", "string_type") and pointer in ("/name", "/session"):
+        return InvalidName
+    if item["type"] == "too_short" and (kind := _EMPTY.get(item["loc"][-1])):
+        return kind
+    return _KINDS.get(item["type"], InvalidInput)
+
+
+_EMPTY: dict[str | int, type[InvalidInput]] = {"<list>": WrongDimension, "<object>": WrongFeatures}
+_KINDS: dict[str, type[InvalidInput]] = {
+    "finite_number": NotFinite,
+    "float_type": WrongType,
+    "float_parsing": WrongType,
+    "int_type": WrongType,
+    "string_type": WrongType,
+    "bool_type": WrongType,
+    "scalar": WrongType,
+    "input": WrongType,
+}
+
+
+def _pointer(location: Sequence[int | str]) -> str:
+    """A JSON pointer; the tags of unions are no part of the body."""
+    return json_pointer(
+        [cut(str(part), MAX_POINTER) for part in location if not (isinstance(part, str) and part.startswith("<"))]
+    )
+
+
+def _say(item: Any) -> str:
+    """pydantic's sentence, as one about the field."""
+    message = item["msg"].removeprefix("Value error, ")
+    for prefix in ("Input ", "String ", "List ", "Dictionary "):
+        message = message.removeprefix(prefix)
+    return cut(message.replace("should", "must").removesuffix(" after validation, not 0"), MAX_TEXT)
+
+
+def install(app: FastAPI) -> None:
+    """Make the app answer every error with a problem document."""
+
+    async def service_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)
+        return problem(error, request)
+
+    async def validation_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return problem(from_validation(error.errors(), prefix=1), request)
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _http_problem(error, request)
+
+    async def gone(request: Request, error: Exception) -> Response:
+        """Nobody is there to read an answer."""
+        return Response(status_code=400)
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return unexpected_problem(error, request.scope)
+
+    app.add_exception_handler(ServiceError, service_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _http_problem(error: HTTPException, request: Request) -> Response:
+    """The framework's own errors have types of ours; one that a dependency raised keeps its status, detail and headers."""
+    phrase = _phrase(error.status_code)
+    if error.status_code == 405:
+        allowed = ", ".join(sorted(_methods(request)))
+        found = problem(MethodNotAllowed(f"{cut(request.url.path, MAX_POINTER)} takes {allowed}."), request)
+        found.headers["Allow"] = allowed
+        return found
+    if error.status_code == 404 and error.detail == phrase:
+        return problem(RouteNotFound(f"There is nothing at {cut(request.url.path, MAX_POINTER)}; see /docs."), request)
+    instance = request_id(request.scope)
+    document = {"type": "about:blank", "title": phrase, "status": error.status_code, "instance": instance}
+    return _response(_bounded(document | {"detail": error.detail}), error.status_code, error.headers or {})
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods of all routes of this path: the router names those of the first one only."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    found: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        if route.methods and route.path is not None and _regex(route.path).match(path):
+            found |= route.methods
+    return found | {"HEAD"} if "GET" in found else found
+
+
+@lru_cache(256)
+def _regex(path: str) -> re.Pattern[str]:
+    return compile_path(path)[0]

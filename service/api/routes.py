@@ -1,0 +1,281 @@
+"""The routes: what each takes, and what it answers. predict, update and step exist with the session in the body or in the
+path; the second form can be routed by a load balancer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from okl_core import catalogue
+from service import errors
+from service.api import wire
+from service.api.answers import (
+    CatalogueEntry,
+    Prediction,
+    ProblemType,
+    Readiness,
+    Rounds,
+    SessionDetail,
+    SessionPage,
+    Step,
+    Update,
+)
+from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
+from service.api.dependencies import IfMatch, RoundsDep, SessionPath, SessionsDep, StoreDep
+from service.api.guards import REFUSALS
+from service.api.problems import PROBLEMS, RouteNotFound, operation_id, request_id, responses
+from service.api.schemas import (
+    FreezeBody,
+    PredictBody,
+    PredictRequest,
+    RoundsBody,
+    SessionCreate,
+    StepBody,
+    StepRequest,
+    UpdateBody,
+    UpdateRequest,
+)
+
+ANY = responses(errors.ServiceError, *REFUSALS)
+"""What every route may answer."""
+
+hot = APIRouter(route_class=BodyRoute, tags=["rounds"], responses=ANY, generate_unique_id_function=operation_id)
+"""The routes of rounds. They are the app's own: an included router costs 9 to 16 us a request more, measured."""
+
+bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
+sessions = APIRouter(tags=["sessions"])
+operations = APIRouter(tags=["operations"])
+
+_STORE = (errors.StoreUnavailable, errors.StoreTimeout, errors.StateCorrupt)
+_BODY = (
+    errors.MalformedBody,
+    errors.InvalidInput,
+    errors.PayloadTooLarge,
+    errors.UnsupportedMediaType,
+    errors.RequestTimeout,
+)
+_ROUNDS = (
+    *_BODY,
+    *_STORE,
+    errors.SessionNotFound,
+    errors.SessionFailed,
+    errors.NumericalFailure,
+    errors.Overloaded,
+    errors.IdConflict,
+)
+_PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached)
+_UPDATE = (
+    *_ROUNDS,
+    errors.PredictionNotFound,
+    errors.PredictionExpired,
+    errors.SessionFull,
+    errors.SessionFrozen,
+)
+
+
+# -- rounds ---------------------------------------------------------------------------------------------------------
+
+
+async def _predict(rounds: RoundsDep, session: str, body: PredictBody, key: str | None) -> Response:
+    told = await rounds.predict(session, body.x, id=one_id(body.id, key), wait=body.wait)
+    return reply(wire.prediction(told))
+
+
+async def _update(rounds: RoundsDep, session: str, body: UpdateBody, key: str | None) -> Response:
+    return reply(wire.update(await rounds.update(session, wire.report_of(body, one_id(body.id, key)))))
+
+
+async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Request) -> Response:
+    asked = body.predict
+    told = await rounds.step(
+        session, wire.report_of(body.update, body.update.id), asked.x, id=asked.id, wait=asked.wait
+    )
+    return reply(wire.step(told, request_id(request.scope)))
+
+
+@hot.post("/predict", response_model=Prediction, responses=responses(*_PREDICT), summary="Ask for a prediction")
+async def predict(body: PredictRequest, rounds: RoundsDep, key: IdempotencyKey) -> Response:
+    """The forecast at the session's present round. It waits in the store, input included, until its truth comes."""
+    return await _predict(rounds, body.session, body, key)
+
+
+@hot.post("/update", response_model=Update, responses=responses(*_UPDATE), summary="Report a truth")
+async def update(body: UpdateRequest, rounds: RoundsDep, key: IdempotencyKey) -> Response:
+    """One round of learning, exactly once: sent again it returns the first answer, marked `duplicate`."""
+    return await _update(rounds, body.session, body, key)
+
+
+@hot.post("/step", response_model=Step, responses=responses(*_UPDATE), summary="Report a truth, ask for the next")
+async def step(body: StepRequest, rounds: RoundsDep, request: Request) -> Response:
+    """`update` and then `predict`, in one request and one commit."""
+    return await _step(rounds, body.session, body, request)
+
+
+@hot.post(
+    "/sessions/{session}/predict",
+    response_model=Prediction,
+    responses=responses(*_PREDICT),
+    summary="Ask for a prediction",
+)
+async def predict_in_session(
+    body: PredictBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey
+) -> Response:
+    """As `POST /predict`, in the form that a load balancer can route by session."""
+    return await _predict(rounds, session, body, key)
+
+
+@hot.post("/sessions/{session}/update", response_model=Update, responses=responses(*_UPDATE), summary="Report a truth")
+async def update_in_session(body: UpdateBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey) -> Response:
+    """As `POST /update`, in the form that a load balancer can route by session."""
+    return await _update(rounds, session, body, key)
+
+
+@hot.post(
+    "/sessions/{session}/step",
+    response_model=Step,
+    responses=responses(*_UPDATE),
+    summary="Report a truth, ask for the next",
+)
+async def step_in_session(body: StepBody, session: SessionPath, rounds: RoundsDep, request: Request) -> Response:
+    """As `POST /step`, in the form that a load balancer can route by session."""
+    return await _step(rounds, session, body, request)
+
+
+@hot.post(
+    "/sessions/{session}/rounds",
+    response_model=Rounds,
+    responses=responses(*_ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
+    summary="Many rounds in order",
+)
+async def play_rounds(
+    body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
+) -> Response:
+    """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
+    return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))
+
+
+# -- sessions -------------------------------------------------------------------------------------------------------
+
+_CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag": {"schema": {"type": "string"}}}}}
+
+
+@bodies.post(
+    "/sessions",
+    response_model=SessionDetail,
+    status_code=201,
+    responses=_CREATED
+    | responses(
+        *_BODY, *_STORE, errors.InvalidConfig, errors.UnknownLearner, errors.SessionExists, errors.LimitReached
+    ),
+    summary="Create a session",
+)
+async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
+    """A named learner, with how its inputs and truths are mapped."""
+    found = await sessions.create(wire.definition_of(body))
+    return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
+
+
+@bodies.post(
+    "/sessions/{session}/freeze",
+    response_model=SessionDetail,
+    status_code=201,
+    responses=_CREATED
+    | responses(
+        *_BODY,
+        *_STORE,
+        errors.SessionNotFound,
+        errors.CannotFreeze,
+        errors.SessionExists,
+        errors.SessionFailed,
+        errors.LimitReached,
+        errors.Overloaded,
+    ),
+    summary="Freeze a session",
+)
+async def freeze(body: FreezeBody, session: SessionPath, sessions: SessionsDep) -> Response:
+    """A new session that predicts as this one, and learns nothing; this one goes on."""
+    found = await sessions.freeze(session, body.name, body.rule)
+    return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
+
+
+@sessions.get(
+    "/sessions",
+    response_model=SessionPage,
+    responses=responses(errors.InvalidInput, *_STORE),
+    summary="List sessions",
+)
+async def list_sessions(
+    sessions: SessionsDep,
+    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = 100,
+) -> Response:
+    """In the order of their names."""
+    return reply(wire.page(await sessions.list(cursor, limit)))
+
+
+@sessions.get(
+    "/sessions/{session}",
+    response_model=SessionDetail,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *_STORE),
+    summary="Inspect a session",
+)
+async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
+    """Its settings, metrics, what its learner says of itself, and what the store keeps of it."""
+    found = await sessions.inspect(session)
+    return reply(wire.session(found), 200, wire.headers(found))
+
+
+@sessions.delete(
+    "/sessions/{session}",
+    status_code=204,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, *_STORE),
+    summary="Delete a session",
+)
+async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Response:
+    """The session with all it holds; there is no way back."""
+    await sessions.delete(session, at)
+    return Response(status_code=204)
+
+
+@sessions.get("/learners", response_model=list[CatalogueEntry], summary="The catalogue of learners")
+async def learners() -> Response:
+    """Each kind with the JSON schema of its config, its defaults and its references."""
+    return reply(catalogue())
+
+
+# -- operations -----------------------------------------------------------------------------------------------------
+
+
+@operations.get("/healthz", response_model=Readiness, summary="Is the process alive?")
+async def healthz() -> Response:
+    """Asks nobody: a store that is down is no reason to restart the worker."""
+    return reply({"status": "alive", "warnings": []})
+
+
+@operations.get("/readyz", response_model=Readiness, responses=responses(*_STORE), summary="Can it serve?")
+async def readyz(store: StoreDep) -> Response:
+    """Asks the store, and says what is wrong with its configuration."""
+    await store.ping()
+    return reply({"status": "ready", "warnings": list(await store.warnings())})
+
+
+@operations.get(
+    "/problems/{slug}",
+    response_model=ProblemType,
+    responses=responses(RouteNotFound),
+    summary="What a problem type means",
+)
+async def problem_type(slug: str) -> Response:
+    """One page a type of problem."""
+    kind = PROBLEMS.get(slug)
+    if kind is None:
+        raise RouteNotFound(f"There is no problem type {slug[:64]!r}.")
+    return reply({"type": f"/problems/{slug}", "title": kind.title, "status": kind.status, "detail": kind.__doc__})
+
+
+@operations.get("/", include_in_schema=False)
+async def index() -> Response:
+    """The interactive documentation."""
+    return RedirectResponse("/docs")

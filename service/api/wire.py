@@ -1,0 +1,206 @@
+"""Between the wire and the domain: a request's model to the domain's value, the domain's answer to JSON's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.api.problems import document_of
+from service.api.schemas import NamedInput, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
+from service.rounds import Stepped
+from service.session.definition import Definition, Feature, Ranges
+from service.session.definition import Scale as DomainScale
+from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Updated
+from service.session.scorecard import Tally
+from service.sessions import Inspected, Listing
+from service.store.base import Head, Tip
+
+Json = dict[str, Any]
+
+
+def definition_of(body: SessionCreate) -> Definition:
+    return Definition(
+        name=body.name,
+        learner=body.learner,
+        dim=body.dim,
+        features=_features_of(body.features),
+        labels=body.labels,
+        y_range=body.y_range,
+        scale=_scale_of(body.scale),
+        warmup_rounds=body.warmup_rounds,
+        snapshot_every=body.snapshot_every,
+        expires_s=body.expires_s,
+        reservoir=body.reservoir,
+    )
+
+
+def _features_of(inputs: list[NamedInput] | None) -> tuple[Feature, ...] | None:
+    return None if inputs is None else tuple(Feature(one.name, one.type, tuple(one.categories)) for one in inputs)
+
+
+def _scale_of(scale: Scale) -> DomainScale:
+    return Ranges(tuple(scale.low), tuple(scale.high)) if isinstance(scale, RangesScale) else scale.kind
+
+
+def report_of(body: UpdateBody, id: str | None) -> Report:
+    return Report(body.y, id, body.x)
+
+
+def batch_of(body: RoundsBody, id: str | None, at: str | None) -> Batch:
+    return Batch(body.x, body.y, id, at)
+
+
+def prediction(told: Predicted) -> Json:
+    answer = told.answer
+    given = {
+        "session": told.session,
+        "id": told.id,
+        "t": told.t,
+        "score": answer.score,
+        "label": answer.label,
+        "probability": answer.probability,
+        "probabilities": answer.probabilities,
+        "value": answer.value,
+    }
+    return _without_none(given)
+
+
+def update(told: Updated) -> Json:
+    given = {
+        "session": told.session,
+        "id": told.id,
+        "t": told.t,
+        "loss": told.loss,
+        "mistake": told.mistake,
+        "error": told.error,
+        "duplicate": told.is_duplicate,
+    }
+    return _without_none(given)
+
+
+def step(told: Stepped, instance: str) -> Json:
+    given = {"update": update(told.update)}
+    if told.predict is not None:
+        given["predict"] = prediction(told.predict)
+    if told.refusal is not None:
+        given["refused"] = document_of(told.refusal, instance)
+    return given
+
+
+def rounds(told: RoundsPlayed) -> Json:
+    given = {
+        "session": told.session,
+        "id": told.id,
+        "t": told.t,
+        "rounds": told.rounds,
+        "loss": told.loss,
+        "mistakes": told.mistakes,
+        "scores": told.scores,
+        "labels": told.labels,
+        "probabilities": told.probabilities,
+        "values": told.values,
+        "duplicate": told.is_duplicate,
+    }
+    return _without_none(given)
+
+
+def _without_none(given: Json) -> Json:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def page(listing: Listing) -> Json:
+    return {"sessions": [_summary(one.head, one.kind) for one in listing.sessions], "next": listing.cursor}
+
+
+def _summary(head: Head, kind: str) -> Json:
+    return {
+        "name": head.name,
+        "kind": kind,
+        "t": head.tip.round,
+        "waiting": head.waiting,
+        "created_at": head.created_at,
+        "updated_at": head.updated_at,
+    }
+
+
+def etag(tip: Tip) -> str:
+    return f'"{tip.label}"'
+
+
+def headers(found: Inspected) -> dict[str, str]:
+    """Those of an answer about a session."""
+    return {"ETag": etag(found.head.tip)}
+
+
+def session(found: Inspected) -> Json:
+    """Everything about one session."""
+    layout, frozen = found.layout, found.frozen
+    return _summary(found.head, found.definition.learner.kind) | {
+        "t": found.t,
+        "learner": found.spec.model_dump(mode="json"),
+        "settings": _settings(found.definition),
+        "labels": list(found.labels) or None,
+        "features": None if layout is None else _features(layout.features),
+        "dim": None if layout is None else layout.dim,
+        "warming_up": found.is_warming_up,
+        "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
+        "lags": found.lags,
+        "metrics": _metrics(found.tally, found.is_classifier),
+        "describe": found.describe,
+        "bytes": found.nbytes,
+        "etag": etag(found.head.tip),
+        "storage": _storage(found.head),
+    }
+
+
+def _features(features: tuple[Feature, ...] | None) -> list[Json] | None:
+    if features is None:
+        return None
+    return [{"name": one.name, "type": one.type, "categories": one.categories} for one in features]
+
+
+def _settings(definition: Definition) -> Json:
+    scale = definition.scale
+    ranges = {"kind": "ranges", "low": scale.low, "high": scale.high} if isinstance(scale, Ranges) else {"kind": scale}
+    return {
+        "dim": definition.dim,
+        "schema": _features(definition.features),
+        "labels": definition.labels,
+        "y_range": definition.y_range,
+        "scale": ranges,
+        "warmup_rounds": definition.warmup_rounds,
+        "snapshot_every": definition.snapshot_every,
+        "expires_s": definition.expires_s,
+        "reservoir": definition.reservoir,
+    }
+
+
+def _metrics(tally: Tally, is_classifier: bool) -> Json:
+    metrics: Json = {
+        "rounds": tally.rounds,
+        "loss": tally.loss,
+        "mean_loss": tally.mean_loss,
+        "window": tally.window,
+        "window_loss": tally.window_loss,
+    }
+    if is_classifier:
+        rates = {"mistake_rate": tally.mean_error, "window_mistake_rate": tally.window_error}
+        return metrics | {"mistakes": int(tally.error)} | rates
+    return metrics | {"rmse": _root(tally.mean_error), "window_rmse": _root(tally.window_error)}
+
+
+def _root(mean: float | None) -> float | None:
+    return None if mean is None else mean**0.5
+
+
+def _storage(head: Head) -> Json:
+    return {
+        "journal_rounds": head.journal_rounds,
+        "journal_bytes": head.journal_bytes,
+        "snapshot_round": None if head.snapshot_tip is None else head.snapshot_tip.round,
+        "snapshot_bytes": head.snapshot_bytes,
+        "snapshot_at": head.snapshot_at,
+        "tail_bytes": head.tail_bytes,
+        "waiting_bytes": head.waiting_bytes,
+        "remembered": head.remembered,
+        "remembered_bytes": head.remembered_bytes,
+    }

@@ -1,0 +1,1 @@
+"""A worker's copies of sessions: loaded, caught up, scheduled, snapshotted, dropped. A copy is a cache."""

@@ -1,0 +1,62 @@
+"""The copies that a worker keeps, within a bound in bytes: the least recently used go."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from service.replica.replica import Replica
+
+SIZE_EVERY = 64
+"""Rounds and predictions between two looks at the memory that a copy takes."""
+
+
+class Replicas:
+    """Copies by the names of their sessions."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._replicas: OrderedDict[str, Replica] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all copies, about."""
+        return sum(replica.nbytes for replica in self._replicas.values())
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[Replica]:
+        """The place of this session, which stays until the end of the block; nothing is loaded yet."""
+        replica = self._replicas.get(name)
+        if replica is None:
+            replica = self._replicas[name] = Replica(name)
+        self._replicas.move_to_end(name)
+        replica.users += 1
+        try:
+            yield replica
+        finally:
+            replica.users -= 1
+            if replica.session is None and not replica.users:
+                # A name that no session has must not stay.
+                self._replicas.pop(name, None)
+
+    def look(self, replica: Replica, added: int) -> None:
+        """Now and then, as so many rounds or predictions are added, look at the memory that the copy takes, and make room."""
+        replica.added += added
+        if replica.session is not None and replica.added >= SIZE_EVERY:
+            replica.added = 0
+            replica.size = replica.session.nbytes
+            self.make_room(replica)
+
+    def make_room(self, newcomer: Replica) -> None:
+        """Drop the copies used least recently that nobody uses, until the rest fits."""
+        total = self.nbytes
+        for replica in list(self._replicas.values()):
+            if total <= self._most_bytes:
+                return
+            if replica is not newcomer and not replica.users:
+                total -= replica.nbytes
+                del self._replicas[replica.name]

@@ -1,0 +1,73 @@
+"""Taking a session that cannot be loaded back to the last round that replays."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from okl_core.errors import OklError
+from service.errors import ServiceError, SessionNotFound, StateCorrupt
+from service.session.record import decode_record
+from service.session.session import Session
+from service.session.snapshot import unpack
+from service.session.turn import Position
+from service.store.base import Entry, Gone, Reading, Store, Tip
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """`rounds` were committed and `kept` of them replay; `trouble` says what stops the others, None if nothing does.
+
+    `is_written` says that the session now stands at round `kept`.
+    """
+
+    session: str
+    rounds: int
+    kept: int
+    trouble: str | None
+    is_written: bool = False
+
+
+async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
+    """Find the last round that replays, and with `write` take the session back to it. No worker need stop: those that
+    have a copy from after that round drop it at their next commit.
+
+    Raises SessionNotFound, StoreError; StateCorrupt where not even the record and the snapshot can be read.
+    """
+    reading = await store.salvage(name)
+    if isinstance(reading, Gone):
+        raise SessionNotFound(name)
+    kept, trouble = await asyncio.to_thread(_replayed, name, reading)
+    head = reading.head.tip
+    if trouble is None or not write:
+        return RepairReport(name, head.round, kept.round, trouble)
+    if not await store.rewind(name, head, kept):
+        raise StateCorrupt(f"Session {name!r} has changed meanwhile; run the repair again.", session=name)
+    return RepairReport(name, head.round, kept.round, trouble, is_written=True)
+
+
+def _replayed(name: str, reading: Reading) -> tuple[Tip, str | None]:
+    """The tip of the last entry that replays, and what stops the next one."""
+    definition, identity = decode_record(name, reading.record or b"")
+    if reading.snapshot is None:
+        session = Session(definition)
+    else:
+        session = unpack(definition, reading.snapshot, str(Position(identity, reading.start)))
+    tip = reading.start
+    for entry in reading.entries:
+        if (trouble := _trouble(session, entry)) is not None:
+            return tip, trouble
+        tip = entry.tip
+    if tip != reading.head.tip:
+        return tip, f"the entry after round {tip.round} was damaged, or is missing"
+    return tip, None
+
+
+def _trouble(session: Session, entry: Entry) -> str | None:
+    try:
+        session.replay(entry.blob)
+    except ServiceError as error:
+        return error.detail
+    except OklError as error:
+        return f"round {session.t + 1} cannot be learned: {error}"
+    return None

@@ -1,0 +1,88 @@
+"""From what the store gives to a session: load a snapshot, replay the journal after it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from okl_core.errors import OklError
+from service.errors import SessionFailed, StateCorrupt
+from service.replica.replica import Replica
+from service.replica.scheduling import Scheduler
+from service.session.record import decode_record
+from service.session.session import Session
+from service.session.snapshot import unpack
+from service.session.turn import Position
+from service.store.base import Entry, Reading
+
+log = logging.getLogger("okl.sessions")
+
+
+async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler) -> Session:
+    """Bring the copy to the reading's head. Raises StateCorrupt, SessionFailed; the copy is dropped then."""
+    session, position, head = replica.session, replica.position, reading.head
+    is_next = session is not None and position is not None and not reading.is_whole and position.tip == reading.start
+    if session is None or position is None or not is_next:
+        started = time.perf_counter()
+        replica.drop()
+        position, session = await _load(reading, scheduler)
+        seconds = round(time.perf_counter() - started, 3)
+        log.info("session loaded", extra={"session": head.name, "t": head.tip.round, "seconds": seconds})
+    # Nobody may use a session that a replay is changing, or has left half changed.
+    replica.session = None
+    replica.journal.see(head)
+    await _replay(replica, session, reading.entries, scheduler)
+    if session.t != head.tip.round:
+        told = f"The snapshot and journal of {head.name!r} lead to round {session.t}, not {head.tip.round}."
+        raise StateCorrupt(told, session=head.name)
+    replica.session, replica.position = session, Position(position.identity, head.tip)
+    replica.size = session.nbytes
+    return session
+
+
+async def _load(reading: Reading, scheduler: Scheduler) -> tuple[Position, Session]:
+    head = reading.head
+    definition, identity = decode_record(head.name, reading.record or b"")
+    position = Position(identity, reading.start)
+    blob = reading.snapshot
+    if blob is not None:
+        return position, await scheduler.bytes(len(blob), lambda: unpack(definition, blob, str(position)))
+    if reading.start.digest != identity:
+        raise StateCorrupt(f"The journal of session {head.name!r} starts at that of another one.", session=head.name)
+    return position, Session(definition)
+
+
+async def _replay(replica: Replica, session: Session, entries: Sequence[Entry], scheduler: Scheduler) -> None:
+    """Learn the entries. Replayed one by one where a long round is among them."""
+    rounds = sum(entry.count for entry in entries)
+    if not rounds:
+        return
+
+    def work() -> None:
+        for entry in entries:
+            session.replay(entry.blob)
+
+    before = session.divergence
+    try:
+        await scheduler.rounds(replica, work, rounds, is_long=session.has_long_round(rounds))
+    except StateCorrupt as error:
+        log.error("replay diverged", extra={"session": replica.name, "detail": error.detail})
+        raise
+    except OklError as error:
+        raise failed(replica.name, session, error) from error
+    replica.forget(entry.id for entry in entries)
+    replica.journal.seconds += rounds * replica.round_s
+    if session.divergence > before:
+        replica.wants_snapshot = True
+        extra = {"session": replica.name, "t": session.t, "divergence": session.divergence}
+        log.warning("replay on another arithmetic differs within the learner's conditioning", extra=extra)
+
+
+def failed(name: str, session: Session, error: OklError) -> SessionFailed:
+    log.error("session failed", extra={"session": name, "t": session.t, "detail": str(error)})
+    return SessionFailed(
+        f"Session {name!r} cannot learn round {session.t + 1}: {error}. "
+        "`okl repair` takes it back to the last round that it can.",
+        session=name,
+    )

@@ -1,0 +1,117 @@
+"""One worker's copy of one session, and what it knows of the session's journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from service.session.codec import WaitingEntry
+from service.session.session import Session
+from service.session.turn import Position
+from service.store.base import Head
+
+WAITING_BYTES = 1 << 20
+"""Waiting predictions of a session that a worker remembers; the store has them all."""
+
+OBJECT_BYTES = 1_000
+"""What Python's objects take of a replica, or of a waiting prediction, beside the numbers in it."""
+
+
+CONTENDED_S = 1.0
+"""For so long after other workers were first, a turn that learns ahead keeps a copy of the session from before it."""
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A prediction that this worker made, and until when it waits, by the worker's own monotonic clock."""
+
+    entry: WaitingEntry
+    until: float
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Journal:
+    """What lies after the latest snapshot; `seconds` is about the time that replaying it takes."""
+
+    snapshot_round: int = -1
+    snapshot_bytes: int = 0
+    rounds: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def start(self, round: int, snapshot_bytes: int) -> None:
+        """A snapshot of this size, at this round, is where the journal starts."""
+        self.snapshot_round, self.snapshot_bytes = round, snapshot_bytes
+        self.rounds = self.bytes = 0
+        self.seconds = 0.0
+
+    def see(self, head: Head) -> None:
+        """What the store counts; another worker may have written a snapshot."""
+        round = -1 if head.snapshot_tip is None else head.snapshot_tip.round
+        if round != self.snapshot_round:
+            self.start(round, head.snapshot_bytes)
+        self.rounds, self.bytes = head.journal_rounds, head.journal_bytes
+
+    def add(self, rounds: int, size: int, seconds: float) -> None:
+        self.rounds += rounds
+        self.bytes += size
+        self.seconds += seconds
+
+
+@dataclass(slots=True)
+class Replica:
+    """`session` is None until it is loaded, and while it is being changed; it stands at `position`.
+
+    `size` is the memory of the learner as it was last looked at, `round_s` about the time that a round takes.
+    """
+
+    name: str
+    session: Session | None = None
+    position: Position | None = None
+    waiting: dict[str, Remembered] = field(default_factory=dict)
+    waiting_bytes: int = 0
+    size: int = 0
+    round_s: float = 0.0
+    journal: Journal = field(default_factory=Journal)
+    contended_until: float = 0.0
+    is_snapshot_under_way: bool = False
+    wants_snapshot: bool = False
+    added: int = 0
+    """Rounds and predictions since somebody looked at the memory."""
+    users: int = 0
+    """Requests that are at this session now: it is not dropped meanwhile."""
+
+    @property
+    def is_contended(self) -> bool:
+        """Were other workers first at this session lately?"""
+        return self.contended_until > asyncio.get_running_loop().time()
+
+    def contend(self) -> None:
+        self.contended_until = asyncio.get_running_loop().time() + CONTENDED_S
+
+    @property
+    def nbytes(self) -> int:
+        return self.size + self.waiting_bytes + OBJECT_BYTES
+
+    def drop(self) -> None:
+        """Forget the copy, and what was made from it."""
+        self.session = self.position = None
+        self.waiting.clear()
+        self.waiting_bytes = 0
+
+    def remember(self, id: str, entry: WaitingEntry, until: float) -> None:
+        self.forget([id])
+        lags, many = entry.lags, entry.forecast.probabilities
+        nbytes = OBJECT_BYTES + len(id) + len(entry.note) + entry.x.nbytes
+        nbytes += (0 if lags is None else lags.nbytes) + 32 * (0 if many is None else len(many))
+        self.waiting[id] = Remembered(entry, until, nbytes)
+        self.waiting_bytes += nbytes
+        while self.waiting_bytes > WAITING_BYTES:
+            self.forget([next(iter(self.waiting))])
+
+    def forget(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            if (found := self.waiting.pop(id, None)) is not None:
+                self.waiting_bytes -= found.nbytes

@@ -1,0 +1,80 @@
+"""Where arithmetic runs: short work on the event loop, longer work in a thread, long work among its own kind.
+
+One session's long work never waits in front of another's short work: each kind has threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from service.replica.replica import Replica
+
+THREAD_FROM_S = 0.005
+"""Arithmetic longer than this goes to a thread, so that other sessions are not held up; a hop costs 50 us."""
+
+LONG_FROM_S = 0.1
+"""Longer work than this waits for longer work only."""
+
+ROUNDS_AT_ONCE = 16
+"""More rounds than this go to a thread as long as nobody knows how long one takes."""
+
+BLOCK_ROUNDS = 256
+"""More than these are taken for long work as long as nobody knows."""
+
+THREAD_FROM_BYTES = 1 << 20
+"""Packing or parsing more than this goes to a thread."""
+
+SHORT_THREADS, LONG_THREADS = 4, 2
+
+T = TypeVar("T")
+
+
+class Scheduler:
+    """The worker's threads for arithmetic."""
+
+    def __init__(self) -> None:
+        self._short = ThreadPoolExecutor(SHORT_THREADS, "okl-short")
+        self._long = ThreadPoolExecutor(LONG_THREADS, "okl-long")
+
+    def close(self) -> None:
+        """Work under way goes on; what has not begun never does."""
+        for pool in (self._short, self._long):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def rounds(self, replica: Replica, work: Callable[[], T], rounds: int, *, is_long: bool = False) -> T:
+        """Run rounds of a session where they belong, and learn how long one takes."""
+        pool = self._pool_of(replica.round_s, rounds, is_long)
+        if pool is None:
+            result, took = _timed(work)
+        else:
+            result, took = await asyncio.get_running_loop().run_in_executor(pool, _timed, work)
+        if is_long:
+            # Not a round like others: it says nothing of theirs.
+            replica.journal.seconds += took
+        elif rounds:
+            took /= rounds
+            replica.round_s += took if replica.round_s == 0.0 else 0.1 * (took - replica.round_s)
+        return result
+
+    async def bytes(self, size: int, work: Callable[[], T]) -> T:
+        """Work that takes as long as the bytes are many."""
+        if size < THREAD_FROM_BYTES:
+            return work()
+        pool = self._long if size > 16 * THREAD_FROM_BYTES else self._short
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def _pool_of(self, round_s: float, rounds: int, is_long: bool) -> ThreadPoolExecutor | None:
+        if is_long or round_s * rounds > LONG_FROM_S or (round_s == 0.0 and rounds > BLOCK_ROUNDS):
+            return self._long
+        if round_s * rounds > THREAD_FROM_S or (round_s == 0.0 and rounds > ROUNDS_AT_ONCE):
+            return self._short
+        return None
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    started = time.perf_counter()
+    return work(), time.perf_counter() - started

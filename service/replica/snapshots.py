@@ -1,0 +1,71 @@
+"""When a session gets its next snapshot, and who writes it: the worker that crosses the threshold."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from service.errors import StoreError
+from service.replica.replica import Replica
+from service.replica.scheduling import Scheduler
+from service.session.session import Session
+from service.session.snapshot import pack
+from service.session.turn import Position
+from service.store.base import Store
+
+log = logging.getLogger("okl.sessions")
+
+
+class Snapshots:
+    """Snapshots no larger than the journals that they replace at most double what is written; but nobody replays for long."""
+
+    def __init__(self, store: Store, scheduler: Scheduler, *, least_bytes: int, replay_s: float) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._least_bytes = least_bytes
+        self._replay_s = replay_s
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Wait for the snapshots under way."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    async def consider(self, replica: Replica) -> None:
+        """Write a snapshot if one is due. Packing holds the session, writing does not."""
+        session, position = replica.session, replica.position
+        if session is None or position is None or not self._is_due(replica, session):
+            return
+        replica.wants_snapshot = False
+        blob = await self._scheduler.bytes(session.nbytes, lambda: pack(session, str(position)))
+        replica.journal.start(position.tip.round, len(blob))
+        replica.is_snapshot_under_way = True
+        task = asyncio.create_task(self._write(replica, position, blob))
+        if session.definition.snapshot_every is not None:
+            await task
+            return
+        # The event loop itself holds no task, and the replica may be dropped.
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    def _is_due(self, replica: Replica, session: Session) -> bool:
+        journal = replica.journal
+        if replica.is_snapshot_under_way:
+            return False
+        every = session.definition.snapshot_every
+        if every is not None:
+            return journal.rounds >= every
+        if replica.wants_snapshot or journal.seconds > self._replay_s:
+            return True
+        # The size looked at last spares a look after each round: the journal has to reach that one first.
+        least = max(self._least_bytes, journal.snapshot_bytes, replica.size)
+        return journal.bytes >= least and journal.bytes >= session.nbytes
+
+    async def _write(self, replica: Replica, position: Position, blob: bytes) -> None:
+        """The round is committed and the journal complete without it, so a snapshot that fails is no client's error."""
+        try:
+            await self._store.snapshot(replica.name, position.tip, blob)
+        except StoreError as error:
+            extra = {"session": replica.name, "t": position.tip.round, "detail": error.detail}
+            log.warning("snapshot failed", extra=extra)
+        finally:
+            replica.is_snapshot_under_way = False

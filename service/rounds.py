@@ -1,0 +1,380 @@
+"""predict, update, step and rounds: one commit loop for all.
+
+Requests queue at their session. One driver a session takes what has queued up, plays it in order on the worker's copy, and
+commits it in one call at the copy's tip; the clients are answered when that is durable. While the call is under way the next
+requests queue, and go into the next commit together.
+
+A commit that is refused has changed nothing: the worker catches up, or loads the session anew, and plays the same requests
+again. What refuses a request counts only if the commit of its turn shows that the copy was at the session's tip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from okl_core.errors import OklError
+from service.errors import ServiceError, SessionNotFound, StoreError
+from service.replica.cache import Replicas
+from service.replica.queue import COPIED_BYTES, Lines, Look, Ticket, too_late
+from service.replica.replay import catch_up, failed
+from service.replica.replica import Replica
+from service.replica.scheduling import Scheduler
+from service.replica.snapshots import Snapshots
+from service.session.codec import WaitingEntry
+from service.session.definition import Input
+from service.session.limits import SessionLimits
+from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
+from service.session.session import Session
+from service.session.turn import Position, Tell, Turn, refusals
+from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
+
+log = logging.getLogger("okl.sessions")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The two halves of a step. Where the prediction is refused after the truth was taken, `refusal` says why."""
+
+    update: Updated
+    predict: Predicted | None
+    refusal: ServiceError | None = None
+
+
+class Rounds:
+    """All work on sessions that exist. Raises ServiceError only.
+
+    Parameters
+    ----------
+    patience_s : how long a request may take before it is refused as Overloaded, queueing included
+    queue : how many requests may queue at one session
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        replicas: Replicas,
+        scheduler: Scheduler,
+        snapshots: Snapshots,
+        limits: SessionLimits,
+        *,
+        patience_s: float,
+        queue: int,
+    ) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._scheduler = scheduler
+        self._snapshots = snapshots
+        self._limits = limits
+        self._patience_s = patience_s
+        self._lines = Lines(replicas, self._serve, queue)
+        # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
+        self._id_prefix = secrets.token_urlsafe(9)
+        self._id_count = itertools.count()
+
+    async def close(self) -> None:
+        """Let the commits under way end."""
+        await self._lines.close()
+        await self._snapshots.close()
+        self._scheduler.close()
+
+    # -- what a client can ask ----------------------------------------------------------------------------------------
+
+    async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
+        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or no truth can
+        come, since the session is frozen.
+        """
+        told = await self._ask(name, [self._question(x, id, wait)])
+        return _expect(Predicted, told[0])
+
+    async def update(self, name: str, report: Report) -> Updated:
+        """Play, commit and learn one round; a repeated update gets the first answer."""
+        told = await self._ask(name, [report])
+        return _expect(Updated, told[0])
+
+    async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
+        """The truth of one round, then the prediction for the next, in one commit."""
+        updated, predicted = await self._ask(name, [report, self._question(x, id, wait)])
+        if isinstance(predicted, ServiceError):
+            return Stepped(_expect(Updated, updated), None, predicted)
+        return Stepped(_expect(Updated, updated), _expect(Predicted, predicted))
+
+    async def rounds(self, name: str, batch: Batch) -> RoundsPlayed:
+        """Many rounds in order, committed together."""
+        told = await self._ask(name, [batch])
+        return _expect(RoundsPlayed, told[0])
+
+    async def look(self, name: str, work: Callable[[Session, Head], T]) -> T:
+        """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
+        loop = asyncio.get_running_loop()
+        look = Look(work, loop.time() + self._patience_s, loop.create_future())
+        self._lines.enter(name, look)
+        return await look.answer
+
+    def _question(self, x: Input, id: str | None, wait: bool) -> Question:
+        return Question(x, (id or self._new_id()) if wait else None)
+
+    def _new_id(self) -> str:
+        return f"{self._id_prefix}-{next(self._id_count):x}"
+
+    async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
+        loop = asyncio.get_running_loop()
+        ticket = Ticket(parts, loop.time() + self._patience_s, loop.create_future())
+        self._lines.enter(name, ticket)
+        return await ticket.answer
+
+    # -- the commit loop ----------------------------------------------------------------------------------------------
+
+    async def _serve(self, replica: Replica, taken: Sequence[Ticket | Look]) -> None:
+        """Answer the requests of one turn: try until each has its answer."""
+        loop = asyncio.get_running_loop()
+        while taken := [ticket for ticket in taken if not ticket.answer.done()]:
+            if min(ticket.deadline for ticket in taken) <= loop.time():
+                for ticket in taken:
+                    if ticket.deadline <= loop.time():
+                        ticket.refuse(too_late(replica.name))
+                continue
+            try:
+                if isinstance(taken[0], Look):
+                    await self._serve_look(replica, taken[0])
+                    continue
+                tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+                if await self._know(replica, tickets):
+                    await self._turn(replica, tickets)
+            except ServiceError as error:
+                for ticket in taken:
+                    ticket.refuse(error)
+
+    async def _loaded(self, replica: Replica) -> Session:
+        """The session's copy at some tip that this worker knows; read from the store if it is not here."""
+        if replica.session is not None:
+            return replica.session
+        reading = await self._store.read(replica.name)
+        if isinstance(reading, Gone):
+            raise SessionNotFound(replica.name)
+        return await self._catch_up(replica, reading)
+
+    async def _catch_up(self, replica: Replica, reading: Reading) -> Session:
+        is_next = replica.position is not None and replica.position.tip == reading.start
+        if not (reading.is_whole or (replica.session is not None and is_next)):
+            # The copy that the reading continues was dropped.
+            replica.drop()
+            return await self._loaded(replica)
+        try:
+            session = await catch_up(replica, reading, self._scheduler)
+        except ServiceError:
+            replica.drop()
+            raise
+        self._replicas.make_room(replica)
+        return session
+
+    async def _know(self, replica: Replica, tickets: Sequence[Ticket]) -> bool:
+        """Ask the store for the ids that this worker does not know. False if it was behind: what it knew may be settled."""
+        await self._loaded(replica)
+        now = asyncio.get_running_loop().time()
+        asked: list[tuple[Ticket, str]] = []
+        for ticket in tickets:
+            for part in ticket.parts:
+                if part.id is None or isinstance(part, Question) or part.id in ticket.known:
+                    continue
+                made = replica.waiting.get(part.id)
+                # One that has expired here may have been settled in time by another worker.
+                if made is None or made.until <= now:
+                    asked.append((ticket, part.id))
+        if not asked:
+            return True
+        assert replica.position is not None
+        tip = replica.position.tip
+        answers = await asyncio.gather(*(self._store.find(replica.name, tip, id) for _, id in asked))
+        latest: Reading | None = None
+        for (ticket, id), found in zip(asked, answers, strict=True):
+            if isinstance(found, Gone):
+                replica.drop()
+                raise SessionNotFound(replica.name)
+            ticket.known[id] = found.what
+            if found.missed is not None and (latest is None or found.missed.head.tip.round >= latest.head.tip.round):
+                latest = found.missed
+        if latest is None:
+            return True
+        replica.contend()
+        await self._move(replica, latest, tickets)
+        return False
+
+    async def _move(self, replica: Replica, reading: Reading, tickets: Sequence[Ticket]) -> None:
+        """Bring the copy to where the session is. If that is another history, what was found is found no more."""
+        if reading.is_whole:
+            for ticket in tickets:
+                ticket.known.clear()
+        await self._catch_up(replica, reading)
+
+    async def _turn(self, replica: Replica, tickets: Sequence[Ticket]) -> None:
+        """One try: play, commit, learn, answer. Where others were first nobody is answered yet."""
+        session, position = replica.session, replica.position
+        assert session is not None
+        assert position is not None
+        learns_ahead = sum(len(ticket.parts) for ticket in tickets) > 1
+        is_kept = learns_ahead and replica.size <= COPIED_BYTES and replica.is_contended
+        before = session.copy() if is_kept else None
+        turn = Turn(session, position, _known(replica, tickets), self._limits, self._new_id)
+        played, void = await self._play(replica, turn, tickets)
+        entries, holds = ([], []) if void else (turn.entries, turn.holds)
+        try:
+            answer = await self._store.commit(replica.name, position.tip, entries, holds)
+        except StoreError:
+            _undo(replica, turn, before)
+            raise
+        if isinstance(answer, Committed) and void is None:
+            await self._committed(replica, turn, position, played, answer)
+            return
+        _undo(replica, turn, before)
+        match answer:
+            case Committed() if void is not None:
+                ticket, error = void
+                ticket.refuse(error)
+            case Applied():
+                for ticket in tickets:
+                    if answer.id in ticket.ids:
+                        ticket.known[answer.id] = answer
+            case Behind(reading):
+                replica.contend()
+                await self._move(replica, reading, tickets)
+            case Gone():
+                replica.drop()
+                raise SessionNotFound(replica.name)
+
+    async def _play(
+        self, replica: Replica, turn: Turn, tickets: Sequence[Ticket]
+    ) -> tuple[list[tuple[Ticket, list[Tell] | ServiceError]], tuple[Ticket, ServiceError] | None]:
+        """What each ticket is to be told, or what refuses it; and the ticket that failed half-way, which voids the turn."""
+        played: list[tuple[Ticket, list[Tell] | ServiceError]] = []
+
+        def work() -> tuple[Ticket, ServiceError | OklError] | None:
+            for ticket in tickets:
+                try:
+                    with refusals(replica.name):
+                        turn.learn()
+                except (ServiceError, OklError) as error:
+                    return played[-1][0], error
+                tells: list[Tell] = []
+                try:
+                    for part in ticket.parts:
+                        tells.append(turn.play(part, replica.size))
+                except (ServiceError, OklError) as error:
+                    if tells or (ticket.is_alone and turn.has_learned) or not isinstance(error, ServiceError):
+                        return ticket, error
+                    played.append((ticket, error))
+                else:
+                    played.append((ticket, tells))
+            return None
+
+        rounds = sum(ticket.rounds for ticket in tickets)
+        is_long = turn.session.has_long_round(rounds)
+        void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long)
+        if void is None:
+            return played, None
+        ticket, error = void
+        return [], (ticket, error if isinstance(error, ServiceError) else failed(replica.name, turn.session, error))
+
+    async def _committed(
+        self,
+        replica: Replica,
+        turn: Turn,
+        position: Position,
+        played: Sequence[tuple[Ticket, list[Tell] | ServiceError]],
+        answer: Committed,
+    ) -> None:
+        """The turn is durable: learn its last round, answer, and see to a snapshot."""
+        rounds = turn.rounds
+        if turn.entries:
+            if turn.is_pending:
+                await self._learn(replica, turn)
+            replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
+            replica.forget(entry.id for entry in turn.entries)
+            replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
+        self._remember(replica, turn, answer)
+        for ticket, tells in played:
+            _tell(ticket, tells, answer)
+        self._replicas.look(replica, rounds + len(turn.holds))
+        if turn.entries:
+            await self._snapshots.consider(replica)
+
+    async def _learn(self, replica: Replica, turn: Turn) -> None:
+        """The round is committed: one that cannot be learned now would fail on every replay too."""
+        replica.session = None
+        try:
+            await self._scheduler.rounds(replica, turn.learn, 1, is_long=turn.session.has_long_round(1))
+        except OklError as error:
+            replica.drop()
+            raise failed(replica.name, turn.session, error) from error
+
+    def _remember(self, replica: Replica, turn: Turn, answer: Committed) -> None:
+        now = asyncio.get_running_loop().time()
+        for hold, outcome in zip(turn.holds, answer.holds, strict=True):
+            if outcome is None:
+                replica.remember(hold.id, turn.made[hold.id], now + hold.wait_s)
+
+    async def _serve_look(self, replica: Replica, look: Look) -> None:
+        try:
+            position = replica.position
+            reading = await self._store.read(replica.name, None if position is None else position.tip)
+            if isinstance(reading, Gone):
+                replica.drop()
+                raise SessionNotFound(replica.name)
+            session = await self._catch_up(replica, reading)
+            found = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head))
+        except (ServiceError, OklError) as error:
+            look.refuse(error)
+        else:
+            if not look.answer.done():
+                look.answer.set_result(found)
+
+
+def _known(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:
+    """What is there under the ids of the tickets: what the store found, or else what this worker made."""
+    known: dict[str, WaitingEntry | Waiting | Applied | None] = {}
+    for ticket in tickets:
+        for id in ticket.ids:
+            if (made := replica.waiting.get(id)) is not None:
+                known[id] = made.entry
+        known |= ticket.known
+    return known
+
+
+def _undo(replica: Replica, turn: Turn, before: Session | None) -> None:
+    """Take back what the turn has learned ahead: the copy from before it, or none."""
+    if not turn.has_learned:
+        return
+    if before is None:
+        replica.drop()
+    else:
+        replica.session = before
+
+
+def _tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) -> None:
+    if ticket.answer.done():
+        return
+    if isinstance(tells, ServiceError):
+        ticket.refuse(tells)
+        return
+    told: list[Told | ServiceError] = []
+    for tell in tells:
+        try:
+            told.append(tell(answer.holds))
+        except ServiceError as error:
+            told.append(error)
+    if isinstance(told[0], ServiceError):
+        ticket.refuse(told[0])
+    else:
+        ticket.answer.set_result(told)
+
+
+def _expect(kind: type[T], told: Told | ServiceError) -> T:
+    assert isinstance(told, kind)
+    return told

@@ -1,0 +1,120 @@
+"""How the service is run: uvicorn, through its public interface, behind a gate that bounds every connection."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any, Final, final
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from service.api.gate import Announced, Bounds, Gatekeeper
+from service.settings import Settings
+
+log = logging.getLogger("okl")
+
+KEEP_ALIVE_S: Final = 5
+SPARE_FILES: Final = 256
+WORKER_ANSWERS_WITHIN_S: Final = 30
+"""A worker that is silent for longer is killed; one that starts on a busy machine imports for a while."""
+
+CLOSED_WITHIN_S: Final = 0.6
+"""When the grace is over the app has so long to close its store; then the process goes, whatever its threads do."""
+
+
+def config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn runs an app in this process: `uvicorn.Server(config(app, settings))`."""
+    return uvicorn.Config(Announced(app), **_options(settings))
+
+
+def serve(settings: Settings, *, workers: int = 1) -> None:
+    """Run the service until it is stopped. Workers are processes of their own, which read the environment."""
+    os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
+    _allow_files(settings.max_connections + SPARE_FILES)
+    # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    uvicorn.run("service.server:application", factory=True, workers=workers, **_options(settings))
+
+
+def application() -> ASGIApp:
+    """What a worker process runs."""
+    from service.app import create_app
+
+    settings = Settings()
+    return Announced(ExitInTime(create_app(settings), settings.shutdown_grace_s + CLOSED_WITHIN_S))
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    bounds = Bounds(
+        connections=settings.max_connections,
+        head_bytes=settings.max_head_bytes,
+        head_timeout_s=settings.head_timeout_s,
+        idle_s=KEEP_ALIVE_S + 1.0,
+        body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.body_timeout_s,
+    )
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "http": Gatekeeper(bounds, AutoHTTPProtocol),
+        "ws_max_size": settings.max_row_bytes,
+        "timeout_keep_alive": KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": settings.shutdown_grace_s,
+        "timeout_worker_healthcheck": WORKER_ANSWERS_WITHIN_S,
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "lifespan": "on",
+    }
+
+
+def _allow_files(wanted: int) -> None:
+    """A connection is an open file; the usual limit is 1,024 of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        within = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, within), hard))
+
+
+@final
+class ExitInTime:
+    """ASGI middleware: when the process is told to stop, it is gone after this time.
+
+    The server cancels what is not answered in the grace, but Python waits for threads that still compute, for ever. Nothing
+    is lost with them: what was acknowledged is in the store.
+    """
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self._app = app
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._start_clock_at(number)
+        await self._app(scope, receive, send)
+
+    def _start_clock_at(self, number: signal.Signals) -> None:
+        servers_own = signal.getsignal(number)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            clock = threading.Timer(self._seconds, self._exit)
+            clock.daemon = True
+            clock.start()
+            if callable(servers_own):
+                servers_own(number, frame)
+
+        signal.signal(number, stop)
+
+    def _exit(self) -> None:
+        log.warning("stopped with work under way", extra={"after_s": self._seconds})
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)

@@ -1,0 +1,211 @@
+r"""The bytes of journal entries, waiting predictions and remembered answers: little-endian, self-delimiting, versioned.
+
+A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rounds` commits (n rounds that one `run` of the
+learner played). Both hold what a replay needs and what it is checked against: inputs, truths, the forecasts at play,
+the recorded choices, and what computed them. `note` is JSON that a later round relies on: the layout that the first round
+fixed.
+
+    round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x, lags
+    block    u8 version, u8 kind = 1, u32 arithmetic, u32 n, bytes choices, bytes note, f64[n] y, f64[n] values, f64[n d] X
+    class    as round with kind = 2, and u32 label after f64 value
+    waiting  u8 version, u64 t, f64 value, f64 probability (NaN: none), u32 lags, u32 classes, bytes note, f64[d] x, lags,
+             probabilities, seal
+    answer   JSON, seal
+
+A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth, `label`
+the class that it was told. `probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32 length
+and the bytes. `lags` are the f64[k] that went with x, in the learner's terms; the session's spec says how many, and most
+have none. A block needs none: they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name
+what computed the round.
+
+An entry needs no checksum: the digests of the journal's chain are over its bytes. A `seal` is the CRC-32 of the session's
+identity, the id and all before it: damage, or the bytes of another session, are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from okl_core.types import F64, Forecast
+from service.errors import StateCorrupt
+
+VERSION = 1
+_ROUND, _BLOCK, _CLASS = 0, 1, 2
+_HEAD = struct.Struct("<BBI")
+_ROUND_NUMBERS = struct.Struct("<ddd")
+_WAITING = struct.Struct("<BQddII")
+_U32 = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEntry:
+    """`issued` is the value that the client was given, `value` the forecast at play: they differ when the truth is late.
+
+    With `label`, the class that the client was told, `issued` is the probability that it was given for the truth.
+    """
+
+    x: F64
+    y: float
+    issued: float
+    value: float
+    choices: bytes = b""
+    note: bytes = b""
+    lags: F64 | None = None
+    label: int | None = None
+    arithmetic: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEntry:
+    """X of shape (n, d), y and values of shape (n,)."""
+
+    X: F64
+    y: F64
+    values: F64
+    choices: bytes = b""
+    note: bytes = b""
+    arithmetic: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEntry:
+    """`t` is the round at which the prediction was made."""
+
+    t: int
+    forecast: Forecast
+    x: F64
+    note: bytes = b""
+    lags: F64 | None = None
+
+
+def encode_round(entry: RoundEntry) -> bytes:
+    return b"".join(
+        (
+            _HEAD.pack(VERSION, _ROUND if entry.label is None else _CLASS, entry.arithmetic),
+            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value),
+            b"" if entry.label is None else _U32.pack(entry.label),
+            _sized(entry.choices),
+            _sized(entry.note),
+            entry.x.tobytes(),
+            b"" if entry.lags is None else entry.lags.tobytes(),
+        )
+    )
+
+
+def encode_block(entry: BlockEntry) -> bytes:
+    return b"".join(
+        (
+            _HEAD.pack(VERSION, _BLOCK, entry.arithmetic),
+            _U32.pack(len(entry.y)),
+            _sized(entry.choices),
+            _sized(entry.note),
+            entry.y.tobytes(),
+            entry.values.tobytes(),
+            entry.X.tobytes(),
+        )
+    )
+
+
+def decode_entry(blob: bytes, k: int = 0) -> RoundEntry | BlockEntry:
+    """An entry of a learner with k lags. Raises StateCorrupt for bytes of another format."""
+    try:
+        version, kind, arithmetic = _HEAD.unpack_from(blob)
+        if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS):
+            raise StateCorrupt(
+                f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
+            )
+        if kind != _BLOCK:
+            y, issued, value = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
+            end, label = _HEAD.size + _ROUND_NUMBERS.size, None
+            if kind == _CLASS:
+                (label,) = _U32.unpack_from(blob, end)
+                end += _U32.size
+            choices, end = _unsized(blob, end)
+            note, end = _unsized(blob, end)
+            x, lags = _split(np.frombuffer(blob, np.float64, offset=end), k, "lags")
+            return RoundEntry(x, y, issued, value, choices, note, lags, label, arithmetic)
+        (n,) = _U32.unpack_from(blob, _HEAD.size)
+        choices, end = _unsized(blob, _HEAD.size + _U32.size)
+        note, end = _unsized(blob, end)
+        y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
+        X = np.frombuffer(blob, np.float64, offset=end + 16 * n).reshape(n, -1)
+        return BlockEntry(X, y, values, choices, note, arithmetic)
+    except (struct.error, ValueError) as error:
+        raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
+
+
+def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
+    forecast = entry.forecast
+    probability = math.nan if forecast.probability is None else forecast.probability
+    lags, classes = (0 if part is None else len(part) for part in (entry.lags, forecast.probabilities))
+    body = b"".join(
+        (
+            _WAITING.pack(VERSION, entry.t, forecast.value, probability, lags, classes),
+            _sized(entry.note),
+            entry.x.tobytes(),
+            b"" if entry.lags is None else entry.lags.tobytes(),
+            np.array(forecast.probabilities or (), dtype=np.float64).tobytes(),
+        )
+    )
+    return body + _seal(identity, id, body)
+
+
+def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
+    """A prediction that waits under this id. Raises StateCorrupt for bytes that are damaged, or of another format."""
+    body = _unsealed(identity, id, blob)
+    try:
+        version, t, value, probability, k, classes = _WAITING.unpack_from(body)
+        if version != VERSION:
+            raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
+        note, end = _unsized(body, _WAITING.size)
+        x, many = _split(np.frombuffer(body, np.float64, offset=end), classes, "probabilities")
+        x, lags = _split(x, k, "lags")
+    except (struct.error, ValueError) as error:
+        raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error
+    probabilities = None if many is None else tuple(many.tolist())
+    forecast = Forecast(value, None if math.isnan(probability) else probability, probabilities)
+    return WaitingEntry(t, forecast, x, note, lags)
+
+
+def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:
+    return document + _seal(identity, id, document)
+
+
+def decode_answer(identity: bytes, id: str, blob: bytes) -> bytes:
+    """The document that is remembered under this id. Raises StateCorrupt."""
+    return _unsealed(identity, id, blob)
+
+
+def _split(numbers: F64, n: int, what: str) -> tuple[F64, F64 | None]:
+    """An input, and the n numbers after it."""
+    if not n:
+        return numbers, None
+    if len(numbers) <= n:
+        raise ValueError(f"{len(numbers)} numbers are not an input with {n} {what}")
+    return numbers[:-n], numbers[-n:]
+
+
+def _seal(identity: bytes, id: str, body: bytes) -> bytes:
+    return _U32.pack(zlib.crc32(body, zlib.crc32(id.encode(), zlib.crc32(identity))))
+
+
+def _unsealed(identity: bytes, id: str, blob: bytes) -> bytes:
+    body = blob[: -_U32.size]
+    if blob[-_U32.size :] != _seal(identity, id, body):
+        raise StateCorrupt(f"What is stored under id {id!r} was damaged, or belongs to another session.")
+    return body
+
+
+def _sized(data: bytes) -> bytes:
+    return _U32.pack(len(data)) + data
+
+
+def _unsized(blob: bytes, start: int) -> tuple[bytes, int]:
+    (length,) = _U32.unpack_from(blob, start)
+    end = start + _U32.size + length
+    return blob[start + _U32.size : end], end

@@ -1,0 +1,88 @@
+"""The same request sent again: what is remembered under an id, and when the second request is the first."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from pydantic_core import from_json, to_json
+
+from okl_core.types import F64
+from service.errors import IdConflict, PredictionExpired, StateCorrupt
+from service.session.codec import WaitingEntry, decode_answer, encode_answer
+from service.session.requests import RoundsPlayed, Updated
+from service.store.base import Applied
+
+REMEMBERED_BYTES = 4096
+"""A larger answer is remembered without the forecasts of its rounds."""
+
+_PER_ROUND = ("values", "scores", "labels", "probabilities")
+
+
+def digest(x: F64) -> str:
+    return hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()
+
+
+def _truth(y: float | F64) -> float | str:
+    return digest(y) if isinstance(y, np.ndarray) else y
+
+
+def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, x: F64, y: float | F64) -> bytes:
+    """What is kept of the answer to a round, or to a block of them: enough to say it again, and to know the request."""
+    parts = {name: getattr(told, name) for name in told.__dataclass_fields__ if name not in ("session", "id")}
+    known = {name: value for name, value in parts.items() if value is not None and name != "is_duplicate"}
+    document = to_json(known | {"x": digest(x), "y": _truth(y)})
+    if len(document) > REMEMBERED_BYTES:
+        totals = {name: value for name, value in known.items() if name not in _PER_ROUND}
+        document = to_json(totals | {"x": digest(x), "y": _truth(y)})
+    return encode_answer(identity, id, document)
+
+
+def told_again(
+    kind: type[Updated] | type[RoundsPlayed],
+    name: str,
+    identity: bytes,
+    applied: Applied,
+    x: F64 | None,
+    y: float | F64,
+) -> Updated | RoundsPlayed:
+    """The first answer of a request that was sent again. Raises IdConflict if it is not the same request."""
+    try:
+        first: dict[str, Any] = from_json(decode_answer(identity, applied.id, applied.answer))
+        first_x, first_y = first.pop("x"), first.pop("y")
+        told = kind(session=name, id=applied.id, is_duplicate=True, **first) if _is_of(kind, first) else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
+    if told is None:
+        raise id_conflict(name, applied.id, "was used for another kind of request")
+    if x is not None and digest(x) != first_x:
+        raise id_conflict(name, applied.id, "was used for another input")
+    if first_y != _truth(y):
+        raise id_conflict(name, applied.id, "was settled with another truth")
+    return told
+
+
+def _is_of(kind: type[Updated] | type[RoundsPlayed], first: dict[str, Any]) -> bool:
+    return ("rounds" in first) == (kind is RoundsPlayed)
+
+
+def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:
+    """The prediction that waits under this id already, if it is of the same input. Raises IdConflict."""
+    # A note says how an input was laid out before the first round fixed that; afterwards there is none.
+    if first.x.tobytes() != again.x.tobytes() or (again.note and first.note != again.note):
+        raise id_conflict(name, id, "waits for the truth of another input")
+    return first
+
+
+def expired(name: str, id: str) -> PredictionExpired:
+    return PredictionExpired(
+        f"Prediction {id!r} waited too long for its truth; send the input `x` with its `y`, "
+        "and create sessions whose truths are late with a larger `expires_s`.",
+        session=name,
+        id=id,
+    )
+
+
+def id_conflict(name: str, used: str, how: str) -> IdConflict:
+    return IdConflict(f"Id {used!r} {how}; use a new id for each round.", session=name, id=used)

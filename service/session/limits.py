@@ -1,0 +1,60 @@
+"""What one session may take: inputs, memory, the time that a prediction waits, the size of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic_core import to_json
+
+from okl_core.errors import ConfigError
+from service.errors import PayloadTooLarge, SessionFull
+from service.session.layout import invalid
+from service.session.session import Session
+from service.session.truths import Truths
+
+NUMBER_BYTES = 25
+"""A number of an answer takes so many at most, as JSON with its comma."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """`dim` inputs, `bytes` of a learner, `waiting_s` unless the session says otherwise, `batch` rounds in one request."""
+
+    dim: int
+    bytes: int
+    waiting_s: float
+    batch: int
+    answer_bytes: int
+
+    def check_size(self, session: Session, dim: int, pointer: str) -> None:
+        """Raises InvalidInput for inputs that are too many, or whose learner could not be held before its first round."""
+        if dim > self.dim:
+            raise invalid(pointer, f"{dim} inputs; this service takes at most {self.dim}")
+        try:
+            size = session.initial_bytes(dim)
+        except ConfigError as error:
+            raise invalid(pointer, str(error)) from error
+        if size > self.bytes:
+            raise invalid(
+                pointer,
+                f"{dim} inputs; with them this learner takes {size} bytes from the start, the cap is "
+                f"{self.bytes}: give it fewer, or a smaller config",
+            )
+
+    def check_room(self, name: str, size: int) -> None:
+        """Raises SessionFull for a learner of more bytes than the cap."""
+        if size > self.bytes:
+            raise SessionFull(
+                f"The learner of {name!r} takes {size} bytes, the cap is {self.bytes}; "
+                "it still predicts. Create a session with a budgeted learner to go on learning.",
+                session=name,
+                limit=self.bytes,
+            )
+
+    def check_batch(self, rounds: int, truths: Truths) -> None:
+        """Raises PayloadTooLarge for more rounds than one request may have, or than one answer can tell of."""
+        numbers = truths.classes or (2 if truths.is_classifier else 1)
+        label = max((len(to_json(name)) + 1 for name in truths.names), default=0)
+        most = min(self.batch, max(1, self.answer_bytes // (NUMBER_BYTES * numbers + label)))
+        if rounds > most:
+            raise PayloadTooLarge(f"{rounds} rounds; send at most {most} in one request to this session.", limit=most)

@@ -1,0 +1,126 @@
+"""What the store keeps of a session's definition: a versioned document of its own, neither wire nor domain.
+
+A reader takes what it knows and leaves the rest: a field that a newer build added, and that this one can do without, is no
+error. What an older build must not ignore raises VERSION, and is then an error of this one session only.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import asdict
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from okl_core import LearnerSpec
+from service.errors import StateCorrupt
+from service.session.definition import Definition, Feature, Ranges
+
+VERSION = 1
+_CRC_BYTES = 4
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _StoredFeature(_Stored):
+    name: str
+    type: Literal["number", "boolean", "category"] = "number"
+    categories: tuple[str, ...] = ()
+
+
+class _StoredRanges(_Stored):
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+class _Versioned(_Stored):
+    version: int = Field(ge=1)
+
+
+class SessionRecord(_Stored):
+    version: int
+    identity: str
+    name: str
+    learner: LearnerSpec
+    dim: int | None = None
+    features: tuple[_StoredFeature, ...] | None = None
+    labels: tuple[bool | int | float | str, ...] | None = None
+    y_range: tuple[float, float] | None = None
+    scale: Literal["none", "warmup"] | _StoredRanges = "none"
+    warmup_rounds: int = 100
+    snapshot_every: int | None = None
+    expires_s: float | None = None
+    reservoir: bool = False
+
+
+def encode_record(definition: Definition, identity: bytes) -> bytes:
+    """The definition and the session's identity as the store keeps them, with a checksum."""
+    features = definition.features
+    scale = definition.scale
+    record = SessionRecord(
+        version=VERSION,
+        identity=identity.hex(),
+        name=definition.name,
+        learner=definition.learner,
+        dim=definition.dim,
+        features=None if features is None else tuple(_StoredFeature(**asdict(one)) for one in features),
+        labels=definition.labels,
+        y_range=definition.y_range,
+        scale=_StoredRanges(low=scale.low, high=scale.high) if isinstance(scale, Ranges) else scale,
+        warmup_rounds=definition.warmup_rounds,
+        snapshot_every=definition.snapshot_every,
+        expires_s=definition.expires_s,
+        reservoir=definition.reservoir,
+    )
+    body = record.model_dump_json(exclude_defaults=True).encode()
+    return body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")
+
+
+def encode_summary(definition: Definition) -> bytes:
+    """What a list tells of the session."""
+    return definition.learner.kind.encode()
+
+
+def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
+    """The definition and the identity.
+
+    Raises StateCorrupt for a record that is damaged, of another session, or of a build that this one is too old for.
+    """
+    body, crc = blob[:-_CRC_BYTES], blob[-_CRC_BYTES:]
+    if zlib.crc32(body).to_bytes(_CRC_BYTES, "little") != crc:
+        raise StateCorrupt(f"The record of session {name!r} was damaged: its checksum does not match.", session=name)
+    try:
+        # Of a newer record the version may be all that can be read.
+        version = _Versioned.model_validate_json(body).version
+        if version > VERSION:
+            raise StateCorrupt(
+                f"Session {name!r} was made by a newer version (record {version}, this one reads {VERSION}); "
+                "upgrade the service.",
+                session=name,
+            )
+        record = SessionRecord.model_validate_json(body)
+        identity = bytes.fromhex(record.identity)
+    except ValueError as error:
+        raise StateCorrupt(f"The record of session {name!r} cannot be read by this version.", session=name) from error
+    if record.name != name:
+        raise StateCorrupt(f"The record of session {name!r} is that of {record.name!r}.", session=name)
+    return _definition(record), identity
+
+
+def _definition(record: SessionRecord) -> Definition:
+    scale, features = record.scale, record.features
+    return Definition(
+        name=record.name,
+        learner=record.learner,
+        dim=record.dim,
+        features=None if features is None else tuple(Feature(**one.model_dump()) for one in features),
+        labels=record.labels,
+        y_range=record.y_range,
+        scale=Ranges(scale.low, scale.high) if isinstance(scale, _StoredRanges) else scale,
+        warmup_rounds=record.warmup_rounds,
+        snapshot_every=record.snapshot_every,
+        expires_s=record.expires_s,
+        reservoir=record.reservoir,
+    )

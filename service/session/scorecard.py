@@ -1,0 +1,156 @@
+"""How good the issued predictions of one session were: each one, over all rounds, and over the last WINDOW."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from okl_core.errors import DivergedError, StateFormatError
+from okl_core.losses import Loss, log_loss
+from okl_core.types import F64, BlockInfo, Forecast
+from service.session.truths import Truths
+
+WINDOW = 500
+"""Rounds that the windowed metrics look at."""
+
+
+_LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
+
+
+class Issued(NamedTuple):
+    """What the metrics need of the forecast that a client was given: its value; from a learner of classes the probability
+    that it gave to the truth, and the class that it named."""
+
+    value: float
+    label: int | None = None
+
+    @classmethod
+    def of(cls, forecast: Forecast, y: float) -> Issued:
+        if forecast.probabilities is None:
+            return cls(forecast.value)
+        return cls(forecast.probabilities[int(y)], forecast.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if one is no finite number."""
+
+    loss: Loss
+    truths: Truths
+
+    def round(self, issued: Issued, y: float) -> tuple[float, float]:
+        value, label = issued
+        try:
+            loss = self.loss.value(value, y) if label is None else log_loss(value)
+            is_mistake = (value >= 0.0) != (y > 0.0) if label is None else label != y
+            error = float(is_mistake) if self.truths.is_classifier else ((value - y) * self.truths.unit) ** 2
+        except OverflowError:
+            loss = error = math.inf
+        if not (math.isfinite(loss) and math.isfinite(error)):
+            raise DivergedError(_LOSS_OVERFLOWS)
+        return loss, error
+
+    def block(self, info: BlockInfo, y: F64) -> tuple[F64, F64]:
+        """Those of n rounds, shape (n,) each."""
+        values, Q = info.values, info.probabilities
+        with np.errstate(over="ignore", divide="ignore"):
+            if self.truths.classes and Q is not None:
+                losses = -np.log(Q[np.arange(len(y)), y.astype(int)])
+            else:
+                losses = self.loss.values(values, y)
+            if self.truths.is_classifier:
+                errors = mistakes(self.truths, values, Q, y).astype(np.float64)
+            else:
+                errors = ((values - y) * self.truths.unit) ** 2
+        if not (np.isfinite(losses) & np.isfinite(errors)).all():
+            raise DivergedError(_LOSS_OVERFLOWS)
+        return losses, errors
+
+
+def mistakes(truths: Truths, values: F64, probabilities: F64 | None, y: F64) -> NDArray[np.bool_]:
+    """Which of n forecasts of a classifier named another label than the truths y, shape (n,)."""
+    if truths.classes and probabilities is not None:
+        return probabilities.argmax(axis=1) != y
+    return (values >= 0.0) != (y > 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Totals and means over all rounds, and means over the last `window`; the means are None before the first round."""
+
+    rounds: int = 0
+    loss: float = 0.0
+    mean_loss: float | None = None
+    error: float = 0.0
+    mean_error: float | None = None
+    window: int = 0
+    window_loss: float | None = None
+    window_error: float | None = None
+
+
+class Scorecard:
+    """`error` of a round is 1 or 0 (mistake or not) for a classifier, the squared error for a regressor."""
+
+    __slots__ = ("_errors", "_losses", "error", "loss", "rounds")
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.loss = 0.0
+        self.error = 0.0
+        self._losses = np.zeros(WINDOW)
+        self._errors = np.zeros(WINDOW)
+
+    def add(self, loss: float, error: float) -> None:
+        slot = self.rounds % WINDOW
+        self._losses[slot] = loss
+        self._errors[slot] = error
+        self.loss += loss
+        self.error += error
+        self.rounds += 1
+
+    def add_many(self, losses: F64, errors: F64) -> None:
+        """One entry a round, shape (n,)."""
+        for loss, error in zip(losses.tolist(), errors.tolist(), strict=True):
+            self.add(loss, error)
+
+    def copy(self) -> Scorecard:
+        return Scorecard.unpack(self.pack())
+
+    def tally(self) -> Tally:
+        n = min(self.rounds, WINDOW)
+        if not n:
+            return Tally()
+        window_loss, window_error = float(self._losses[:n].mean()), float(self._errors[:n].mean())
+        return Tally(
+            self.rounds,
+            self.loss,
+            self.loss / self.rounds,
+            self.error,
+            self.error / self.rounds,
+            n,
+            window_loss,
+            window_error,
+        )
+
+    def pack(self) -> dict[str, F64]:
+        n = min(self.rounds, WINDOW)
+        return {
+            "totals": np.array([float(self.rounds), self.loss, self.error]),
+            "window": np.stack([self._losses[:n], self._errors[:n]]),
+        }
+
+    @classmethod
+    def unpack(cls, arrays: Mapping[str, F64]) -> Scorecard:
+        try:
+            totals, window = arrays["totals"], arrays["window"]
+            card = cls()
+            card.rounds, card.loss, card.error = int(totals[0]), float(totals[1]), float(totals[2])
+            card._losses[: window.shape[1]], card._errors[: window.shape[1]] = window
+        except (KeyError, ValueError, IndexError) as error:
+            raise StateFormatError(f"the metrics cannot be read: {error}") from error
+        return card

@@ -1,0 +1,123 @@
+"""A session's truths and forecasts: in its own labels or units, and in the learner's terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from okl_core.types import REALS, Forecast, Interval, Target
+from service.errors import WrongTruth, WrongType
+from service.session.definition import Scalar
+from service.session.layout import invalid, listed
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A forecast in the session's terms.
+
+    A classifier of two labels gives `score`, `label` and, where its loss defines one, the `probability` of the second label;
+    one of several classes `label` and `probabilities`, in the order of the labels; a regressor `value`.
+    """
+
+    value: float | None = None
+    score: float | None = None
+    label: Scalar | None = None
+    probability: float | None = None
+    probabilities: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truths:
+    """The session's truths in its own words, and the learner's.
+
+    A classifier's labels are -1 and +1 to the learner, those of K classes 0 to K - 1. A regressor's range [low, high] is
+    that of the truths the learner takes, or [-1, 1] for a learner that takes any number.
+    """
+
+    target: Target
+    labels: tuple[Scalar, ...] | None
+    y_range: tuple[float, float] | None
+    taken: Interval
+    names: tuple[Scalar, ...] = field(init=False)
+    """A classifier's labels, whether the session declared them or not."""
+    _places: dict[tuple[bool, Scalar], int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = self.labels or ()
+        if self.labels is None and self.target == "class":
+            names = tuple(range(int(self.taken[1]) + 1))
+        elif self.labels is None and self.target == "binary":
+            names = (-1, 1)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "_places", {(isinstance(name, bool), name): i for i, name in enumerate(names)})
+
+    @property
+    def is_classifier(self) -> bool:
+        return bool(self.names)
+
+    @property
+    def classes(self) -> int:
+        """How many classes the learner tells apart; 0 for one that takes signs or numbers."""
+        return len(self.names) if self.target == "class" else 0
+
+    @property
+    def unit(self) -> float:
+        """Size of the learner's unit in the units of the session."""
+        if self.y_range is None:
+            return 1.0
+        start, end = self._ends
+        return (self.y_range[1] - self.y_range[0]) / (end - start)
+
+    @property
+    def _ends(self) -> Interval:
+        """What the ends of `y_range` are to the learner."""
+        return (-1.0, 1.0) if self.taken == REALS else self.taken
+
+    def to_learner(self, y: Scalar) -> float:
+        """Raises InvalidInput for a truth that this session does not take."""
+        if self.is_classifier:
+            place = self._place(y)
+            return float(place) if self.classes else 2.0 * place - 1.0
+        if isinstance(y, bool | str):
+            raise invalid("/y", f"is {y!r}; this session takes a number", WrongType)
+        if self.y_range is None:
+            if not self.taken[0] <= y <= self.taken[1]:
+                raise invalid(
+                    "/y",
+                    f"is {y}; this learner takes truths from {self.taken[0]} to {self.taken[1]}: create the session with a "
+                    "`y_range`, or widen the learner's `clip` or `truth_range`",
+                    WrongTruth,
+                )
+            return float(y)
+        low, high = self.y_range
+        if not low <= y <= high:
+            raise invalid("/y", f"is {y}; this session's `y_range` is [{low}, {high}]", WrongTruth)
+        start, end = self._ends
+        return min(start + (y - low) / (high - low) * (end - start), end)
+
+    def _place(self, y: Scalar) -> int:
+        """Which of the labels it is."""
+        place = self._places.get((isinstance(y, bool), y))
+        if place is None:
+            names = listed([repr(name) for name in self.names])
+            raise invalid("/y", f"is {y!r}; the labels of this session are {names}", WrongTruth)
+        return place
+
+    def from_learner(self, value: float) -> float:
+        """A regressor's value in the units of the session."""
+        if self.y_range is None:
+            return value
+        low, high = self.y_range
+        start, end = self._ends
+        return low + (value - start) / (end - start) * (high - low)
+
+    def label(self, value: float) -> Scalar:
+        """The label of a score."""
+        return self.names[1 if value >= 0.0 else 0]
+
+    def answer(self, forecast: Forecast) -> Answer:
+        """The forecast as a client is told it."""
+        if not self.is_classifier:
+            return Answer(value=self.from_learner(forecast.value))
+        if forecast.probabilities is not None:
+            return Answer(label=self.names[forecast.label], probabilities=forecast.probabilities)
+        return Answer(score=forecast.value, label=self.label(forecast.value), probability=forecast.probability)

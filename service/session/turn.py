@@ -1,0 +1,318 @@
+"""One commit in the making: the parts of several requests, played in order on a session that stands at a tip.
+
+A round is learned only when the next one is to be played, or when it is durable. A turn of a single round therefore leaves
+the session as it was until then, and a worker that finds that others were first has nothing to undo. A longer turn learns
+ahead; if its commit is refused, the session is dropped, or its copy from before the turn is taken up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from okl_core import errors as core
+from okl_core.types import F64, Forecast
+from service.errors import (
+    InvalidInput,
+    LimitReached,
+    NotFinite,
+    NumericalFailure,
+    PreconditionFailed,
+    PredictionNotFound,
+    SessionFrozen,
+    WrongDimension,
+    WrongTruth,
+)
+from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
+from service.session.definition import Input
+from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
+from service.session.layout import invalid
+from service.session.limits import SessionLimits
+from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, RowBlock, Told, Updated
+from service.session.scorecard import Issued, mistakes
+from service.session.session import Pending, Ran, Session
+from service.store.base import Applied, Entry, Full, Hold, Tip, Waiting
+
+Outcome = Waiting | Applied | Full | None
+"""What a store says of a hold."""
+
+Known = Mapping[str, WaitingEntry | Waiting | Applied | None]
+"""What is there under the ids that the parts name: a prediction of this worker, or what the store found."""
+
+Tell = Callable[[Sequence[Outcome]], Told]
+"""What the client is told, from the outcomes of the turn's holds. Raises IdConflict, PredictionExpired, LimitReached."""
+
+_INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
+    core.ShapeError: WrongDimension,
+    core.NonFiniteError: NotFinite,
+    core.LabelError: WrongTruth,
+}
+
+
+class Position(NamedTuple):
+    """Where a copy of a session stands: the session's identity, and the tip."""
+
+    identity: bytes
+    tip: Tip
+
+    def __str__(self) -> str:
+        return f"{self.identity.hex()}-{self.tip.label}"
+
+
+class _Round(NamedTuple):
+    """The round of a report: its input and note, and the forecast that was issued for it, with which lags."""
+
+    x: F64
+    note: bytes
+    forecast: Forecast | None = None
+    lags: F64 | None = None
+
+
+class Turn:
+    """`entries` and `holds` are what is to be committed, `tip` the tip after the entries.
+
+    `has_learned` says that the session is ahead of the tip from which the turn started; `size` is the memory of the learner
+    as it was last looked at.
+    """
+
+    def __init__(
+        self, session: Session, position: Position, known: Known, limits: SessionLimits, new_id: Callable[[], str]
+    ) -> None:
+        self.session = session
+        self.tip = position.tip
+        self.entries: list[Entry] = []
+        self.holds: list[Hold] = []
+        self.made: dict[str, WaitingEntry] = {}
+        self.has_learned = False
+        self._identity = position.identity
+        self._known = known
+        self._limits = limits
+        self._new_id = new_id
+        self._pending: Pending | None = None
+
+    @property
+    def rounds(self) -> int:
+        return sum(entry.count for entry in self.entries)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(entry.blob) for entry in self.entries)
+
+    @property
+    def is_pending(self) -> bool:
+        """Is there a round that was played, and is not learned yet?"""
+        return self._pending is not None
+
+    def play(self, part: Part, size: int) -> Tell:
+        """Raises the ServiceError that refuses the part; the turn goes on without it."""
+        with refusals(self._name):
+            match part:
+                case Question():
+                    return self._ask(part)
+                case Report():
+                    return self._report(part, size)
+                case Batch():
+                    return self._run(part, size)
+
+    def learn(self) -> None:
+        """Carry the last round into the session."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self.has_learned = True
+            self.session.learn(pending)
+
+    @property
+    def _name(self) -> str:
+        return self.session.definition.name
+
+    # -- predict ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Question) -> Tell:
+        session, id = self.session, question.id
+        # What is wrong with it is found before anything is learned, where the round before cannot change that.
+        early = None if session.layout is None else self._read(question.x)
+        self.learn()
+        x, note = early or self._read(question.x)
+        entry = WaitingEntry(session.t, session.forecast(x), x, note, session.lags)
+        if id is None or session.frozen is not None:
+            return lambda _: self._predicted(None, entry)
+        index = len(self.holds)
+        wait_s = session.definition.expires_s or self._limits.waiting_s
+        self.holds.append(Hold(id, encode_waiting(self._identity, id, entry), wait_s))
+        self.made[id] = entry
+        return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes[index]))
+
+    def _predicted(self, id: str | None, entry: WaitingEntry) -> Predicted:
+        return Predicted(self._name, id, entry.t, self.session.truths.answer(entry.forecast))
+
+    def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
+        """The prediction that waits now: this one, or the one that was there."""
+        match outcome:
+            case None:
+                return entry
+            case Waiting(_, blob, is_expired):
+                if is_expired:
+                    raise expired(self._name, id)
+                return same_prediction(self._name, id, decode_waiting(self._identity, id, blob), entry)
+            case Applied():
+                raise id_conflict(self._name, id, "was used for an earlier round")
+            case Full():
+                raise LimitReached(
+                    "Too many predictions of this session wait for their truth; report some, or predict with `wait: false`.",
+                    session=self._name,
+                )
+
+    # -- update -----------------------------------------------------------------------------------------------------
+
+    def _report(self, report: Report, size: int) -> Tell:
+        self._check_learns()
+        y = self.session.truths.to_learner(report.y)
+        found = self._known.get(report.id) if report.id is not None else None
+        if isinstance(found, Applied):
+            sent = None if report.x is None else self._read(report.x)[0]
+            again = told_again(Updated, self._name, self._identity, found, sent, y)
+            return lambda _: again
+        x, note, forecast, lags = self._round_of(report, found)
+        self._limits.check_room(self._name, size)
+        self.learn()
+        issued = None if forecast is None else Issued.of(forecast, y)
+        pending = self.session.play(x, y, issued=issued, note=note, lags=lags)
+        told = self._updated(report.id, pending)
+        answer = None if report.id is None else remember(self._identity, report.id, told, x, y)
+        self._append(1, report.id, encode_round(pending.entry), answer)
+        self._pending = pending
+        return lambda _: told
+
+    def _updated(self, id: str | None, pending: Pending) -> Updated:
+        truths, entry, t = self.session.truths, pending.entry, self.session.t + 1
+        if truths.is_classifier:
+            return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
+        return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
+
+    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> _Round:
+        """Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
+        if isinstance(found, Waiting):
+            assert report.id is not None
+            if found.is_expired and report.x is None:
+                raise expired(self._name, report.id)
+            found = None if found.is_expired else decode_waiting(self._identity, report.id, found.blob)
+        if found is None:
+            if report.x is None:
+                raise PredictionNotFound(
+                    f"No prediction {report.id!r} waits in session {self._name!r}; give the id that POST /predict gave.",
+                    session=self._name,
+                    id=report.id,
+                )
+            return _Round(*self._read(report.x))
+        if report.x is not None and self._read(report.x)[0].tobytes() != found.x.tobytes():
+            raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
+        return _Round(found.x, found.note, found.forecast, found.lags)
+
+    def _check_learns(self) -> None:
+        frozen = self.session.frozen
+        if frozen is not None:
+            told = f"Session {self._name!r} is frozen; it was made from {frozen.session!r} and learns nothing."
+            raise SessionFrozen(told, session=self._name)
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    def _run(self, batch: Batch, size: int) -> Tell:
+        self._check_learns()
+        session = self.session
+        if (
+            batch.at is not None
+            and batch.at != self.tip.label
+            and not isinstance(self._known.get(batch.id or ""), Applied)
+        ):
+            raise precondition_failed(self._name, self.tip)
+        self._limits.check_batch(len(batch.y), session.truths)
+        rows = self._read_rows(batch)
+        found = None if batch.id is None else self._known.get(batch.id)
+        if isinstance(found, Applied):
+            again = told_again(RoundsPlayed, self._name, self._identity, found, rows.X, rows.y)
+            return lambda _: again
+        if found is not None:
+            raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
+        self._limits.check_room(self._name, size)
+        self.has_learned = True
+        ran = session.run(rows.X, rows.y, note=rows.note)
+        self._limits.check_room(self._name, session.nbytes)
+        told = self._played(batch.id, rows, ran)
+        answer = None if batch.id is None else remember(self._identity, batch.id, told, rows.X, rows.y)
+        *first, (count, blob) = ran.entries
+        for earlier in first:
+            self._append(*earlier[:1], None, earlier[1], None)
+        self._append(count, batch.id, blob, answer)
+        return lambda _: told
+
+    def _read_rows(self, batch: Batch) -> RowBlock:
+        """Raises InvalidInput, which names the row."""
+        rows: list[F64] = []
+        y = np.empty(len(batch.y))
+        note = b""
+        for i, (sent, truth) in enumerate(zip(batch.x, batch.y, strict=True)):
+            try:
+                x, own_note = self._read(sent)
+                if rows and (len(x) != len(rows[0]) or own_note != note):
+                    raise invalid("/x", "has other inputs than the first row")
+                y[i] = self.session.truths.to_learner(truth)
+            except InvalidInput as error:
+                part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
+                raise error.under(f"{part}/{i}", part) from None
+            rows.append(x)
+            note = own_note
+        return RowBlock(np.array(rows), y, note)
+
+    def _played(self, id: str | None, rows: RowBlock, ran: Ran) -> RoundsPlayed:
+        truths, values, probabilities = self.session.truths, ran.values, ran.probabilities
+        told = {"session": self._name, "id": id, "t": self.session.t, "rounds": len(rows.y), "loss": ran.loss}
+        if not truths.is_classifier:
+            return RoundsPlayed(**told, values=[truths.from_learner(value) for value in values.tolist()])
+        if truths.classes and probabilities is not None:
+            labels, scores = [truths.names[k] for k in probabilities.argmax(axis=1).tolist()], None
+        else:
+            labels, scores = [truths.label(value) for value in values.tolist()], values.tolist()
+        return RoundsPlayed(
+            **told,
+            mistakes=int(np.count_nonzero(mistakes(truths, values, probabilities, rows.y))),
+            scores=scores,
+            labels=labels,
+            probabilities=None if probabilities is None else probabilities.tolist(),
+        )
+
+    # -- both -------------------------------------------------------------------------------------------------------
+
+    def _append(self, count: int, id: str | None, blob: bytes, answer: bytes | None) -> None:
+        id = id or self._new_id()
+        self.tip = self.tip.then(count, id, blob)
+        self.entries.append(Entry(self.tip, count, id, blob, answer))
+
+    def _read(self, sent: Input | None) -> tuple[F64, bytes]:
+        assert sent is not None
+        x, note = self.session.read_input(sent)
+        if self.session.layout is None:
+            self._limits.check_size(self.session, len(x), "/x")
+        return x, note
+
+
+def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
+    told = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
+    return PreconditionFailed(told, session=name, etag=tip.label)
+
+
+@contextmanager
+def refusals(name: str) -> Iterator[None]:
+    """The library's errors of a round as the service's: nothing has changed."""
+    try:
+        yield
+    except core.InputError as error:
+        where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
+        raise invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput)) from error
+    except core.ConfigError as error:
+        # What only the inputs bring to light.
+        raise invalid("/x", str(error), WrongDimension) from error
+    except core.NumericalError as error:
+        raise NumericalFailure(f"The round was refused, nothing changed: {error}", session=name) from error

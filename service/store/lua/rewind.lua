@@ -1,0 +1,32 @@
+-- ARGV: the tip that the session is at, the tip to go back to
+-- Answers 1, or 0 where nothing was taken back.
+
+local tip, to = unpack(ARGV)
+local at, packed = tip_and('counters')
+if at ~= tip then return 0 end
+local from = call('HMGET', head, 'snapshot', 'first')
+local start = from[1] or from[2]
+if to ~= start and (tonumber(round_of(to)) <= tonumber(round_of(start)) or not has_entry(to)) then return 0 end
+
+local counters = {struct.unpack(COUNTERS, packed)}
+local taken = entries_after(to)
+for i = #taken, 1, -1 do
+  local id, blob = taken[i][2][6], taken[i][2][8]
+  counters[3] = counters[3] - #blob
+  local bytes = call('HSTRLEN', applied, id) - 8
+  if bytes >= 0 then
+    call('HDEL', applied, id)
+    call('LREM', remembered, -1, id)
+    counters[7], counters[8] = counters[7] - 1, counters[8] - bytes
+  end
+end
+if #taken > 0 then
+  -- A stream takes no id below one that it has had, even a deleted one: the journal is written anew.
+  local kept = call('XRANGE', journal, '-', round_of(to) .. '-0')
+  call('DEL', journal)
+  for _, entry in ipairs(kept) do
+    call('XADD', journal, entry[1], unpack(entry[2]))
+  end
+end
+call('HSET', head, 'tip', to, 'counters', struct.pack(COUNTERS, unpack(counters, 1, 8)))
+return 1

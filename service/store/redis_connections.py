@@ -1,0 +1,362 @@
+"""Calls of Redis over a few connections of the driver's pool. Those of one turn of the event loop leave in one write.
+
+A *lane* is a task that holds one connection: it takes the calls that wait, sends them together and reads their replies in
+order. A caller that is cancelled leaves its reply behind; a connection with a reply missing is closed, never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol, final
+
+import hiredis
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import ConnectionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.errors import StoreUnavailable
+from service.store.redis_errors import (
+    FAILURES,
+    MOVED_ON,
+    NotReplicatedError,
+    is_passing,
+    is_refusal,
+    log_failure,
+    store_error,
+)
+
+DEADLINE_S = 5.0
+"""For an operation with all its retries."""
+
+ATTEMPTS_IN_DEADLINE = 2.5
+"""A connection that does not answer is given up after the deadline's share, so that there is time for another one."""
+
+RETRIES = 3
+BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.25)
+TICK_S = 0.05
+BATCH_CALLS = 128
+BATCH_BYTES = 64 << 10
+"""A call that is larger leaves alone: nobody waits behind it."""
+
+CLOSED_MEANWHILE = (AttributeError, TypeError, RuntimeError)
+"""What the driver's cluster client raises (8.1; redis-py issue 4287) where one call closes the connection that another one
+is about to write to: the last by uvloop, the others by asyncio."""
+
+Command = Sequence[bytes | str | int | float]
+
+
+class Connections(Protocol):
+    """Errors: StoreUnavailable, StoreTimeout, and the driver's ResponseError where the server refused the command itself."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def call(self, command: Command, *, is_write: bool = False) -> Any: ...
+
+    async def call_each(self, command: Command) -> Sequence[Any]:
+        """The reply of every server that takes writes."""
+        ...
+
+
+@final
+class _Call:
+    __slots__ = ("deadline", "is_write", "packed", "reply")
+
+    def __init__(self, packed: bytes, deadline: float, is_write: bool, reply: asyncio.Future[Any]) -> None:
+        self.packed = packed
+        self.deadline = deadline
+        self.is_write = is_write
+        self.reply = reply
+
+    def answer(self, reply: Any) -> None:
+        """Errors are replies too: a caller that is gone need not retrieve them."""
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+
+@final
+class _Lane:
+    __slots__ = ("connection", "due", "epoch", "is_overdue", "task", "wake")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.connection: AbstractConnection | None = None
+        self.epoch = 0
+        self.wake: asyncio.Future[None] | None = None
+        self.due = math.inf
+        self.is_overdue = False
+
+
+@final
+class Lanes:
+    """The connections to a single server, or to the master that Sentinel names."""
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        *,
+        deadline_s: float = DEADLINE_S,
+        wait_replicas: int = 0,
+        wait_ms: int = 0,
+        sentinels: Sequence[Redis] = (),
+    ) -> None:
+        self._pool = pool
+        self._sentinels = sentinels
+        self._deadline_s = deadline_s
+        self._attempt_s = deadline_s / ATTEMPTS_IN_DEADLINE + wait_ms / 1000
+        self._wait_replicas = wait_replicas
+        self._wait = _pack(("WAIT", wait_replicas, wait_ms)) if wait_replicas else b""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pending: deque[_Call] = deque()
+        self._lanes: list[_Lane] = []
+        self._idle: list[_Lane] = []
+        self._is_waking = False
+        self._ticker: asyncio.TimerHandle | None = None
+        self._epoch = 0
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        self._loop = None
+        if self._ticker is not None:
+            self._ticker.cancel()
+        lanes, self._lanes, self._idle, self._ticker = self._lanes, [], [], None
+        tasks = [lane.task for lane in lanes if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for lane in lanes:
+            await self._drop(lane)
+        while self._pending:
+            self._pending.popleft().answer(ConnectionError("the store is closed"))
+        self._is_waking = False
+        await self._pool.disconnect()
+        for sentinel in self._sentinels:
+            await sentinel.aclose()
+
+    async def call_each(self, command: Command) -> Sequence[Any]:
+        return [await self.call(command)]
+
+    async def call(self, command: Command, *, is_write: bool = False) -> Any:
+        """The reply. A command whose connection broke is sent again, at once and then after a pause."""
+        loop = self._loop
+        if loop is None:
+            raise StoreUnavailable("The store is not open.")
+        packed = _pack(command)
+        deadline = loop.time() + self._deadline_s
+        failures = 0
+        while True:
+            call = _Call(packed, deadline, is_write, loop.create_future())
+            self._put(call, loop)
+            reply = await call.reply
+            if not isinstance(reply, Exception):
+                return reply
+            if is_refusal(reply):
+                raise reply
+            failures += 1
+            if failures > RETRIES or not is_passing(reply) or loop.time() >= deadline or self._loop is None:
+                raise store_error(reply) from reply
+            if failures > 1:
+                await asyncio.sleep(min(BACKOFF.compute(failures), deadline - loop.time()))
+
+    def _put(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+        self._pending.append(call)
+        if self._ticker is None:
+            # It goes on while there is work and is not made and cancelled for every call.
+            self._ticker = loop.call_later(TICK_S, self._tick, loop)
+        if not self._is_waking:
+            self._wake_lane(loop)
+
+    def _wake_lane(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._idle:
+            lane = self._idle.pop()
+            if lane.wake is not None:
+                lane.wake.set_result(None)
+        elif len(self._lanes) < self._pool.max_connections:
+            lane = _Lane()
+            lane.task = loop.create_task(self._run(lane, loop))
+            self._lanes.append(lane)
+        else:
+            return
+        self._is_waking = True
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ticker = None
+        now = loop.time()
+        for call in self._pending:
+            if call.deadline <= now:
+                call.answer(RedisTimeoutError("no connection was free"))
+        busy = [lane for lane in self._lanes if lane.due < math.inf]
+        for lane in busy:
+            if lane.due <= now and lane.task is not None:
+                lane.is_overdue, lane.due = True, math.inf
+                lane.task.cancel()
+        if busy or self._pending:
+            self._ticker = loop.call_later(TICK_S, self._tick, loop)
+
+    async def _run(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            batch = await self._take(lane, loop)
+            error: Exception | None = None
+            try:
+                await self._exchange(lane, batch, loop)
+            except asyncio.CancelledError:
+                is_closed = not lane.is_overdue or lane.task is None or self._loop is None
+                error = ConnectionError("the store is closed") if is_closed else RedisTimeoutError("no reply in time")
+                if is_closed or lane.task is None:
+                    raise
+                lane.is_overdue = False
+                lane.task.uncancel()
+            except Exception as failure:
+                error = failure
+            finally:
+                lane.due = math.inf
+                if error is not None:
+                    for call in batch:
+                        call.answer(error)
+            if error is not None:
+                await self._give_up(lane, error)
+
+    async def _give_up(self, lane: _Lane, error: Exception) -> None:
+        """What broke one connection (the server was started again) broke the others too: they are left as well."""
+        log_failure(error, _server(lane.connection))
+        if lane.connection is not None and lane.epoch == self._epoch:
+            self._epoch += 1
+        await self._drop(lane)
+
+    async def _take(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> list[_Call]:
+        """The calls to send next: one large call, or many small ones."""
+        batch: list[_Call] = []
+        while not batch:
+            if not self._pending:
+                lane.wake = loop.create_future()
+                self._idle.append(lane)
+                await lane.wake
+            self._is_waking = False
+            size = 0
+            while self._pending and len(batch) < BATCH_CALLS and size < BATCH_BYTES:
+                size += len(self._pending[0].packed)
+                if size > BATCH_BYTES and batch:
+                    break
+                call = self._pending.popleft()
+                if not call.reply.done():
+                    batch.append(call)
+        if self._pending:
+            self._wake_lane(loop)
+        return batch
+
+    async def _exchange(self, lane: _Lane, batch: list[_Call], loop: asyncio.AbstractEventLoop) -> None:
+        packed = [call.packed for call in batch]
+        lane.due = min(call.deadline for call in batch)
+        if len(packed[0]) < BATCH_BYTES:  # a large call may need all its time
+            lane.due = min(lane.due, loop.time() + self._attempt_s)
+        connection = await self._connect(lane)
+        awaited = [call for call in batch if call.is_write] if self._wait else ()
+        if awaited:
+            packed.append(self._wait)
+        await connection.send_packed_command(packed, check_health=False)
+        held: list[Any] = []
+        for call in batch:
+            reply = await _read(connection)
+            if isinstance(reply, MOVED_ON) and lane.epoch == self._epoch:
+                self._epoch += 1
+            if awaited and call.is_write:
+                held.append(reply)
+            else:
+                call.answer(reply)
+        if awaited:
+            acknowledged = await _read(connection)
+            is_replicated = isinstance(acknowledged, int) and acknowledged >= self._wait_replicas
+            for call, reply in zip(awaited, held, strict=True):
+                is_error = isinstance(reply, Exception)
+                call.answer(reply if is_error or is_replicated else NotReplicatedError(f"{acknowledged} acknowledged"))
+
+    async def _connect(self, lane: _Lane) -> AbstractConnection:
+        """The lane's connection; a new one where the server has closed it, or was left for another."""
+        connection = lane.connection
+        if connection is not None and (lane.epoch != self._epoch or await connection.can_read()):
+            await self._drop(lane)
+            connection = None
+        if connection is None:
+            lane.epoch = self._epoch
+            lane.connection = connection = await self._pool.get_connection()
+        return connection
+
+    async def _drop(self, lane: _Lane) -> None:
+        connection, lane.connection = lane.connection, None
+        if connection is not None:
+            with contextlib.suppress(RedisError, OSError):
+                await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
+
+
+def _pack(command: Command) -> bytes:
+    return hiredis.pack_command(tuple(command))  # pyright: ignore[reportArgumentType]  # its stub takes one value only
+
+
+async def _read(connection: AbstractConnection) -> Any:
+    # Without a timeout of the driver's: where one is named, it answers None when the network gives up (ETIMEDOUT).
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _server(connection: AbstractConnection | None) -> str:
+    pieces: Any = [] if connection is None else connection.repr_pieces()
+    return ":".join(str(value) for name, value in pieces if name in ("host", "port")) if connection else ""
+
+
+@final
+class Cluster:
+    """The connections to a cluster: the driver's own, which knows where a slot is."""
+
+    def __init__(self, client: RedisCluster, *, at_once: int, deadline_s: float = DEADLINE_S) -> None:
+        self._client = client
+        self._at_once = at_once
+        self._deadline_s = deadline_s
+        self._free: asyncio.Semaphore | None = None
+
+    async def open(self) -> None:
+        # A first use by several tasks at once would have each of them find out the nodes.
+        self._free = asyncio.Semaphore(self._at_once)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._client.initialize()
+        except FAILURES as error:
+            log_failure(error)
+            raise store_error(error) from error
+
+    async def close(self) -> None:
+        self._free = None
+        await self._client.aclose()
+
+    async def call(self, command: Command, *, is_write: bool = False) -> Any:
+        return await self._execute(command)
+
+    async def call_each(self, command: Command) -> Sequence[Any]:
+        return [await self._execute(command, target_nodes=node) for node in self._client.get_primaries()]
+
+    async def _execute(self, command: Command, **options: Any) -> Any:
+        if self._free is None:
+            raise StoreUnavailable("The store is not open.")
+        try:
+            # A node's pool does not wait, so that there are never more calls than it has connections.
+            async with asyncio.timeout(self._deadline_s), self._free:
+                try:
+                    return await self._client.execute_command(*command, **options)
+                except CLOSED_MEANWHILE:
+                    return await self._client.execute_command(*command, **options)
+        except (*FAILURES, *CLOSED_MEANWHILE) as error:
+            if is_refusal(error):
+                raise
+            log_failure(error)
+            raise store_error(error) from error

@@ -1,0 +1,91 @@
+"""What the driver's exceptions say: which of the store's errors they are, and whether to try again."""
+
+from __future__ import annotations
+
+import logging
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.errors import StoreError, StoreRefused, StoreTimeout, StoreUnavailable
+
+FAILURES = (RedisError, RedisClusterException, OSError)
+_REFUSED = (AuthenticationError, AuthorizationError)
+MOVED_ON = (ReadOnlyError, MasterDownError, BusyLoadingError)
+"""The server is not, or not yet, the one that takes writes."""
+
+_DAMAGE = ("WRONGTYPE", "user_script:", "The ID specified in X")
+"""How the answers begin that come from what a script finds under a session's keys."""
+
+_FORBIDDEN = "The user executing the script can't"
+
+_log = logging.getLogger("okl.store")
+
+
+class NotReplicatedError(RedisTimeoutError):
+    """Too few replicas have acknowledged a write in time."""
+
+
+def store_error(error: Exception) -> StoreError:
+    """The driver's error as one of the store's; where the server stands is for the log alone."""
+    match error:
+        case NotReplicatedError():
+            return StoreTimeout("Too few replicas of Redis have acknowledged the write in time.")
+        case RedisTimeoutError() | TimeoutError():
+            return StoreTimeout("Redis did not answer in time.")
+        case AuthenticationError() | AuthorizationError():
+            return StoreRefused("Redis refuses the user or the password of this service.")
+        case NoPermissionError():
+            return StoreUnavailable("Redis forbids this service a command that it needs.")
+        case BusyLoadingError():
+            return StoreUnavailable("Redis is loading its data.")
+        case ReadOnlyError() | MasterDownError():
+            return StoreUnavailable("Redis has no master that takes writes.")
+        case OutOfMemoryError():
+            return StoreUnavailable("Redis is out of memory.")
+        case ClusterDownError() | TryAgainError() | RedisClusterException():
+            return StoreUnavailable("The Redis cluster does not serve this session now.")
+        case ConnectionError() | OSError():
+            return StoreUnavailable("Redis cannot be reached.")
+        case _ if str(error).startswith(_FORBIDDEN):
+            return StoreUnavailable("Redis forbids this service a command that it needs.")
+        case _:
+            return StoreUnavailable("Redis cannot serve.")
+
+
+def is_damage(error: ResponseError) -> bool:
+    """Whether the server refused a command for what is stored, and not for what it is allowed or able to do."""
+    return str(error).startswith(_DAMAGE)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the server is well and refused this one command."""
+    if not isinstance(error, ResponseError):
+        return False
+    if isinstance(error, (*MOVED_ON, OutOfMemoryError, ClusterDownError, TryAgainError)):
+        return False
+    return not str(error).startswith(("NOREPLICAS", "MISCONF", "BUSY", "UNBLOCKED", "UNKILLABLE"))
+
+
+def log_failure(error: BaseException, server: str = "") -> None:
+    _log.warning("redis failed", extra={"error": str(error) or type(error).__name__, "server": server})
+
+
+def is_passing(error: Exception) -> bool:
+    if isinstance(error, (*_REFUSED, NotReplicatedError)):
+        return False
+    return isinstance(error, (ConnectionError, RedisTimeoutError, OSError, *MOVED_ON))

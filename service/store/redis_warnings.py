@@ -1,0 +1,77 @@
+"""What in the configuration of a Redis server may lose sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from service.store.redis_connections import Connections
+
+OLDEST_VERSION = (7, 0)
+
+SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
+
+
+async def find_warnings(connections: Connections) -> Sequence[str]:
+    infos = [_facts(reply) for reply in await connections.call_each(("INFO",))]
+    try:
+        # One pattern a call: Redis before 7 takes no more.
+        replies = [await connections.call_each(("CONFIG", "GET", setting)) for setting in SETTINGS]
+    except ResponseError:
+        replies = []
+    configs = [_settings(server) for server in zip(*replies, strict=True)] or [_from_info(info) for info in infos]
+    found = [warning for info, config in zip(infos, configs, strict=True) for warning in _warnings(info, config)]
+    return list(dict.fromkeys(found))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _facts(reply: Any) -> Mapping[str, str]:
+    """INFO, which a cluster's client parses and a single server's does not."""
+    if isinstance(reply, Mapping):
+        return {_text(name): _text(value) for name, value in reply.items()}
+    lines = (line.partition(":") for line in _text(reply).splitlines() if not line.startswith("#"))
+    return {name: value for name, _, value in lines}
+
+
+def _settings(replies: Sequence[Any]) -> Mapping[str, str]:
+    flat = [_text(value) for reply in replies for value in _flat(reply)]
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _flat(reply: Any) -> Iterator[Any]:
+    if isinstance(reply, Mapping):
+        for pair in reply.items():
+            yield from pair
+    else:
+        yield from reply
+
+
+def _from_info(info: Mapping[str, str]) -> Mapping[str, str]:
+    """Where CONFIG is forbidden."""
+    names = {"maxmemory": "maxmemory", "maxmemory_policy": "maxmemory-policy"}
+    found = {setting: info[name] for name, setting in names.items() if name in info}
+    if "aof_enabled" in info:
+        found["appendonly"] = "yes" if info["aof_enabled"] == "1" else "no"
+    return found
+
+
+def _warnings(info: Mapping[str, str], config: Mapping[str, str]) -> Iterator[str]:
+    version = info.get("redis_version", "")
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_VERSION:
+        yield f"Redis {version} is older than 7.0, the oldest that this service is tested on: use a newer one."
+    policy = config.get("maxmemory-policy")
+    if policy not in (None, "noeviction"):
+        when = "when its memory is full" if config.get("maxmemory", "0") != "0" else "as soon as maxmemory is set"
+        yield f"Redis throws sessions away {when}: set maxmemory-policy to noeviction, it is {policy}."
+    if config.get("appendonly") == "no":
+        yield "Redis keeps no append-only file: a restart loses what came after its last dump, or all. Set appendonly to yes."
+    elif config.get("appendfsync") == "no":
+        yield "The system decides when Redis writes its file: a crash loses up to half a minute. Set appendfsync to everysec."
+    unknown = [setting for setting in SETTINGS[1:] if setting not in config]
+    if unknown:
+        yield f"Redis does not tell this service its {', '.join(unknown)}: check that no session is evicted or left unsaved."

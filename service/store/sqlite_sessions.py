@@ -1,0 +1,231 @@
+"""Sessions as SQL, inside a transaction of the caller's: made, looked at, listed, condensed, taken back, deleted.
+
+What a session no longer has is deleted in small steps afterwards (`clean`), so that no other session waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from itertools import islice
+from typing import NamedTuple
+
+from service.errors import StoreCorrupt
+from service.store import sqlite_tables as tables
+from service.store.base import Found, Gone, Head, Limits, Page, Reading, Tip
+from service.store.sqlite_tables import Session, find_session
+
+log = logging.getLogger("okl.store")
+
+PART_BYTES = 1 << 20
+"""A snapshot is stored in parts, so that it can be deleted in steps."""
+CLEANED_AT_ONCE = 100
+CLEANED_BYTES = 256 << 10
+"""One step deletes so many rows of each table and so many bytes: about 1 ms."""
+NO_END = 1 << 62
+
+ADD_SESSION = """
+INSERT INTO sessions (name, created_at, first_round, first_digest, round, digest, base_round, base_digest)
+VALUES (?1, ?2, ?3, ?4, ?3, ?4, ?3, ?4)
+"""
+ADD_RECORD = "INSERT INTO records (session, summary, record) VALUES (?, ?, ?)"
+ADD_PART = "INSERT INTO snapshots (session, size, blob) VALUES (?, ?, ?)"
+ADD_GARBAGE = "INSERT OR IGNORE INTO garbage (session) VALUES (?)"
+SUM_JOURNAL = "SELECT TOTAL(size) FROM journal WHERE session = ? AND round > ?"
+FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round > ? AND round <= ? ORDER BY round DESC"
+TAKE_BACK = "DELETE FROM journal WHERE session = ? AND round > ?"
+FORGET = "DELETE FROM remembered WHERE session = ? AND round > ? RETURNING size"
+FIND_GARBAGE = """
+SELECT garbage.session, sessions.base_round, sessions.snapshot_key
+FROM garbage LEFT JOIN sessions ON sessions.key = garbage.session LIMIT 1
+"""
+
+
+class _Rows(NamedTuple):
+    """The rows of a table that a session has no more, and how to delete one."""
+
+    find: str
+    delete: str
+
+
+JOURNAL_ROWS = _Rows(
+    "SELECT session, round, size FROM journal WHERE session = ? AND round <= ? ORDER BY round",
+    "DELETE FROM journal WHERE session = ? AND round = ?",
+)
+SNAPSHOT_ROWS = _Rows(
+    "SELECT session, key, size FROM snapshots WHERE session = ? AND key < ?",
+    "DELETE FROM snapshots WHERE session = ? AND key = ?",
+)
+WAITING_ROWS = _Rows(
+    "SELECT session, id, size FROM waiting WHERE session = ?", "DELETE FROM waiting WHERE session = ? AND id = ?"
+)
+REMEMBERED_ROWS = _Rows(
+    "SELECT session, id, size FROM remembered WHERE session = ?", "DELETE FROM remembered WHERE session = ? AND id = ?"
+)
+
+
+def create(
+    db: sqlite3.Cursor, now: float, name: str, record: bytes, tip: Tip, snapshot: bytes | None, summary: bytes
+) -> bool:
+    """False if the name is taken by a session that began at another tip."""
+    found = find_session(db, name)
+    if found is not None:
+        return tip == Tip(found.first_round, found.first_digest)
+    db.execute(ADD_SESSION, (name, now, tip.round, tip.digest))
+    db.execute(ADD_RECORD, (db.lastrowid, summary, record))
+    if snapshot is not None and (session := find_session(db, name)):
+        _keep_snapshot(db, session, now, tip, snapshot)
+        tables.save_snapshot(db, session)
+    return True
+
+
+def head(db: sqlite3.Cursor, name: str) -> Head | Gone:
+    session = find_session(db, name)
+    return Gone() if session is None else tables.head(db, session)
+
+
+def read(db: sqlite3.Cursor, name: str, after: Tip | None) -> Reading | Gone:
+    session = find_session(db, name)
+    return Gone() if session is None else tables.read(db, session, after, NO_END, NO_END)
+
+
+def salvage(db: sqlite3.Cursor, name: str) -> Reading | Gone:
+    session = find_session(db, name)
+    return Gone() if session is None else tables.salvage(db, session)
+
+
+def find(
+    db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip, id: str, most: tuple[int, int]
+) -> Found | Gone:
+    session = find_session(db, name)
+    if session is None:
+        return Gone()
+    what = tables.find_applied(db, session, id, now - limits.remembered_s) or tables.find_waiting(db, session, id, now)
+    return Found(what, None if session.is_at(tip) else tables.read(db, session, tip, *most))
+
+
+def list_heads(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:
+    """A session whose row is damaged is left out."""
+    rows = db.connection.execute(tables.FIND_SESSION + "WHERE name > ? ORDER BY name", (cursor or "",))
+    heads = list(islice((found for row in rows if (found := _listed(db, row)) is not None), limit + 1))
+    return Page(heads[:limit], heads[limit - 1].name if len(heads) > limit else None)
+
+
+def _listed(db: sqlite3.Cursor, row: tuple) -> Head | None:
+    session = tables.to_session(row)
+    try:
+        if session is None:
+            raise tables.corrupt(str(row[1]), "its row is damaged")
+        return tables.head(db, session)
+    except (StoreCorrupt, UnicodeDecodeError) as error:
+        log.warning("a session is left out of the list", extra={"detail": str(error)})
+        return None
+
+
+def count(db: sqlite3.Cursor) -> int:
+    return db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
+
+
+def snapshot(db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip, blob: bytes) -> bool:
+    session = find_session(db, name)
+    if session is None or not tables.is_on_chain(db, session, tip):
+        return False
+    if session.snapshot_round is not None and tip.round <= session.snapshot_round:
+        return False
+    _keep_snapshot(db, session, now, tip, blob)
+    _trim(db, session, limits)
+    tables.save_snapshot(db, session)
+    return True
+
+
+def _keep_snapshot(db: sqlite3.Cursor, session: Session, now: float, tip: Tip, blob: bytes) -> None:
+    view = memoryview(blob)
+    for start in range(0, max(len(blob), 1), PART_BYTES):
+        part = view[start : start + PART_BYTES]
+        db.execute(ADD_PART, (session.key, len(part), part))
+        if start == 0:
+            session.snapshot_key = db.lastrowid or 0
+    session.snapshot_round, session.snapshot_digest = tip.round, tip.digest
+    session.snapshot_at, session.snapshot_bytes = now, len(blob)
+    session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, tip.round)).fetchone()[0])
+    db.execute(ADD_GARBAGE, (session.key,))
+
+
+def _trim(db: sqlite3.Cursor, session: Session, limits: Limits) -> None:
+    """The session forgets the entries behind the snapshot, save for the tail; `clean` deletes them."""
+    session.tail_bytes = 0
+    rows = db.execute(FIND_TAIL, (session.key, session.base_round, session.snapshot_round))
+    for number, (round, size, digest) in enumerate(rows):
+        if number == limits.tail or session.tail_bytes + size > limits.tail_bytes:
+            session.base_round, session.base_digest = round, digest
+            break
+        session.tail_bytes += size
+
+
+def rewind(db: sqlite3.Cursor, name: str, tip: Tip, to: Tip) -> bool:
+    session = find_session(db, name)
+    if session is None or not session.is_at(tip):
+        return False
+    # The head's own tip may be what is damaged: it does not say whether `to` is on the chain.
+    found = (
+        db.execute(tables.FIND_DIGEST, (session.key, to.round)).fetchone() if to.round > session.start().round else None
+    )
+    if to != session.start() and found != (to.digest,):
+        return False
+    db.execute(TAKE_BACK, (session.key, to.round))
+    for (size,) in db.execute(FORGET, (session.key, to.round)):
+        session.remembered -= 1
+        session.remembered_bytes -= size
+    session.round, session.digest = to.round, to.digest
+    session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, session.start().round)).fetchone()[0])
+    tables.save_snapshot(db, session)
+    return True
+
+
+def delete(db: sqlite3.Cursor, name: str, at: Tip | None) -> bool:
+    """The name is free at once. A session that is damaged can be deleted too."""
+    if at is not None:
+        session = find_session(db, name)
+        if session is None or not session.is_at(at):
+            return False
+    row = db.execute("DELETE FROM sessions WHERE name = ? RETURNING key", (name,)).fetchone()
+    if row is not None:
+        db.execute("DELETE FROM records WHERE session = ?", row)
+        db.execute(ADD_GARBAGE, row)
+    return row is not None
+
+
+def has_garbage(db: sqlite3.Cursor) -> bool:
+    return db.execute("SELECT 1 FROM garbage LIMIT 1").fetchone() is not None
+
+
+def clean(db: sqlite3.Cursor) -> None:
+    """Delete some of what no session has any more."""
+    row = db.execute(FIND_GARBAGE).fetchone()
+    if row is None:
+        return
+    key, base_round, snapshot_key = row
+    is_gone = base_round is None
+    is_clean = _clean(db, JOURNAL_ROWS, key, NO_END if is_gone else base_round)
+    is_clean &= _clean(db, SNAPSHOT_ROWS, key, NO_END if is_gone else snapshot_key)
+    if is_gone:
+        is_clean &= _clean(db, WAITING_ROWS, key)
+        is_clean &= _clean(db, REMEMBERED_ROWS, key)
+    if is_clean:
+        db.execute("DELETE FROM garbage WHERE session = ?", (key,))
+
+
+def _clean(db: sqlite3.Cursor, rows: _Rows, *arguments: int) -> bool:
+    """False if there is more to delete."""
+    found: list[tuple[int, int | str]] = []
+    deleted_bytes = 0
+    for session, row, size in db.execute(rows.find, arguments):
+        if len(found) == CLEANED_AT_ONCE or deleted_bytes >= CLEANED_BYTES:
+            break
+        found.append((session, row))
+        deleted_bytes += size
+    else:
+        db.executemany(rows.delete, found)
+        return True
+    db.executemany(rows.delete, found)
+    return False

@@ -1,0 +1,90 @@
+"""What the store tests do over and over: chains of entries, and calls whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from service.store.base import Behind, Committed, Entry, Found, Head, Hold, Reading, Store, Tip
+
+NAME = "prices"
+RECORD = b'{"kind": "kons"}\x00\xff'
+SUMMARY = b"kons \xff\x00"
+FIRST = Tip(0, bytes(range(16)))
+OTHER = Tip(0, b"another session!")
+STATE = b"state\x00\xff"
+
+
+def entry(tip: Tip, id: str, *, count: int = 1, blob: bytes | None = None, answer: bytes | None = b"") -> Entry:
+    """An entry that follows `tip`; its answer names its id unless it is given."""
+    blob = f"blob of {id}".encode() if blob is None else blob
+    answer = f"answer to {id}".encode() if answer == b"" else answer
+    return Entry(tip.then(count, id, blob), count, id, blob, answer)
+
+
+def chain(
+    tip: Tip, *ids: str, count: int = 1, blob: bytes | None = None, answer: bytes | None = b""
+) -> Sequence[Entry]:
+    entries: list[Entry] = []
+    for id in ids:
+        entries.append(entry(tip, id, count=count, blob=blob, answer=answer))
+        tip = entries[-1].tip
+    return entries
+
+
+def ids_from(first: int, last: int) -> Sequence[str]:
+    return [f"r{number}" for number in range(first, last + 1)]
+
+
+def bare(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries without their answers, which a reading leaves out."""
+    return [replace(entry, answer=None) for entry in entries]
+
+
+def hold(id: str, *, wait_s: float = 3600.0, blob: bytes | None = None) -> Hold:
+    return Hold(id, f"\x00forecast of {id}".encode() if blob is None else blob, wait_s)
+
+
+async def append(store: Store, entries: Sequence[Entry], name: str = NAME) -> Tip:
+    """Commit entries that follow the session's tip. The new tip."""
+    found = await head(store, name)
+    assert await store.commit(name, found.tip, entries) == Committed([])
+    return entries[-1].tip
+
+
+async def append_ids(store: Store, *ids: str, blob: bytes | None = None, answer: bytes | None = b"") -> Sequence[Entry]:
+    entries = chain((await head(store)).tip, *ids, blob=blob, answer=answer)
+    await append(store, entries)
+    return entries
+
+
+async def wait(store: Store, *holds: Hold) -> Sequence[object]:
+    """Commit predictions alone, at the session's tip. What became of them."""
+    answer = await store.commit(NAME, (await head(store)).tip, [], holds)
+    assert isinstance(answer, Committed)
+    return list(answer.holds)
+
+
+async def head(store: Store, name: str = NAME) -> Head:
+    found = await store.head(name)
+    assert isinstance(found, Head)
+    return found
+
+
+async def read(store: Store, after: Tip | None = None, name: str = NAME) -> Reading:
+    reading = await store.read(name, after)
+    assert isinstance(reading, Reading)
+    return reading
+
+
+async def what(store: Store, id: str, name: str = NAME) -> object:
+    """What is there under an id."""
+    found = await store.find(name, (await head(store, name)).tip, id)
+    assert isinstance(found, Found)
+    assert found.missed is None
+    return found.what
+
+
+def missed(answer: object) -> Reading:
+    assert isinstance(answer, Behind)
+    return answer.reading

@@ -1,0 +1,363 @@
+"""What only the Redis store has to get right: its keys and damage to them, its connections, its url, its warnings."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from service.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
+from service.store.base import (
+    SWEPT_AT_ONCE,
+    Behind,
+    Committed,
+    Entry,
+    Found,
+    Gone,
+    Head,
+    Hold,
+    Limits,
+    Store,
+    Tip,
+    Waiting,
+    open_store,
+)
+from tests.contract.redis_sessions import append, first_tip, opened
+from tests.contract.store_calls import NAME, entry, read
+from tests.redis_server import connect, wait_until
+from tests.tcp_proxy import Proxy, proxy_to
+
+pytestmark = [pytest.mark.anyio, pytest.mark.redis]
+
+FIRST = first_tip()
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 6379
+
+
+def key(name: str) -> str:
+    return f"okl:{{{NAME}}}:{name}"
+
+
+@pytest.fixture
+def server(redis_url: str) -> redis.Redis:
+    return connect(port_of(redis_url))
+
+
+@pytest.fixture
+async def store(redis_url: str, anyio_backend: str) -> AsyncIterator[Store]:
+    async with opened(redis_url) as store:
+        await store.create(NAME, b"record", FIRST)
+        yield store
+
+
+@pytest.fixture
+async def proxy(redis_url: str, anyio_backend: str) -> AsyncIterator[Proxy]:
+    async with proxy_to(port_of(redis_url)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def proxied(proxy: Proxy) -> AsyncIterator[Store]:
+    async with opened(f"redis://127.0.0.1:{proxy.port}/0?deadline_s=2") as store:
+        await store.create(NAME, b"record", FIRST)
+        # The scripts are known to the server from here on, so that one command is one request.
+        await append(store, FIRST, 1)
+        yield store
+
+
+# Damage
+
+
+def flip(value: bytes, at: int = -1) -> bytes:
+    damaged = bytearray(value)
+    damaged[at] ^= 4
+    return bytes(damaged)
+
+
+def flip_entry(field: bytes) -> Callable[[redis.Redis], None]:
+    def damage(server: redis.Redis) -> None:
+        rows = server.xrange(key("journal"))
+        server.delete(key("journal"))
+        for number, (stream_id, fields) in enumerate(rows):
+            server.xadd(key("journal"), fields | ({field: flip(fields[field])} if number == 1 else {}), id=stream_id)
+
+    return damage
+
+
+def flip_head(field: str, at: int = -1) -> Callable[[redis.Redis], None]:
+    def damage(server: redis.Redis) -> None:
+        value = server.hget(key("head"), field)
+        assert isinstance(value, bytes)
+        server.hset(key("head"), field, flip(value, at))
+
+    return damage
+
+
+DAMAGE: dict[str, Callable[[redis.Redis], object]] = {
+    "blob": flip_entry(b"blob"),
+    "id": flip_entry(b"id"),
+    "digest": flip_entry(b"digest"),
+    "count": flip_entry(b"count"),
+    "tip": flip_head("tip"),
+    "round": flip_head("tip", 0),
+    "first": flip_head("first"),
+    "snapshot": flip_head("snapshot"),
+    "lost counters": lambda server: server.hdel(key("head"), "counters"),
+    "cut counters": lambda server: server.hset(key("head"), "counters", b"short"),
+    "lost tip": lambda server: server.hdel(key("head"), "tip"),
+    "lost record": lambda server: server.hdel(key("head"), "record"),
+    "lost snapshot": lambda server: server.delete(key("snap")),
+    "cut snapshot": lambda server: server.set(key("snap"), b"st"),
+    "lost entry": lambda server: server.xdel(key("journal"), "3-0"),
+    "lost journal": lambda server: server.delete(key("journal")),
+    "wrong head": lambda server: (server.delete(key("head")), server.set(key("head"), b"")),
+    "wrong journal": lambda server: (server.delete(key("journal")), server.set(key("journal"), b"")),
+    "foreign entry": lambda server: server.xadd(key("journal"), {"a": "b"}, id="9-0"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damage_is_corrupt_for_its_session_only(store: Store, server: redis.Redis, damage: str) -> None:
+    tip = await append(store, FIRST, 4)
+    if "snapshot" in damage:
+        # It replaces the first tip as the place from where everything is read.
+        assert await store.snapshot(NAME, (await read(store, None)).entries[0].tip, b"state")
+    DAMAGE[damage](server)
+    for after in (None, Tip(1, b"another chain...")):
+        with pytest.raises(StoreCorrupt) as raised:
+            await store.read(NAME, after)
+        assert raised.value.extra == {"session": NAME}
+    await store.create("other", b"", FIRST)
+    names = {head.name for head in (await store.list(None, 10)).heads}
+    assert "other" in names
+    assert await store.delete(NAME) is True
+    await store.create(NAME, b"", FIRST)
+    assert (await read(store, tip)).is_whole
+
+
+async def test_a_damaged_tip_takes_no_commit(store: Store, server: redis.Redis) -> None:
+    tip = await append(store, FIRST, 2)
+    DAMAGE["tip"](server)
+    with pytest.raises(StoreCorrupt):
+        await store.commit(NAME, tip, [entry(tip, "x")])
+    server.hset(key("head"), "counters", b"short")
+    with pytest.raises(StoreCorrupt):
+        await store.commit(NAME, tip, [], [Hold("p", b"", 9.0)])
+
+
+async def test_what_an_evicted_head_left_is_cleared(store: Store, server: redis.Redis) -> None:
+    tip = await append(store, FIRST, 3)
+    await store.commit(NAME, tip, [], [Hold("p", b"forecast", 9.0)])
+    server.delete(key("head"))
+    assert await store.read(NAME) == Gone()
+    assert await store.commit(NAME, tip, [entry(tip, "x")]) == Gone()
+    again = first_tip()
+    await store.create(NAME, b"again", again)
+    reading = await read(store, tip)
+    assert (reading.start, reading.entries, reading.head.waiting, reading.is_whole) == (again, [], 0, True)
+    assert await store.find(NAME, again, "p") == Found(None)
+
+
+async def test_a_listing_heals_the_index(store: Store, server: redis.Redis) -> None:
+    await append(store, FIRST, 1)
+    server.delete(key("head"))
+    server.zadd("okl:sessions", {"never made": 0})
+    assert (await store.list(None, 10)).heads == []
+    assert server.keys("*") == []
+
+
+# Bounds
+
+
+def age(server: redis.Redis, seconds: float) -> None:
+    """Makes time pass for the session: every time that is stored of it moves back, however slow the machine is."""
+    us = seconds * 1e6
+    counters = list(struct.unpack("<8d", server.hget(key("head"), "counters") or b""))
+    counters[1] -= us  # nothing is due before
+    server.hset(key("head"), "counters", struct.pack("<8d", *counters))
+    for name, stamps in (("waiting", 2), ("applied", 1)):
+        for id, value in server.hgetall(key(name)).items():
+            times = (time - us for time in struct.unpack_from(f"<{stamps}d", value))
+            server.hset(key(name), id, struct.pack(f"<{stamps}d", *times) + value[8 * stamps :])
+    for name in ("expiry", "forget"):
+        if scores := dict(server.zrange(key(name), 0, -1, withscores=True)):
+            server.zadd(key(name), {id: time - us for id, time in scores.items()})
+
+
+async def sweep(store: Store, last: Entry, tip: Tip) -> None:
+    """An entry sent again changes nothing, save that what is due goes."""
+    assert await store.commit(NAME, tip, [last]) == Committed([])
+
+
+async def test_sweeps_are_bounded_and_what_is_left_goes_with_the_next(store: Store, server: redis.Redis) -> None:
+    count = SWEPT_AT_ONCE + 500
+    before = tip = FIRST
+    entries: list[Entry] = []
+    for number in range(count):
+        entries.append(entry(tip, f"e{number}", answer=b"told"))
+        before, tip = tip, entries[-1].tip
+    assert await store.commit(NAME, FIRST, entries) == Committed([])
+    await store.commit(NAME, tip, [], [Hold(f"p{number}", b"12", 1000.0) for number in range(count)])
+    for passed_s, waiting, remembered in (
+        (0, count, count),
+        (1001, 500, count),
+        (0, 0, count),
+        (90_000, 0, 500),
+        (0, 0, 0),
+    ):
+        age(server, passed_s)
+        await sweep(store, entries[-1], before)
+        head = await store.head(NAME)
+        assert isinstance(head, Head)
+        assert (head.waiting, head.waiting_bytes) == (waiting, 2 * waiting)
+        assert (head.remembered, head.remembered_bytes) == (remembered, remembered * len(b"told"))
+    assert not server.exists(*map(key, ("waiting", "expiry", "forget", "applied", "remembered")))
+
+
+async def test_expired_predictions_are_bounded_too(redis_url: str, server: redis.Redis) -> None:
+    async with opened(redis_url, Limits(waiting=5, waiting_bytes=40)) as store:
+        await store.create(NAME, b"", FIRST)
+        only = entry(FIRST, "e", answer=None)
+        for wait_s in (80_000.0, 10_000.0, 2_000.0, 1_000.0):
+            holds = [Hold(f"{wait_s}-{number}", b"12345678", wait_s) for number in range(3)]
+            assert await store.commit(NAME, FIRST, [only], holds) == Committed([None] * 3)
+            age(server, wait_s + 1.0)
+            await sweep(store, only, FIRST)
+            assert server.zcard(key("expiry")) == 0
+        # Each is to be remembered for as long again as it waited: twelve, were there no bound.
+        assert server.zcard(key("forget")) == server.hlen(key("waiting")) == 5
+
+
+async def test_a_commit_of_nothing_asks_and_writes_nothing(store: Store, server: redis.Redis) -> None:
+    tip = await append(store, FIRST, 1)
+    before = server.hgetall(key("head"))
+    assert await store.commit(NAME, tip, []) == Committed([])
+    assert isinstance(await store.commit(NAME, FIRST, []), Behind)
+    assert server.hgetall(key("head")) == before
+
+
+async def test_a_settled_prediction_leaves_nothing_behind(store: Store, server: redis.Redis) -> None:
+    await store.commit(NAME, FIRST, [], [Hold("e1", b"forecast", 100.0)])
+    await append(store, FIRST, 1)
+    assert not server.exists(key("waiting"), key("expiry"), key("forget"))
+
+
+async def test_a_session_goes_on_after_a_rewind(store: Store, server: redis.Redis) -> None:
+    tip = await append(store, FIRST, 5)
+    third = (await read(store, None)).entries[2].tip
+    assert await store.rewind(NAME, tip, third) is True
+    assert await store.rewind(NAME, tip, third) is False
+    assert server.lrange(key("remembered"), 0, -1) == [b"e1", b"e2", b"e3"]
+    other = entry(third, "another fourth")
+    assert await store.commit(NAME, third, [other]) == Committed([])
+    reading = await read(store, tip)
+    assert (len(reading.entries), reading.head.tip, reading.is_whole) == (4, other.tip, True)
+    assert await store.rewind(NAME, other.tip, FIRST) is True
+    assert (await read(store, FIRST)).entries == []
+    assert server.exists(key("applied")) == 0
+
+
+# Lost replies and connections
+
+
+async def test_an_entry_whose_reply_was_lost_is_appended_once(proxied: Store, proxy: Proxy) -> None:
+    tip = (await read(proxied, None)).head.tip
+    proxy.lose_reply(b"EVALSHA")
+    hold = Hold("p", b"forecast", 9.0)
+    assert await proxied.commit(NAME, tip, [entry(tip, "x")], [hold]) == Committed([None])
+    assert proxy.lost == 1
+    reading = await read(proxied, None)
+    assert [entry.id for entry in reading.entries] == ["e1", "x"]
+    assert reading.head.waiting == 1
+
+
+async def test_a_creation_whose_reply_was_lost_is_done(proxied: Store, proxy: Proxy) -> None:
+    proxy.lose_reply(b"EVALSHA")
+    await proxied.create("other", b"record", first_tip())
+    assert proxy.lost == 1
+    with pytest.raises(SessionExists):
+        await proxied.create("other", b"record", first_tip())
+
+
+async def test_a_cut_connection_is_opened_again(proxied: Store, proxy: Proxy) -> None:
+    tip = (await read(proxied, None)).head.tip
+    for number in range(4):
+        proxy.cut()
+        assert await proxied.commit(NAME, tip, [entry(tip, f"x{number}")]) == Committed([])
+        tip = entry(tip, f"x{number}").tip
+
+
+async def test_a_late_reply_is_never_taken_for_the_next_one(proxied: Store, proxy: Proxy) -> None:
+    tip = (await read(proxied, None)).head.tip
+    late = entry(tip, "late")
+    proxy.stall()
+    with pytest.raises(StoreTimeout):
+        await proxied.commit(NAME, tip, [late])
+    proxy.flow()
+    assert await proxied.count() == 1
+    assert await proxied.commit(NAME, tip, [late]) == Committed([])
+    assert (await read(proxied, None)).head.tip == late.tip
+
+
+async def test_every_caller_gets_its_own_reply_whatever_breaks(proxied: Store, proxy: Proxy) -> None:
+    """Callers are cancelled and connections cut at random, and each one left finds what it asked for."""
+    tip = (await read(proxied, None)).head.tip
+    ids = [f"p{number}" for number in range(60)]
+    await proxied.commit(NAME, tip, [], [Hold(id, id.encode(), 60.0) for id in ids])
+    tip = (await read(proxied, None)).head.tip
+    done = 0
+
+    async def find(id: str, turns: int) -> None:
+        nonlocal done
+        for _ in range(turns):
+            assert await proxied.find(NAME, tip, id) == Found(Waiting(id, id.encode()))
+            done += 1
+
+    async def disturb() -> None:
+        for turn in range(12):
+            doomed = [asyncio.ensure_future(find(id, 1000)) for id in ids[:20]]
+            await asyncio.sleep(0.02)
+            for task in doomed:
+                task.cancel()
+            if turn % 3 == 2:
+                proxy.cut()
+
+    await asyncio.gather(disturb(), *(find(id, 20) for id in ids))
+    assert done >= 60 * 20
+
+
+async def test_few_connections_serve_many_callers_and_are_given_back(redis_url: str, server: redis.Redis) -> None:
+    def connections() -> int:
+        return sum(client["name"] == "counted" for client in server.client_list())
+
+    async with opened(f"{redis_url}?max_connections=3&client_name=counted") as store:
+        tips = {f"s{number}": first_tip() for number in range(200)}
+        await asyncio.gather(*(store.create(name, b"", tip) for name, tip in tips.items()))
+        calls = [store.commit(name, tip, [entry(tip, "x")]) for name, tip in tips.items()]
+        others = [store.list(None, 50), store.ping(), store.count(), *(store.head(name) for name in list(tips)[:97])]
+        answers = await asyncio.gather(*calls, *others)
+        assert answers[:200] == [Committed([])] * 200
+        assert 1 <= connections() <= 3
+    await asyncio.to_thread(wait_until, lambda: connections() == 0)
+
+
+async def test_scripts_that_the_server_forgot_are_sent_again(store: Store, server: redis.Redis) -> None:
+    server.script_flush()
+    await append(store, FIRST, 2)
+
+
+async def test_a_store_that_is_not_open_is_unavailable(redis_url: str) -> None:
+    store = open_store(redis_url)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        await store.open()
+        await store.ping()
+        await store.close()
+    await store.close()

@@ -1,0 +1,119 @@
+"""The url of a Redis store, its credentials, and what its server is configured to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from service.errors import ConfigurationError, StoreRefused, StoreUnavailable
+from service.store.base import open_store
+from tests.contract.redis_sessions import append, first_tip, opened
+from tests.contract.store_calls import NAME
+from tests.redis_server import connect, free_port, redis_server, running
+
+pytestmark = [pytest.mark.anyio, pytest.mark.redis]
+
+FIRST = first_tip()
+SECRET = "hunter2/x:y@z%zz"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@host:port/0",
+        f"redis://:{SECRET}@[host/0",
+        f"redis://host?password={SECRET}&no_such_option={SECRET}",
+        f"redis://host?password={SECRET}&max_connections=many",
+        f"redis://host?password={SECRET}&wait_replicas=1&wait_ms=0",
+        f"redis://host?password={SECRET}&deadline_s=0",
+        f"redis+cluster://:{SECRET}@host/1",
+        "redis+cluster://:hunter2@host?wait_replicas=1",
+        "redis+sentinel://:hunter2@host:26379?sentinel_password=hunter2",
+        "redis+sentinel://:hunter2@host:26379/main?sentinel_password=hunter2&foo=hunter2",
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        open_store(url)
+    error: BaseException | None = raised.value
+    assert "hunter2" not in str(error)
+    assert error.__cause__ is None or "hunter2" not in str(error.__cause__)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
+async def test_an_error_names_neither_the_server_nor_a_secret(scheme: str, caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    store = open_store(f"{scheme}://:hunter2@127.0.0.1:{port}/{'main' if scheme == 'redis+sentinel' else ''}")
+    with pytest.raises(StoreUnavailable) as raised:
+        await store.open()
+    await store.close()
+    error = raised.value
+    assert str(port) not in error.detail
+    assert "127.0.0.1" not in error.detail
+    assert "hunter2" not in f"{error} {error.__cause__!r} {error.__cause__} {caplog.text}"
+    logged = [vars(record) for record in caplog.records if record.name == "okl.store"]
+    assert any(str(port) in str(record) for record in logged)
+    assert not any("hunter2" in str(record) for record in logged)
+
+
+async def test_a_wrong_password_is_said_at_once(tmp_path: Path) -> None:
+    with running(
+        tmp_path,
+        "--requirepass",
+        "right",
+        "--port",
+        str(port := free_port()),
+        "--save",
+        "",
+        port=port,
+        password="right",
+    ):
+        for url in (f"redis://:hunter2@127.0.0.1:{port}", f"redis://127.0.0.1:{port}"):
+            store = open_store(url)
+            with pytest.raises(StoreRefused) as raised:
+                await store.open()
+            assert "hunter2" not in f"{raised.value} {raised.value.__cause__}"
+            await store.close()
+
+
+async def warnings_of(url: str) -> Sequence[str]:
+    async with opened(url) as store:
+        return await store.warnings()
+
+
+async def test_a_sound_server_gives_no_warning(redis_url: str) -> None:
+    assert await warnings_of(redis_url) == []
+
+
+async def test_what_may_lose_sessions_is_said(tmp_path: Path) -> None:
+    evicting = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with redis_server(tmp_path, *evicting) as port:
+        lost, unsaved = await warnings_of(f"redis://127.0.0.1:{port}")
+        assert "allkeys-lru" in lost
+        assert "appendonly" in unsaved
+        with connect(port) as client:
+            client.config_set("maxmemory", 0)
+            client.config_set("appendonly", "yes")
+            client.config_set("appendfsync", "no")
+            evicted, late = await warnings_of(f"redis://127.0.0.1:{port}")
+            assert "maxmemory-policy" in evicted
+            assert "appendfsync" in late
+            client.acl_setuser(
+                "worker", enabled=True, nopass=True, keys="*", categories=["+@all"], commands=["-config"]
+            )
+        told = await warnings_of(f"redis://worker:any@127.0.0.1:{port}")
+        assert len(told) == 2
+        assert "maxmemory-policy" in told[0]
+        assert "appendfsync" in told[1]
+
+
+async def test_a_command_that_is_forbidden_is_unavailable(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as port:
+        with connect(port) as client:
+            client.acl_setuser("worker", enabled=True, nopass=True, keys="*", categories=["+@all"], commands=["-xadd"])
+        async with opened(f"redis://worker:any@127.0.0.1:{port}") as store:
+            await store.create(NAME, b"", FIRST)
+            with pytest.raises(StoreUnavailable, match="forbids"):
+                await append(store, FIRST, 1)

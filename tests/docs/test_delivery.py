@@ -1,0 +1,78 @@
+"""What a user runs without reading it: make, the image, Compose."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(target: str) -> str:
+    if not shutil.which("make"):
+        pytest.skip("there is no make")
+    return subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def image() -> dict[str, str]:
+    """The last instruction of each kind in the image's own stage, its lines joined."""
+    stage = (ROOT / "Dockerfile").read_text().rpartition("\nFROM ")[2].replace("\\\n", " ")
+    return {line.split()[0]: " ".join(line.split()[1:]) for line in stage.splitlines() if re.match(r"[A-Z]+ ", line)}
+
+
+def compose(service: str) -> str:
+    found = re.search(rf"^  {service}:\n((?:    .*\n|\n)*)", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_make_clean_keeps_the_sessions() -> None:
+    store = Path(Settings.model_fields["store"].default.removeprefix("sqlite:///"))
+    removed = [name for line in make("clean").splitlines() for name in line.split()[1:] if not name.startswith("-")]
+    assert ".venv" in removed
+    assert str(store.parts[0]) not in removed
+
+
+def test_sessions_are_deleted_after_a_question_only(tmp_path: Path) -> None:
+    if not shutil.which("make"):
+        pytest.skip("there is no make")
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    data = tmp_path / "data"
+    for answer, is_there in (("\n", True), ("no\n", True), ("", True), ("yes\n", False)):
+        data.mkdir(exist_ok=True)
+        subprocess.run(["make", "delete-data"], cwd=tmp_path, input=answer, text=True, capture_output=True, check=False)
+        assert data.exists() == is_there, answer
+
+
+def test_the_image_serves_as_nobody_in_particular() -> None:
+    assert json.loads(image()["CMD"]) == ["okl", "serve"]
+    assert image()["USER"] == "okl"
+    assert image()["STOPSIGNAL"] == "SIGTERM"
+
+
+def test_the_health_check_asks_whether_the_process_lives() -> None:
+    """A store that is away would otherwise restart every worker."""
+    program = image()["HEALTHCHECK"].partition("CMD ")[2]
+    assert "/healthz" in " ".join(json.loads(program))
+    compile(json.loads(program)[-1], "HEALTHCHECK", "exec")
+
+
+def test_the_image_leaves_the_kernels_to_the_setting() -> None:
+    assert "OPENBLAS_CORETYPE" not in image()["ENV"]
+
+
+def test_compose_publishes_the_port_to_this_machine() -> None:
+    assert '- "127.0.0.1:8000:8000"' in compose("okl")
+
+
+def test_compose_gives_more_time_than_requests_get() -> None:
+    given = re.search(r"stop_grace_period: (\d+)s", compose("okl"))
+    assert given
+    assert int(given[1]) >= Settings.model_fields["shutdown_grace_s"].default + 5

@@ -1,0 +1,325 @@
+"""The store contract as the simplest program that keeps it: dictionaries, lists and a clock that is given.
+
+The real stores are compared with it, and simulations run on it: `fork` and `restore` are a backup, and `pause` is awaited
+before and after each operation, where a caller can be held up, lose the reply or crash.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeVar, final
+
+from service.errors import SessionExists
+from service.store.base import (
+    REMEMBERED_AFTER_EXPIRY_S,
+    SWEPT_AT_ONCE,
+    Applied,
+    Behind,
+    Committed,
+    Entry,
+    Found,
+    Full,
+    Gone,
+    Head,
+    Hold,
+    Limits,
+    Page,
+    Reading,
+    Tip,
+    Waiting,
+    check_entries,
+    check_reading,
+)
+
+T = TypeVar("T")
+Sessions = dict[str, "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A prediction that waits or has expired. Whether it is counted as expired, a sweep decides."""
+
+    id: str
+    blob: bytes
+    expires_at: float
+    forget_at: float
+    is_expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    answer: bytes
+    at: float
+
+
+@dataclass
+class Session:
+    name: str
+    record: bytes
+    summary: bytes
+    first: Tip
+    created_at: float
+    tip: Tip
+    base: Tip
+    updated_at: float | None = None
+    snapshot: bytes | None = None
+    snapshot_tip: Tip | None = None
+    snapshot_at: float | None = None
+    entries: list[Entry] = field(default_factory=list)
+    held: dict[str, Held] = field(default_factory=dict)
+    remembered: dict[str, Remembered] = field(default_factory=dict)
+
+    @property
+    def start(self) -> Tip:
+        return self.snapshot_tip or self.first
+
+    def chain(self) -> list[Tip]:
+        """All tips that are still known."""
+        return [self.base, *(entry.tip for entry in self.entries)]
+
+    def entries_after(self, tip: Tip) -> list[Entry]:
+        return [entry for entry in self.entries if entry.tip.round > tip.round]
+
+    def waiting(self) -> list[Held]:
+        return [held for held in self.held.values() if not held.is_expired]
+
+    def expired(self) -> list[Held]:
+        return sorted(
+            (held for held in self.held.values() if held.is_expired), key=lambda held: (held.forget_at, held.id)
+        )
+
+    def what_is_under(self, id: str, now: float, limits: Limits) -> Waiting | Applied | None:
+        remembered, held = self.remembered.get(id), self.held.get(id)
+        if remembered and remembered.at + limits.remembered_s > now:
+            return Applied(id, remembered.answer)
+        if held and held.forget_at > now:
+            return Waiting(id, held.blob, held.expires_at <= now)
+        return None
+
+    def head(self) -> Head:
+        waiting, after = self.waiting(), self.entries_after(self.start)
+        behind = self.entries[: len(self.entries) - len(after)]
+        return Head(
+            name=self.name,
+            summary=self.summary,
+            tip=self.tip,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            snapshot_tip=self.snapshot_tip,
+            snapshot_at=self.snapshot_at,
+            snapshot_bytes=len(self.snapshot or b""),
+            journal_rounds=self.tip.round - self.start.round,
+            journal_bytes=sum(len(entry.blob) for entry in after),
+            tail_bytes=sum(len(entry.blob) for entry in behind),
+            waiting=len(waiting),
+            waiting_bytes=sum(len(held.blob) for held in waiting),
+            remembered=len(self.remembered),
+            remembered_bytes=sum(len(remembered.answer) for remembered in self.remembered.values()),
+        )
+
+    def reading(self, after: Tip | None) -> Reading:
+        is_whole = after not in self.chain()
+        start = self.start if after is None or is_whole else after
+        entries = [replace(entry, answer=None) for entry in self.entries_after(start)]
+        if not is_whole:
+            return check_reading(Reading(self.head(), start, entries))
+        return check_reading(Reading(self.head(), start, entries, self.snapshot, self.record))
+
+    def sweep_waiting(self, now: float, limits: Limits) -> None:
+        due = sorted(self.waiting(), key=lambda held: held.expires_at)
+        for held in [held for held in due if held.expires_at <= now][:SWEPT_AT_ONCE]:
+            self.held[held.id] = replace(held, is_expired=True)
+        expired = self.expired()
+        size = sum(len(held.blob) for held in expired)
+        for number, held in enumerate(expired[:SWEPT_AT_ONCE]):
+            if held.forget_at <= now or len(expired) - number > limits.waiting or size > limits.waiting_bytes:
+                del self.held[held.id]
+                size -= len(held.blob)
+
+    def sweep_remembered(self, now: float, limits: Limits) -> None:
+        size = sum(len(remembered.answer) for remembered in self.remembered.values())
+        for id, remembered in list(self.remembered.items())[:SWEPT_AT_ONCE]:
+            is_over = len(self.remembered) > limits.remembered or size > limits.remembered_bytes
+            if not is_over and remembered.at + limits.remembered_s > now:
+                return
+            del self.remembered[id]
+            size -= len(remembered.answer)
+
+    def append(self, entries: Sequence[Entry], now: float) -> None:
+        for entry in entries:
+            self.entries.append(entry)
+            self.held.pop(entry.id, None)
+            if entry.answer is not None:
+                self.remembered.pop(entry.id, None)
+                self.remembered[entry.id] = Remembered(entry.answer, now)
+        self.tip, self.updated_at = entries[-1].tip, now
+
+    def hold(self, hold: Hold, now: float, limits: Limits) -> Waiting | Applied | Full | None:
+        found = self.what_is_under(hold.id, now, limits)
+        if found is not None:
+            return None if found == Waiting(hold.id, hold.blob) else found
+        self.held.pop(hold.id, None)
+        size = sum(len(held.blob) for held in self.waiting())
+        if len(self.waiting()) >= limits.waiting or size + len(hold.blob) > limits.waiting_bytes:
+            return Full()
+        wait_s = max(hold.wait_s, 0.0)
+        expires_at = now + wait_s
+        self.held[hold.id] = Held(hold.id, hold.blob, expires_at, expires_at + min(wait_s, REMEMBERED_AFTER_EXPIRY_S))
+        return None
+
+    def trim(self, limits: Limits) -> None:
+        """Keep of the entries behind the snapshot the newest, while both limits hold."""
+        behind = [entry for entry in self.entries if entry.tip.round <= self.start.round]
+        size = 0
+        for number, entry in enumerate(reversed(behind)):
+            size += len(entry.blob)
+            if number == limits.tail or size > limits.tail_bytes:
+                self.base = entry.tip
+                self.entries = self.entries_after(entry.tip)
+                return
+
+
+@final
+class ModelStore:
+    schemes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.clock = clock
+        self.pause = pause
+        self.sessions: Sessions = {}
+
+    def fork(self) -> Sessions:
+        """All that is stored, as it is now: a backup."""
+        return copy.deepcopy(self.sessions)
+
+    def restore(self, backup: Sessions) -> None:
+        self.sessions = copy.deepcopy(backup)
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def ping(self) -> None:
+        await self._run(lambda: None)
+
+    async def warnings(self) -> Sequence[str]:
+        return ()
+
+    async def create(
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+    ) -> None:
+        def operation() -> None:
+            if name not in self.sessions:
+                self.sessions[name] = made = Session(name, record, summary, tip, self.clock(), tip=tip, base=tip)
+                if snapshot is not None:
+                    made.snapshot, made.snapshot_tip, made.snapshot_at = snapshot, tip, self.clock()
+            if self.sessions[name].first != tip:
+                raise SessionExists(name)
+
+        await self._run(operation)
+
+    async def head(self, name: str) -> Head | Gone:
+        return await self._ask(name, Session.head)
+
+    async def read(self, name: str, after: Tip | None = None) -> Reading | Gone:
+        return await self._ask(name, lambda session: session.reading(after))
+
+    async def salvage(self, name: str) -> Reading | Gone:
+        return await self.read(name)
+
+    async def find(self, name: str, tip: Tip, id: str) -> Found | Gone:
+        def operation(session: Session) -> Found:
+            what = session.what_is_under(id, self.clock(), self.limits)
+            return Found(what, None if session.tip == tip else session.reading(tip))
+
+        return await self._ask(name, operation)
+
+    async def commit(
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+    ) -> Committed | Applied | Behind | Gone:
+        def operation(session: Session) -> Committed | Applied | Behind:
+            now, limits = self.clock(), self.limits
+            is_new = bool(entries) and entries[-1].tip not in session.chain()
+            if is_new:
+                for entry in entries:
+                    found = session.what_is_under(entry.id, now, limits)
+                    if isinstance(found, Applied):
+                        return found
+            if session.tip != tip and (is_new or not entries):
+                return Behind(session.reading(tip))
+            if not entries and not holds:
+                return Committed([])
+            if not entries and not holds:
+                return Committed([])
+            session.sweep_waiting(now, limits)
+            if is_new:
+                session.append(entries, now)
+            session.sweep_remembered(now, limits)
+            return Committed([session.hold(hold, now, limits) for hold in holds])
+
+        check_entries(tip, entries)
+        return await self._ask(name, operation)
+
+    async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
+        def operation(session: Session) -> bool:
+            is_later = session.snapshot_tip is None or tip.round > session.snapshot_tip.round
+            if tip not in session.chain() or not is_later:
+                return False
+            session.snapshot, session.snapshot_tip, session.snapshot_at = blob, tip, self.clock()
+            session.trim(self.limits)
+            return True
+
+        return await self._ask(name, operation) is True
+
+    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
+        def operation(session: Session) -> bool:
+            if session.tip != tip or to not in [session.start, *(e.tip for e in session.entries_after(session.start))]:
+                return False
+            for entry in session.entries_after(to):
+                session.remembered.pop(entry.id, None)
+            session.entries = [entry for entry in session.entries if entry.tip.round <= to.round]
+            session.tip = to
+            return True
+
+        return await self._ask(name, operation) is True
+
+    async def list(self, cursor: str | None, limit: int) -> Page:
+        def operation() -> Page:
+            names = sorted(name for name in self.sessions if cursor is None or name > cursor)
+            heads = [self.sessions[name].head() for name in names[:limit]]
+            return Page(heads, names[limit - 1] if len(names) > limit else None)
+
+        return await self._run(operation)
+
+    async def count(self) -> int:
+        return await self._run(lambda: len(self.sessions))
+
+    async def delete(self, name: str, at: Tip | None = None) -> bool:
+        def operation() -> bool:
+            session = self.sessions.get(name)
+            if session is None or (at is not None and session.tip != at):
+                return False
+            del self.sessions[name]
+            return True
+
+        return await self._run(operation)
+
+    async def _ask(self, name: str, operation: Callable[[Session], T]) -> T | Gone:
+        return await self._run(lambda: operation(self.sessions[name]) if name in self.sessions else Gone())
+
+    async def _run(self, operation: Callable[[], T]) -> T:
+        if self.pause is not None:
+            await self.pause()
+        result = operation()
+        if self.pause is not None:
+            await self.pause()
+        return result

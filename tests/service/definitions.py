@@ -1,0 +1,21 @@
+"""Learners that many tests use, and sessions as the domain defines them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from okl_core import LearnerSpec
+from service.session.definition import Definition
+
+GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
+SIGMA = {"kind": "gaussian", "sigma": "median"}
+POMDR = {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}
+MEDIAN = {"kind": "pomdr", "config": {"kernel": SIGMA}}
+MEAN = {"kind": "mean"}
+ONE_VS_REST = {"kind": "one-vs-rest"}
+RIDGE = {"kind": "kernel-ridge", "config": {"kernel": GAUSSIAN}}
+"""Keeps all its inputs, and what it learned depends on their order: two histories never lead to one state."""
+
+
+def define(learner: dict[str, Any] = MEAN, name: str = "s", **settings: Any) -> Definition:
+    return Definition(name=name, learner=LearnerSpec.model_validate(learner), **settings)

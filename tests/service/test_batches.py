@@ -1,0 +1,170 @@
+"""Many rounds in one request are the same rounds, one by one: answers, metrics, state."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.demo_data import magic
+from tests.service.api import Api, serving
+from tests.service.definitions import MEAN, MEDIAN, POMDR
+
+pytestmark = pytest.mark.anyio
+
+X, Y = magic()
+LABELS = {-1.0: "hadron", 1.0: "gamma"}
+
+SESSIONS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
+    "labels": (POMDR, {"labels": ["hadron", "gamma"]}, [LABELS[y] for y in Y]),
+    "signs": (POMDR, {}, Y.tolist()),
+    "units": (MEAN, {"y_range": [-3.0, 7.0]}, (X[:, 0] * 4.0).tolist()),
+    "warm-up": (MEDIAN, {"scale": {"kind": "warmup"}, "warmup_rounds": 30}, Y.tolist()),
+}
+SPLITS = {
+    "all at once": [0, 70],
+    "across the warm-up's end": [0, 20, 50, 70],
+    "up to the warm-up's end": [0, 30, 70],
+    "one to go in the warm-up": [0, 29, 30, 31, 70],
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+@pytest.mark.parametrize(("learner", "settings", "truths"), SESSIONS.values(), ids=SESSIONS)
+async def test_rounds_are_updates_one_by_one(
+    memory: Api, learner: dict[str, Any], settings: dict[str, Any], truths: list[Any], split: list[int]
+) -> None:
+    for name in ("single", "block"):
+        await memory.create(learner, name, **settings)
+    predictions, answers = [], []
+    for row in range(split[-1]):
+        predictions.append(await memory.predict(X[row].tolist(), "single"))
+        answers.append(await memory.update(truths[row], "single", id=predictions[-1]["id"]))
+    key = "value" if "value" in predictions[0] else "score"
+    for start, end in pairwise(split):
+        block = await memory.rounds(X[start:end].tolist(), truths[start:end], "block")
+        assert (block["t"], block["rounds"], block["duplicate"]) == (end, end - start, False)
+        one_by_one = predictions[start:end]
+        assert block[f"{key}s"] == pytest.approx([p[key] for p in one_by_one], rel=1e-9, abs=1e-9)
+        assert block["loss"] == pytest.approx(sum(a["loss"] for a in answers[start:end]), rel=1e-9)
+        if key == "score":
+            assert block["labels"] == [p["label"] for p in one_by_one]
+            assert block["mistakes"] == sum(a["mistake"] for a in answers[start:end])
+    single, block = await memory.inspect("single"), await memory.inspect("block")
+    assert block["metrics"] == pytest.approx(single["metrics"], rel=1e-9)
+    # The memory set aside is not the same: a block grows the arrays in larger steps.
+    assert block["describe"] == pytest.approx(single["describe"] | {"bytes": block["describe"]["bytes"]}, rel=1e-9)
+    for part in ("t", "learner", "dim", "warming_up", "features"):
+        assert block[part] == single[part]
+    last = [await memory.predict(X[99].tolist(), name, wait=False) for name in ("single", "block")]
+    assert last[0][key] == pytest.approx(last[1][key], rel=1e-9)
+
+
+@pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": [{"name": "a"}, {"name": "b"}]}], ids=["dim", "schema"])
+async def test_rounds_may_be_the_first_of_a_session_whose_inputs_are_declared(
+    tmp_path: Path, declared: dict[str, Any]
+) -> None:
+    rows = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.5, 0.5]]
+    inputs = rows if "dim" in declared else [dict(zip("ab", row, strict=True)) for row in rows]
+    store = f"sqlite:///{tmp_path}/okl.sqlite3"
+    async with serving(store) as api:
+        for name in ("single", "block"):
+            await api.create({"kind": "kernel-ridge"}, name, **declared)
+        for x in inputs[:3]:
+            await api.update(1.0, "single", x=x)
+        await api.rounds(inputs[:3], [1.0] * 3, "block")
+        single, block = [await api.predict(inputs[3], name, wait=False) for name in ("single", "block")]
+        assert block["value"] == pytest.approx(single["value"], rel=1e-9)
+        assert single["value"] > 0.5
+        assert (await api.inspect("block"))["describe"]["t"] == 3
+    async with serving(store) as again:
+        assert await again.predict(inputs[3], "block", wait=False) == block
+
+
+async def test_named_features_in_rounds(memory: Api) -> None:
+    rows = [{"b": i % 2 == 0, "a": float(i)} for i in range(5)]
+    await memory.create(MEAN)
+    await memory.rounds(rows, [1.0] * 5)
+    assert [f["name"] for f in (await memory.inspect())["features"]] == ["a", "b"]
+    for x in ([rows[0], {"a": 1.0}], [rows[0], [1.0, 0.0]]):
+        await memory.refused("wrong-features", "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
+    assert (await memory.inspect())["t"] == 5
+
+
+@pytest.mark.parametrize("x", [[{"a": 1.0}, {"b": 1.0}], [{"a": 1.0}, [1.0]], [[1.0], [1.0, 2.0]]])
+async def test_the_first_request_needs_inputs_of_one_kind(memory: Api, x: list[Any]) -> None:
+    await memory.create(MEAN)
+    problem = await memory.refused("invalid-request", "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
+    assert problem["errors"][0]["pointer"] == "/x/1"
+    found = await memory.inspect()
+    assert (found["t"], found["dim"]) == (0, None)
+
+
+@pytest.mark.parametrize("learner", [POMDR, MEDIAN], ids=["learner", "warm-up"])
+async def test_repeated_rounds_get_the_first_answer(api: Api, learner: dict[str, Any]) -> None:
+    await api.create(learner, warmup_rounds=10)
+    x, y = X[:25].tolist(), Y[:25].tolist()
+    first = await api.rounds(x, y, id="batch")
+    assert await api.rounds(x, y, id="batch") == first | {"duplicate": True}
+    found = await api.inspect()
+    assert (found["t"], found["metrics"]["rounds"]) == (25, 25)
+
+
+async def test_if_match_plays_rounds_only_where_the_client_left_off(store_url: str) -> None:
+    """Whoever feeds a stream alone finds out that somebody else has fed it too; sent again, a request is no such somebody."""
+    path, x, y = "/sessions/s/rounds", X[:5].tolist(), Y[:5].tolist()
+    async with serving(store_url) as one, serving(store_url) as other:
+        etag = (await one.create(POMDR))["etag"]
+        body = {"x": x, "y": y, "id": "batch"}
+        first = await one.call("POST", path, body, headers={"If-Match": etag})
+        for api in (one, other):
+            again = await api.call("POST", path, body, headers={"If-Match": etag})
+            assert again == first | {"duplicate": True}
+            problem = await api.refused(
+                "precondition-failed", "POST", path, body | {"id": "more"}, headers={"If-Match": etag}
+            )
+            assert problem["session"] == "s"
+        now = (await other.inspect())["etag"]
+        await one.update(1, x=X[9].tolist())
+        await other.refused("precondition-failed", "POST", path, body | {"id": "more"}, headers={"If-Match": now})
+        now = (await other.inspect())["etag"]
+        assert (await other.call("POST", path, body | {"id": "more"}, headers={"If-Match": now}))["t"] == 11
+        await one.refused("invalid-request", "POST", path, body, headers={"If-Match": "*"})
+
+
+async def test_many_rounds_of_megabytes(memory: Api) -> None:
+    """More than a body of one round may have: it is read in slices."""
+    await memory.create(MEAN)
+    n = 3_000
+    x = [[float(i)] * 50 for i in range(n)]
+    told = await memory.rounds(x, [1.0] * n)
+    assert (told["t"], len(told["values"])) == (n, n)
+    body = {"x": x, "y": [1.0] * (n - 1)}
+    problem = await memory.refused("invalid-request", "POST", "/sessions/s/rounds", body)
+    assert f"`x` has {n} rows" in problem["detail"]
+
+
+async def test_a_bad_row_refuses_all(api: Api) -> None:
+    await api.create(POMDR)
+    await api.update(1, x=X[0].tolist())
+    before = await api.inspect(), await api.store.read("s")
+    rows = X[:20].tolist()
+    rows[17][3] = 1e200
+    problem = await api.refused("not-finite", "POST", "/sessions/s/rounds", {"x": rows, "y": Y[:20].tolist()})
+    assert problem["errors"][0]["pointer"] == "/x/17"
+    assert (await api.inspect(), await api.store.read("s")) == before
+
+
+async def test_blocks_and_rounds_replay(store_url: str) -> None:
+    """Whatever mixture the journal holds, another worker comes to the same state."""
+    async with serving(store_url) as one, serving(store_url) as other:
+        await one.create(MEDIAN, scale={"kind": "warmup"}, warmup_rounds=30)
+        await one.rounds(X[:20].tolist(), Y[:20].tolist())
+        await other.update(int(Y[20]), x=X[20].tolist())
+        await one.rounds(X[21:60].tolist(), Y[21:60].tolist())
+        await other.update(int(Y[60]), x=X[60].tolist())
+        assert await one.inspect() == await other.inspect()
+        answers = [await api.predict(X[70].tolist(), wait=False) for api in (one, other)]
+        assert answers[0] == answers[1]

@@ -1,0 +1,57 @@
+"""Requests made up from the OpenAPI document: every answer is one that the document names, and none is a 5xx."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from service.app import create_app
+from service.settings import Settings
+
+pytestmark = pytest.mark.fuzz
+
+EXAMPLES = 40
+SESSIONS = ({"kind": "mean"}, {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}}})
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    unsupported_method,
+]
+
+schema = schemathesis.openapi.from_dict(create_app(Settings(store="sqlite://")).openapi())
+
+
+@pytest.fixture(scope="module")
+def fuzzed(url: str) -> str:
+    """A service that has sessions to ask."""
+    with httpx.Client(base_url=url) as http:
+        for number, learner in enumerate(SESSIONS):
+            http.post("/sessions", json={"name": f"fuzz-{number}", "learner": learner}).raise_for_status()
+    return url
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+    derandomize=True,
+)
+def test_every_answer_is_a_documented_one(case: schemathesis.Case, fuzzed: str) -> None:
+    if isinstance(case.body, dict) and "session" in case.body:
+        case.body["session"] = "fuzz-0"
+    case.call_and_validate(base_url=fuzzed, checks=CHECKS)

@@ -1,0 +1,130 @@
+"""The requests that queue at a session: how many, for how long, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.api.dependencies import Worker
+from service.errors import (
+    Overloaded,
+)
+from service.session.requests import Report
+from tests.oracles.model_store import ModelStore
+from tests.service.api import serving_on
+from tests.service.definitions import define
+from tests.service.worker import (
+    Call,
+    Clock,
+    Gate,
+    Watched,
+    settle,
+    together,
+    told,
+    working,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_full_queue_is_told(watched: Watched) -> None:
+    async with working(watched.as_store, max_queue=5) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched)
+        tasks = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await gate.arrived.wait()
+        tasks += together(*(worker.rounds.update("s", Report(1.0, None, [1.0])) for _ in range(8)))
+        await settle()
+        # Those that find the queue full are told so at once.
+        assert [task.done() for task in tasks] == [False] * 6 + [True] * 3
+        gate.open()
+        answers = await told(tasks)
+        assert [type(answer) for answer in answers[6:]] == [Overloaded] * 3
+        assert [answer.t for answer in answers[:6]] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_full_queue_says_when_to_try_again(watched: Watched) -> None:
+    async with serving_on(watched.as_store, max_queue=1) as api:
+        await api.create()
+        gate = Gate(watched)
+        tasks = together(*(api.http.post("/sessions/s/update", json={"x": [1.0], "y": 1.0}) for _ in range(4)))
+        await gate.arrived.wait()
+        await settle(200)
+        gate.open()
+        answers = await told(tasks)
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 503, 503]
+        for answer in answers:
+            if answer.status_code == 503:
+                assert answer.headers["retry-after"] == "1"
+                assert answer.json()["type"] == "/problems/overloaded"
+
+
+async def test_the_deadline_includes_the_wait_in_the_queue(watched: Watched, clock: Clock) -> None:
+    """Behind one slow turn all are refused when their time is over, not one after the other."""
+    async with working(watched.as_store, patience_s=10.0) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched)
+        tasks = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await gate.arrived.wait()
+        tasks += together(*(worker.rounds.update("s", Report(1.0, None, [1.0])) for _ in range(50)))
+        await settle()
+        clock.skip(5.0)
+        tasks += together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in tasks)
+        clock.skip(5.1)
+        await asyncio.sleep(0.01)
+        assert [task.done() for task in tasks] == [False] + [True] * 50 + [False]
+        gate.open()
+        answers = await told(tasks)
+        assert [type(answer) for answer in answers[1:51]] == [Overloaded] * 50
+        # The first was being committed: it is answered however long that takes.
+        assert (answers[0].t, answers[51].t) == (1, 2)
+        assert (await worker.sessions.inspect("s")).t == 2
+
+
+async def test_a_worker_that_is_never_first_gives_up_in_time(clock: Clock) -> None:
+    store = ModelStore(clock=clock)
+    watched = Watched(store)
+    async with working(watched.as_store, patience_s=10.0) as second, working(store) as first:
+        await first.sessions.create(define())
+
+        async def before(call: Call) -> None:
+            if call.method == "commit":
+                clock.skip(1.0)
+                await first.rounds.update("s", Report(1.0, None, [1.0]))
+
+        watched.before = before
+        with pytest.raises(Overloaded):
+            await second.rounds.update("s", Report(2.0, None, [1.0]))
+        assert 5 <= len(watched.of("commit")) <= 15
+
+
+async def test_a_request_whose_client_has_gone_is_not_played(worker: Worker, watched: Watched) -> None:
+    await worker.sessions.create(define())
+    gate = Gate(watched)
+    tasks = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+    await gate.arrived.wait()
+    tasks += together(*(worker.rounds.update("s", Report(1.0, None, [1.0])) for _ in range(3)))
+    await settle()
+    tasks[2].cancel()
+    await settle()
+    gate.open()
+    answers = await told(tasks)
+    assert [answer.t for answer in answers if not isinstance(answer, BaseException)] == [1, 2, 3]
+    assert (await worker.sessions.inspect("s")).t == 3
+
+
+async def test_those_who_wait_are_answered_when_the_worker_stops(watched: Watched) -> None:
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched)
+        tasks = together(*(worker.rounds.update("s", Report(1.0, None, [1.0])) for _ in range(5)))
+        await gate.arrived.wait()
+        closing = asyncio.ensure_future(worker.rounds.close())
+        await settle()
+        assert not closing.done()
+        gate.open()
+        await closing
+        assert all(task.done() for task in tasks)

@@ -1,0 +1,121 @@
+"""What is remembered of rounds, and how large an answer may be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.api.dependencies import Worker
+from service.errors import (
+    PayloadTooLarge,
+    ServiceError,
+)
+from service.session.requests import Batch, Report
+from service.store.base import Limits
+from tests.oracles.model_store import ModelStore
+from tests.service.api import serving, serving_on
+from tests.service.definitions import MEAN, POMDR, define
+from tests.service.worker import (
+    DATA,
+    TRUTHS,
+    Clock,
+    Watched,
+    working,
+)
+
+pytestmark = pytest.mark.anyio
+
+X, Y = DATA.tolist(), TRUTHS.tolist()
+
+
+async def test_ids_are_remembered_for_a_time(clock: Clock) -> None:
+    async with working(ModelStore(Limits(remembered_s=100.0), clock)) as worker:
+        await worker.sessions.create(define())
+        await worker.rounds.update("s", Report(1.0, "u", [1.0]))
+        clock.skip(99.0)
+        assert (await worker.rounds.update("s", Report(1.0, "u", [1.0]))).is_duplicate
+        clock.skip(2.0)
+        again = await worker.rounds.update("s", Report(1.0, "u", [1.0]))
+        assert (again.t, again.is_duplicate) == (2, False)
+
+
+async def test_so_many_ids_are_remembered(clock: Clock) -> None:
+    async with working(ModelStore(Limits(remembered=10), clock)) as worker:
+        await worker.sessions.create(define())
+        for i in range(15):
+            await worker.rounds.update("s", Report(1.0, f"u{i}", [1.0]))
+        assert (await worker.rounds.update("s", Report(1.0, "u14", [1.0]))).is_duplicate
+        assert not (await worker.rounds.update("s", Report(1.0, "u0", [1.0]))).is_duplicate
+        assert (await worker.sessions.inspect("s")).head.remembered == 10
+
+
+async def test_the_settings_say_what_is_remembered(store_url: str) -> None:
+    async with serving(store_url, remembered=2, max_waiting_bytes=4096) as api:
+        await api.create()
+        for i in range(4):
+            await api.update(1.0, x=[1.0], id=f"u{i}")
+        assert (await api.update(1.0, x=[1.0], id="u3"))["duplicate"]
+        assert not (await api.update(1.0, x=[1.0], id="u0"))["duplicate"]
+        assert (await api.inspect())["storage"]["remembered"] == 2
+        refused = 0
+        for i in range(100):
+            response = await api.http.post("/sessions/s/predict", json={"x": [1.0], "id": f"p{i}"})
+            refused += response.status_code == 429
+        assert 0 < refused < 100
+        assert (await api.inspect())["storage"]["waiting_bytes"] <= 4096
+
+
+async def test_a_large_answer_is_remembered_without_its_lists(worker: Worker, watched: Watched) -> None:
+    await worker.sessions.create(define())
+    small, large = [[float(i)] for i in range(20)], [[float(i)] for i in range(2_000)]
+    for id, rows in (("small", small), ("large", large)):
+        first = await worker.rounds.rounds("s", Batch(rows, [1.0] * len(rows), id))
+        again = await worker.rounds.rounds("s", Batch(rows, [1.0] * len(rows), id))
+        assert first.values is not None
+        assert (again.t, again.rounds, again.loss, again.is_duplicate) == (first.t, first.rounds, first.loss, True)
+        assert again.values == (first.values if id == "small" else None)
+    answers = [entry.answer for call in watched.of("commit") for entry in call.entries]
+    assert all(answer is None or len(answer) <= 4_200 for answer in answers)
+    assert [len(json.loads(answer[:-4]).get("values", ())) for answer in answers if answer] == [20, 0]
+
+
+async def test_rounds_whose_answer_would_be_too_large_are_refused(watched: Watched) -> None:
+    """Before anything is learned; and the limit that is told is one that passes."""
+    async with working(watched.as_store, max_answer_bytes=4096) as worker:
+        await worker.sessions.create(define())
+        with pytest.raises(PayloadTooLarge) as caught:
+            await worker.rounds.rounds("s", Batch([[1.0]] * 1_000, [1.0] * 1_000))
+        assert (await worker.sessions.inspect("s")).t == 0
+        most = caught.value.extra["limit"]
+        assert (await worker.rounds.rounds("s", Batch([[1.0]] * most, [1 / 3] * most))).rounds == most
+
+
+LONG = ["\u0001" * 40, "é" * 200]
+ANSWERED: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
+    "numbers": (MEAN, {}, np.random.default_rng(0).normal(size=400).tolist()),
+    "signs": ({"kind": "kons", "config": {"loss": "logistic"}}, {}, Y[:400]),
+    "long labels": (POMDR, {"labels": LONG}, [LONG[int(y > 0.0)] for y in Y[:400]]),
+    "classes": ({"kind": "one-vs-rest"}, {"labels": list(range(7))}, [i % 7 for i in range(400)]),
+}
+
+
+@pytest.mark.parametrize(("learner", "settings", "truths"), ANSWERED.values(), ids=ANSWERED)
+async def test_the_answer_to_as_many_rounds_as_are_allowed_is_no_larger(
+    learner: dict[str, Any], settings: dict[str, Any], truths: list[Any]
+) -> None:
+    bound = 8_000
+    async with serving_on(ModelStore(), max_answer_bytes=bound) as api:
+        await api.create(learner, **settings)
+        body = {"x": X[:400], "y": truths}
+        most = (await api.refused("payload-too-large", "POST", "/sessions/s/rounds", body))["limit"]
+        answer = await api.http.post("/sessions/s/rounds", json={"x": X[:most], "y": truths[:most]})
+        assert answer.status_code == 200
+        assert bound / 4 < len(answer.content) <= bound + 300
+
+
+async def test_every_error_is_one_of_the_service(worker: Worker) -> None:
+    with pytest.raises(ServiceError):
+        await worker.rounds.update("nobody", Report(1.0, "p"))

@@ -1,0 +1,184 @@
+"""`okl serve` as an operator starts it: a process of its own, which serves or says in one line why it cannot."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.client import OklClient
+from tests.command import START_S, okl, until, until_imports
+from tests.redis_server import connect, redis_server
+
+
+def refused(*arguments: str, cwd: Path, code: int, **variables: str) -> str:
+    """The one line that `okl serve` says before it ends with this code."""
+    with okl("serve", "--port", "0", *arguments, cwd=cwd, **variables) as process:
+        out, err = process.communicate(timeout=START_S)
+    assert process.returncode == code, err
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    return err
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+WRONG = {
+    "a setting": ([], {"OKL_LOG_LEVEL": "loud"}, "Setting log_level: "),
+    "two settings": ([], {"OKL_LOG_LEVEL": "loud", "OKL_MAX_DIM": "0"}, "; max_dim: "),
+    "kernels": ([], {"OKL_BLAS_KERNELS": "fast"}, "Haswell"),
+    "a store of no kind": (["--store", "mongo://host"], {}, "sqlite"),
+    "an option of SQLite": (["--store", "sqlite:///x.sqlite3?synchronous=maybe"], {}, "synchronous"),
+    "an option of SQLite that is none": (["--store", "sqlite:///x.sqlite3?colour=red"], {}, "colour"),
+    "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "options"),
+    "a port of Redis": (["--store", "redis://:hush@127.0.0.1:port/0"], {}, "store url"),
+    "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
+    "a store in memory for two": (["--store", "sqlite://", "--workers", "2"], {}, "memory"),
+}
+
+
+@pytest.fixture
+def told_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What `okl serve` says in this process, where it must refuse to start."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OKL_")]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str, **variables: str) -> str:
+        result = CliRunner().invoke(app, ["serve", *arguments], env=variables)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1, result.stderr
+        return result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(("arguments", "variables", "told"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_at_once(
+    told_here: Callable[..., str], arguments: list[str], variables: dict[str, str], told: str
+) -> None:
+    line = told_here(*arguments, **variables)
+    assert told in line
+    assert "hush" not in line
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("no toml", "TOML"), ("colour = 'red'", "colour"), ("port = 'red'", "port"), ("blas_kernels = 3", "blas_kernels")],
+)
+def test_a_wrong_file_of_settings_is_told(
+    told_here: Callable[..., str], tmp_path: Path, content: str, told: str
+) -> None:
+    (tmp_path / "okl.toml").write_text(content)
+    assert told in told_here()
+
+
+def test_a_file_that_cannot_be_a_store_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "page.sqlite3").write_text("no database" * 1000)
+    assert "file/okl.sqlite3" in refused("--store", "sqlite:///file/okl.sqlite3", cwd=tmp_path, code=75)
+    refused("--store", "sqlite:///page.sqlite3", cwd=tmp_path, code=1)
+
+
+def test_a_store_that_is_down_is_told(tmp_path: Path, port: int) -> None:
+    store = f"redis://user:hush@127.0.0.1:{port}/0"
+    line = refused("--store", store, cwd=tmp_path, code=75, OKL_STORE_PATIENCE_S="0")
+    assert f"redis://127.0.0.1:{port}/0" in line
+    assert "hush" not in line
+    with okl("serve", "--port", "0", cwd=tmp_path, OKL_STORE=store, OKL_STORE_PATIENCE_S="1.5") as process:
+        _, err = process.communicate(timeout=START_S)
+    assert process.returncode == 75
+    assert "hush" not in err
+    assert "Traceback" not in err
+    assert "OKL_STORE_PATIENCE_S" in err.splitlines()[-1]
+    assert 1 <= len(err.splitlines()) <= 3
+
+
+@pytest.mark.redis
+def test_a_wrong_password_is_told_at_once(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as port:
+        with connect(port) as client:
+            client.config_set("requirepass", "secret")
+        for store in (f"redis://:hush@127.0.0.1:{port}/0", f"redis://127.0.0.1:{port}/0"):
+            line = refused("--store", store, cwd=tmp_path, code=2)
+            assert "password" in line.lower()
+            assert "hush" not in line
+
+
+@pytest.mark.redis
+def test_a_store_that_is_on_its_way_is_waited_for(tmp_path: Path, port: int) -> None:
+    """Compose starts both at once."""
+    store = f"redis://127.0.0.1:{port}/0"
+    with okl("serve", "--port", "0", "--store", store, cwd=tmp_path) as process:
+        assert "111" in until(process, "does not answer")
+        with redis_server(tmp_path, port=port):
+            until(process, "http://127.0.0.1:")
+
+
+@pytest.mark.redis
+def test_a_redis_that_may_lose_rounds_is_warned_of(tmp_path: Path, redis_url: str) -> None:
+    with redis_server(tmp_path, "--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as lossy:
+        told = warned(tmp_path, f"redis://127.0.0.1:{lossy}/0")
+    assert "maxmemory-policy" in told
+    assert "appendonly" in told
+    assert "WARNING" not in warned(tmp_path, redis_url)
+
+
+def warned(cwd: Path, store: str) -> str:
+    with okl("serve", "--port", "0", "--store", store, cwd=cwd) as process:
+        until(process, "http://127.0.0.1:", kept := [])
+    return "".join(line for line in kept if "WARNING" in line)
+
+
+def test_it_says_where_it_listens(tmp_path: Path, port: int) -> None:
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    with okl("serve", "--port", str(port), "--store", store, cwd=tmp_path) as process:
+        until(process, f"http://127.0.0.1:{port}")
+        with OklClient(f"http://127.0.0.1:{port}") as client:
+            assert client.is_ready()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_on_request(tmp_path: Path, stop: signal.Signals) -> None:
+    with okl("serve", "--port", "0", "--store", "sqlite://", cwd=tmp_path) as process:
+        until(process, "http://127.0.0.1:")
+        process.send_signal(stop)
+        _, err = process.communicate(timeout=START_S)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_while_it_starts(tmp_path: Path, port: int, stop: signal.Signals) -> None:
+    """At whatever moment: while Python imports, while the store is waited for."""
+    store = f"redis://127.0.0.1:{port}/0"
+    for after_s in (0.0, 0.3, 0.6, 3.0):
+        with okl("serve", "--store", store, cwd=tmp_path) as process:
+            until_imports(process)
+            timer = threading.Timer(after_s, process.send_signal, [stop])
+            timer.start()
+            _, err = process.communicate(timeout=START_S)
+            timer.join()
+        assert "Traceback" not in err, after_s
+        assert process.returncode in (-stop, 130, 143), (after_s, err)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with okl("serve", "--port", port, "--store", "sqlite://", cwd=tmp_path) as process:
+            _, err = process.communicate(timeout=START_S)
+    assert process.returncode not in (0, None)
+    assert port in err
+    assert "Traceback" not in err

@@ -1,0 +1,243 @@
+"""A session without any service: a replay of its journal, or a snapshot, is the session itself, byte for byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from okl_core.errors import DivergedError, FrozenError, StateError
+from okl_core.freezing import Rule
+from service.demo_data import magic
+from service.errors import StateCorrupt
+from service.session.codec import encode_round
+from service.session.definition import Feature, Input, Ranges
+from service.session.scorecard import Issued
+from service.session.session import Pending, Session
+from service.session.snapshot import pack, unpack
+from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR, SIGMA, define
+
+X, Y = magic()
+BUDGETED = {"kind": "pomdr", "config": {"kernel": SIGMA, "budget": 30}}
+KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
+NAMES = "abcdefghij"
+CLASSES = (Y > 0.0) * (1.0 + (X[:, 8] > 0.3))
+HERE = "the position of a test"
+WARMUP = {"scale": "warmup", "warmup_rounds": 20}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"learner": POMDR},
+    "labels": {"learner": POMDR, "labels": ("no", "yes")},
+    "units": {"learner": KONS, "y_range": (-2.0, 5.0)},
+    "ranges": {"learner": POMDR, "scale": Ranges((-1.0,) * 10, (3.0,) * 10)},
+    "warm-up": {"learner": POMDR, **WARMUP},
+    "median": {"learner": BUDGETED, **WARMUP},
+    "named": {"learner": BUDGETED, "warmup_rounds": 20, "features": tuple(Feature(name) for name in NAMES)},
+    "inferred": {"learner": MEAN},
+    "reservoir": {"learner": POMDR, "reservoir": True},
+    "reservoir and median": {"learner": BUDGETED, **WARMUP, "reservoir": True},
+    "lags": {"learner": POMDR | {"lags": 3}},
+    "lags and units": {"learner": KONS | {"lags": 2}, "y_range": (-2.0, 5.0), "scale": "warmup"},
+    "classes": {"learner": ONE_VS_REST, "labels": ("a", "b", "c")},
+    "classes and median": {
+        "learner": {
+            "kind": "one-vs-rest",
+            "config": {"classes": 3, "member": {"kind": "kons", "config": {"loss": "logistic", "kernel": SIGMA}}},
+        },
+        **WARMUP,
+        "reservoir": True,
+    },
+    "lags and median": {"learner": BUDGETED | {"lags": 2}, **WARMUP},
+}
+PHASES = {"nothing yet": 0, "one round": 1, "in the warm-up": 12, "its last round": 19, "its end": 20, "after it": 60}
+
+
+def made(name: str) -> Session:
+    return Session(define(**SETTINGS[name]))
+
+
+def input_of(row: int, name: str) -> Input:
+    return dict(zip(NAMES, X[row].tolist(), strict=True)) if name in ("named", "inferred") else X[row].tolist()
+
+
+def play(session: Session, row: int, name: str) -> Pending:
+    vector, note = session.read_input(input_of(row, name))
+    if session.truths.classes:
+        y = float(CLASSES[row])
+    else:
+        y = session.truths.to_learner("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
+    if row % 3:
+        return session.play(vector, y, note=note)
+    # One whose truth is late: what the client was told, and the lags of that forecast, are not those of now.
+    lags = np.ones(session.spec.lags) if session.spec.lags else None
+    issued = Issued(0.25, 1 if session.truths.classes else None)
+    return session.play(vector, y, issued=issued, note=note, lags=lags)
+
+
+def lived(name: str, rounds: int) -> tuple[Session, list[bytes]]:
+    session, journal = made(name), []
+    for row in range(rounds):
+        pending = play(session, row, name)
+        journal.append(encode_round(pending.entry))
+        session.learn(pending)
+    return session, journal
+
+
+@pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_replay_is_the_life_itself(name: str, rounds: int) -> None:
+    live, journal = lived(name, rounds)
+    again = made(name)
+    for blob in journal:
+        again.replay(blob)
+    assert pack(again, HERE) == pack(live, HERE)
+    assert again.divergence == 0.0
+
+
+@pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_snapshot_is_everything(name: str, rounds: int) -> None:
+    """In every phase: it packs to the same bytes, and what follows is the same for ever."""
+    live, _ = lived(name, rounds)
+    blob = pack(live, HERE)
+    again = unpack(live.definition, blob, HERE)
+    assert pack(again, HERE) == blob
+    assert (again.t, again.is_warming_up, again.card.tally()) == (live.t, live.is_warming_up, live.card.tally())
+    for row in range(rounds, rounds + 30):
+        pendings = [play(session, row, name) for session in (live, again)]
+        assert encode_round(pendings[0].entry) == encode_round(pendings[1].entry)
+        for session, pending in zip((live, again), pendings, strict=True):
+            session.learn(pending)
+    assert pack(again, HERE) == pack(live, HERE)
+
+
+@pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_copy_is_a_session_of_its_own(name: str, rounds: int) -> None:
+    """It goes on as the other does, and what either learns leaves the other as it is."""
+    live, _ = lived(name, rounds)
+    before = pack(live, HERE)
+    copy = live.copy()
+    assert pack(copy, HERE) == before
+    for row in range(rounds, rounds + 25):
+        copy.learn(play(copy, row, name))
+    assert pack(live, HERE) == before
+    after = pack(copy, HERE)
+    for row in range(rounds, rounds + 25):
+        live.learn(play(live, row, name))
+    assert pack(live, HERE) == pack(copy, HERE) == after
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_playing_changes_nothing(name: str) -> None:
+    for rounds in PHASES.values():
+        live, _ = lived(name, rounds)
+        before = pack(live, HERE)
+        for row in range(100, 105):
+            live.forecast(play(live, row, name).entry.x)
+        assert pack(live, HERE) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median", "classes",
+        "classes and median",
+    ],
+)  # fmt: skip
+def test_a_block_replays(name: str) -> None:
+    live, journal = lived(name, 7)
+    y = CLASSES if live.truths.classes else Y
+    ran = live.run(X[7:90], y[7:90])
+    assert sum(count for count, _ in ran.entries) == len(ran.values) == 83
+    again = made(name)
+    for blob in journal + [blob for _, blob in ran.entries]:
+        again.replay(blob)
+    assert again.t == live.t == 90
+    assert again.card.tally() == live.card.tally()
+    assert again.forecast(X[95]) == live.forecast(X[95])
+
+
+@pytest.mark.parametrize("rule", ["last", "uniform"])
+@pytest.mark.parametrize("name", ["reservoir", "reservoir and median"])
+def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
+    live, _ = lived(name, 60)
+    frozen = live.freeze("frozen", rule)
+    before = pack(live, HERE)
+    again = unpack(frozen.definition, pack(frozen, HERE), HERE)
+    assert pack(again, HERE) == pack(frozen, HERE)
+    assert (again.t, again.frozen, again.card.tally()) == (frozen.t, frozen.frozen, frozen.card.tally())
+    assert again.forecast(X[0]) == frozen.forecast(X[0])
+    with pytest.raises(FrozenError):
+        again.play(X[0], 1.0)
+    with pytest.raises(StateError, match="already"):
+        again.freeze("twice", "last")
+    assert pack(live, HERE) == before
+
+
+def test_what_is_frozen_stays_while_the_other_learns() -> None:
+    live, _ = lived("plain", 60)
+    frozen = live.freeze("frozen", "last").copy()
+    before = [frozen.forecast(x) for x in X[100:110]]
+    for row in range(60, 120):
+        live.learn(play(live, row, "plain"))
+    assert [frozen.forecast(x) for x in X[100:110]] == before
+
+
+def test_a_snapshot_of_anything_else_is_refused() -> None:
+    live, _ = lived("median", 60)
+    blob = pack(live, HERE)
+    for wrong in (b"", blob[:-1], blob[:100], blob + b"\x00", pack(lived("plain", 3)[0], HERE)[1:]):
+        with pytest.raises(StateCorrupt):
+            unpack(live.definition, wrong, HERE)
+
+
+def test_a_snapshot_of_another_position_is_refused() -> None:
+    """Of another round, another history, or another session: the bytes are sound, and still not those of this place."""
+    live, _ = lived("plain", 5)
+    with pytest.raises(StateCorrupt, match="position"):
+        unpack(live.definition, pack(live, "aa-5-bb"), "aa-5-cc")
+
+
+def test_a_round_that_does_not_replay_is_refused() -> None:
+    _, journal = lived("plain", 10)
+    again = made("plain")
+    for blob in journal[:5]:
+        again.replay(blob)
+    before = pack(again, HERE)
+    with pytest.raises(StateCorrupt, match="does not replay"):
+        again.replay(journal[7])
+    assert pack(again, HERE) == before
+
+
+def test_what_has_no_loss_is_refused() -> None:
+    session = made("inferred")
+    vector, note = session.read_input({"a": 1.0})
+    for y in (1e200, -1e308):
+        with pytest.raises(DivergedError):
+            session.play(vector, y, note=note)
+        with pytest.raises(DivergedError):
+            made("inferred").run(np.array([[1.0], [1.0]]), np.array([0.0, y]))
+
+
+def test_the_size_is_that_of_the_learner_and_of_the_warmup() -> None:
+    for name in SETTINGS:
+        assert made(name).nbytes == 0
+    after, _ = lived("median", 60)
+    assert after.learner is not None
+    assert after.nbytes == after.learner.nbytes
+    within, _ = lived("median", 12)
+    assert within.learner is not None
+    assert within.nbytes >= within.learner.nbytes + 12 * (10 + 1) * 8
+
+
+def test_the_end_of_a_warmup_is_a_long_round() -> None:
+    """It may take seconds, so it must be known before it is played."""
+    session = Session(define(MEDIAN, warmup_rounds=20))
+    assert [rounds for rounds in (1, 19, 20, 21) if session.has_long_round(rounds)] == [20, 21]
+    for row in range(20):
+        assert session.has_long_round(1) == (row == 19)
+        vector, note = session.read_input(X[row].tolist())
+        session.learn(session.play(vector, float(Y[row]), note=note))
+    assert not session.has_long_round(1)

@@ -1,0 +1,137 @@
+"""A body read in slices is the body read at once; and no slice takes long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Annotated, Any, ClassVar
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from service.api.schemas import RoundsBody
+from service.api.slices import BodyLimits, SlicedReader
+from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Value = Number | str | bool | list[Number] | dict[str, Number | str]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    in_slices: ClassVar[tuple[str, ...]] = ("x", "y")
+    x: list[Value] = Field(min_length=1, fail_fast=True)
+    y: list[Value] = Field(fail_fast=True)
+    id: str | None = None
+    note: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def check(self) -> Body:
+        if len(self.x) < len(self.y):
+            raise ValueError("`y` is longer")
+        return self
+
+
+LIMITS = BodyLimits()
+TEXTS = st.text(st.sampled_from('ab[]{},:"\\\n\u2028é\U0001f600 '), max_size=12)
+NUMBERS = st.integers(-1000, 1000) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = (
+    NUMBERS
+    | TEXTS
+    | st.booleans()
+    | st.lists(NUMBERS, max_size=5)
+    | st.dictionaries(TEXTS, NUMBERS | TEXTS, max_size=3)
+)
+BODIES = st.fixed_dictionaries(
+    {"x": st.lists(VALUES, max_size=12), "y": st.lists(VALUES, max_size=12)},
+    optional={"id": TEXTS, "note": st.dictionaries(TEXTS, VALUES, max_size=3), "z": VALUES},
+)
+
+
+def at_once(data: bytes) -> Body | None:
+    try:
+        return Body.model_validate_json(data)
+    except ValidationError:
+        return None
+
+
+def in_slices(data: bytes, slice_bytes: int) -> Body | None:
+    reader = SlicedReader(Body, Body.in_slices, slice_bytes=slice_bytes)
+    try:
+        return asyncio.run(reader.read(data, LIMITS))
+    except (InvalidInput, MalformedBody):
+        return None
+
+
+@given(BODIES, st.integers(1, 40), st.sampled_from([None, 1]), st.booleans(), st.randoms(use_true_random=False))
+@example({"x": [1], "y": []}, 1, None, True, None)
+@example({"x": [], "y": []}, 3, None, True, None)
+@example({"x": ["\\", '"', "]"], "y": ["\\\\"]}, 2, None, True, None)
+def test_slices_are_the_whole(body: dict[str, Any], size: int, indent: int | None, ascii: bool, random: Any) -> None:
+    members = list(body.items())
+    if random is not None:
+        random.shuffle(members)
+    data = json.dumps(dict(members), indent=indent, ensure_ascii=ascii).encode()
+    assert in_slices(data, size) == at_once(data)
+
+
+@given(BODIES, st.integers(1, 40), st.data())
+def test_what_is_no_json_is_refused_both_ways(body: dict[str, Any], size: int, data: st.DataObject) -> None:
+    """One character left out, put in or changed."""
+    text = json.dumps(body)
+    at = data.draw(st.integers(0, len(text) - 1))
+    put = data.draw(st.sampled_from(["", *'[]{},:"\\1 x']))
+    broken = (text[:at] + put + text[at + data.draw(st.integers(0, 1)) :]).encode()
+    try:
+        names = [name for name, _ in json.loads(broken, object_pairs_hook=lambda pairs: pairs)]
+    except (ValueError, TypeError):
+        names = []
+    if len(set(names)) < len(names):
+        return  # pydantic takes the last of two members of one name
+    assert in_slices(broken, size) == at_once(broken)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b'{"x": [1], "x": [2], "y": []}', InvalidInput),
+        (b'{"x": [' + b"1," * 200 + b'1], "y": []}', PayloadTooLarge),
+        (b'{"x": [[' + b"1," * 60 + b'1]], "y": []}', InvalidInput),
+        (b'{"x": [' + b" " * 5000 + b'1], "y": []}', InvalidInput),
+        (b'{"x": [1], "y": [], "note": {"a": "' + b"b" * 5000 + b'"}}', PayloadTooLarge),
+        (b"{" + b",".join(b'"k%d": 1' % i for i in range(150)) + b"}", InvalidInput),
+    ],
+)
+def test_there_are_limits(data: bytes, error: type[ServiceError]) -> None:
+    limits = BodyLimits(row_bytes=1000, row_values=50, values=300, batch=100)
+    reader = SlicedReader(Body, Body.in_slices, slice_bytes=20)
+    with pytest.raises(error):
+        asyncio.run(reader.read(data, limits))
+
+
+def test_the_loop_has_its_turn_in_between() -> None:
+    """A million numbers: no turn of the loop is as long as a tenth of the whole."""
+    data = json.dumps({"x": [[1] * 100] * 9_900, "y": [1.0] * 9_900}, separators=(",", ":")).encode()
+    reader = SlicedReader(RoundsBody, ("x", "y"))
+    turns: list[float] = []
+
+    async def read() -> int:
+        async def watch() -> None:
+            while True:
+                started = time.thread_time()
+                await asyncio.sleep(0)
+                turns.append(time.thread_time() - started)
+
+        watching = asyncio.create_task(watch())
+        body = await reader.read(data, LIMITS)
+        watching.cancel()
+        return len(body.x)
+
+    started = time.thread_time()
+    assert asyncio.run(read()) == 9_900
+    whole_s = time.thread_time() - started
+    assert len(turns) > 50
+    assert sorted(turns)[int(0.98 * len(turns))] < whole_s / 10

@@ -1,0 +1,135 @@
+"""When a session gets its next snapshot: in proportion to what is written, before a replay takes long, or when it is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.session.requests import Batch, Report
+from tests.service.definitions import MEAN, MEDIAN, POMDR, RIDGE, define
+from tests.service.worker import (
+    DATA,
+    TRUTHS,
+    Call,
+    Gate,
+    Watched,
+    direct,
+    read,
+    replayed,
+    settle,
+    together,
+    told,
+    working,
+)
+
+pytestmark = pytest.mark.anyio
+
+X, Y = DATA.tolist(), TRUTHS.tolist()
+
+
+def written(store: Watched) -> tuple[int, int]:
+    """Bytes of all entries, and of all snapshots."""
+    entries = sum(len(entry.blob) for call in store.of("commit") for entry in call.entries)
+    return entries, sum(len(call.arguments[2]) for call in store.of("snapshot"))
+
+
+def rounds_of(store: Watched) -> list[int]:
+    """Those at which snapshots were written."""
+    return [call.arguments[1].round for call in store.of("snapshot")]
+
+
+@pytest.mark.parametrize("learner", [POMDR, RIDGE, MEAN, MEDIAN], ids=["budgeted", "growing", "small", "warm-up"])
+async def test_snapshots_at_most_double_what_is_written(watched: Watched, learner: dict[str, object]) -> None:
+    async with working(watched.as_store, snapshot_min_bytes=1_000) as worker:
+        await worker.sessions.create(define(learner))
+        for i in range(600):
+            await worker.rounds.update("s", direct(i))
+    entries, snapshots = written(watched)
+    assert 0 < snapshots <= 1.1 * entries
+    reading = await read(watched.as_store)
+    assert reading.head.snapshot_tip is not None
+    assert (await replayed(watched.as_store)).t == 600
+
+
+async def test_a_round_of_magic_takes_few_bytes(watched: Watched) -> None:
+    """Journal and snapshots together, through pomdr with default settings."""
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define({"kind": "pomdr"}))
+        for start in range(0, 3_000, 50):
+            tasks = together(*(worker.rounds.update("s", direct(i)) for i in range(start, start + 50)))
+            await asyncio.gather(*tasks)
+    entries, snapshots = written(watched)
+    assert entries <= 3_000 * 160
+    assert entries + snapshots <= 3_000 * 320
+
+
+async def test_no_snapshot_before_the_journal_has_a_size(watched: Watched) -> None:
+    async with working(watched.as_store, snapshot_min_bytes=10_000) as worker:
+        await worker.sessions.create(define())
+        for i in range(400):
+            await worker.rounds.update("s", direct(i))
+    per_round = written(watched)[0] / 400
+    first = rounds_of(watched)[0]
+    assert 10_000 <= first * per_round <= 10_000 + 2 * per_round
+
+
+@pytest.mark.parametrize("every", [1, 7])
+async def test_every_so_many_rounds_if_the_session_says_so(watched: Watched, every: int) -> None:
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define(snapshot_every=every))
+        for i in range(30):
+            await worker.rounds.update("s", direct(i))
+        await worker.rounds.rounds("s", Batch(X[30:45], Y[30:45]))
+    assert rounds_of(watched) == [*range(every, 31, every), 45]
+
+
+async def test_before_a_replay_would_take_too_long(watched: Watched) -> None:
+    """Seconds are counted, not bytes: whoever loads the session does not wait for ever."""
+    async with working(watched.as_store, snapshot_min_bytes=1 << 30, snapshot_replay_s=0.02) as worker:
+        await worker.sessions.create(define(RIDGE, dim=10))
+        for start in range(0, 1_000, 100):
+            await worker.rounds.rounds("s", Batch(X[start : start + 100], Y[start : start + 100]))
+    assert len(rounds_of(watched)) >= 2
+
+
+async def test_one_snapshot_at_a_time_and_nobody_waits_for_it(watched: Watched) -> None:
+    async with working(watched.as_store, snapshot_min_bytes=500) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched, "snapshot")
+        for i in range(60):
+            await worker.rounds.update("s", direct(i))
+        assert len(watched.of("snapshot")) == 1
+        gate.open()
+        await settle()
+        for i in range(60, 120):
+            await worker.rounds.update("s", direct(i))
+        await settle()
+    assert len(watched.of("snapshot")) > 1
+
+
+async def test_a_snapshot_that_another_worker_wrote_counts(watched: Watched) -> None:
+    async with working(watched.as_store) as one, working(watched.as_store) as other:
+        await one.sessions.create(define(snapshot_every=10))
+        for i in range(40):
+            await (one, other)[i % 2].rounds.update("s", direct(i))
+    assert rounds_of(watched) == [10, 20, 30, 40]
+
+
+async def test_rounds_go_on_while_a_snapshot_is_packed(watched: Watched) -> None:
+    """What is packed is the state at its tip, whatever is learned meanwhile."""
+    async with working(watched.as_store, snapshot_min_bytes=0) as worker:
+        await worker.sessions.create(define(RIDGE))
+
+        async def before(call: Call) -> None:
+            if call.method == "snapshot":
+                await asyncio.sleep(0.002)
+
+        watched.before = before
+        tasks = together(*(worker.rounds.update("s", direct(i)) for i in range(200)))
+        assert {type(answer).__name__ for answer in await told(tasks)} == {"Updated"}
+    watched.work()
+    session = await replayed(watched.as_store)
+    assert session.t == 200
+    async with working(watched.as_store) as fresh:
+        assert (await fresh.rounds.update("s", Report(1.0, None, X[300]))).t == 201

@@ -1,0 +1,131 @@
+"""Which kernels of the BLAS a process computes with: the same on almost every machine, unless it is told otherwise."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.start import CORE_TYPE, SETTING, THREADS, check_choice, choose, prepare, processor_features, read_choice
+from tests.command import environment
+
+AVX2 = ("pni", "sse4_2", "avx", "avx2", "fma")
+AVX512 = (*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+
+CHOICES = {
+    "AVX2": ("auto", "x86_64", AVX2, "Haswell"),
+    "AVX-512 takes what AVX2 takes": ("auto", "x86_64", AVX512, "Haswell"),
+    "AVX2 without FMA": ("auto", "x86_64", ("pni", "avx", "avx2"), "Prescott"),
+    "an old processor": ("auto", "x86_64", ("pni",), "Prescott"),
+    "ARM": ("auto", "aarch64", ("asimd", "sve"), "ARMV8"),
+    "a processor of another kind": ("auto", "riscv64", ("rv64",), None),
+    "nobody tells": ("auto", "x86_64", None, None),
+    "native": ("native", "x86_64", AVX512, None),
+    "a name": ("SkylakeX", "x86_64", AVX512, "SkylakeX"),
+    "a name in small letters": ("skylakex", "x86_64", AVX512, "SkylakeX"),
+    "a name where nobody tells": ("SkylakeX", "x86_64", None, "SkylakeX"),
+}
+
+
+@pytest.mark.parametrize(("choice", "machine", "features", "kernels"), CHOICES.values(), ids=CHOICES)
+def test_the_choice(choice: str, machine: str, features: tuple[str, ...] | None, kernels: str | None) -> None:
+    assert choose(choice, machine, features) == kernels
+
+
+def test_kernels_that_would_kill_the_process_are_refused() -> None:
+    with pytest.raises(ValueError, match="lacks avx512bw"):
+        choose("SkylakeX", "x86_64", AVX2)
+    with pytest.raises(ValueError, match="lacks asimd"):
+        choose("ARMV8", "x86_64", AVX2)
+
+
+def test_a_name_that_openblas_would_ignore_is_refused() -> None:
+    with pytest.raises(ValueError, match="Haswell"):
+        check_choice("haswel")
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_choice({}) == "auto"
+    (tmp_path / "okl.toml").write_text('blas_kernels = "native"\n')
+    assert read_choice({}) == "native"
+    assert read_choice({"okl_blas_kernels": "Zen"}) == "Zen"
+    other = tmp_path / "other.toml"
+    other.write_text('blas_kernels = "Nehalem"\n')
+    assert read_choice({"OKL_CONFIG_FILE": str(other)}) == "Nehalem"
+
+
+@pytest.mark.parametrize("content", ["not toml", "blas_kernels = 5", "port = 5"])
+def test_what_is_wrong_with_the_file_is_left_to_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "okl.toml").write_text(content)
+    assert read_choice({}) == "auto"
+
+
+def test_what_is_set_already_stays() -> None:
+    environ = {CORE_TYPE: "Nehalem", THREADS: "2", SETTING: "haswel"}
+    prepare(environ)
+    assert (environ[CORE_TYPE], environ[THREADS]) == ("Nehalem", "2")
+
+
+# -- in a process -----------------------------------------------------------------------------------------------------
+
+COMPUTES = """
+from service import start
+start.prepare(start.os.environ)
+import sys
+assert "numpy" not in sys.modules
+import numpy, scipy.linalg.blas, threadpoolctl
+print(*sorted({(f"{found['architecture']} {found['num_threads']}") for found in threadpoolctl.threadpool_info()}), sep=",")
+"""
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    mine = environment(**variables)
+    return subprocess.run([sys.executable, *command], env=mine, capture_output=True, text=True, timeout=60, check=False)
+
+
+def computes(**variables: str) -> str:
+    ran = run("-c", COMPUTES, **variables)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+x86 = pytest.mark.skipif(
+    platform.machine() != "x86_64" or not {"avx2", "fma"} <= set(processor_features() or ()),
+    reason="needs a processor that runs all the kernels asked for",
+)
+
+
+@x86
+def test_openblas_runs_what_was_chosen() -> None:
+    assert computes() == "Haswell 1"
+    assert computes(OKL_BLAS_KERNELS="nehalem") == "Nehalem 1"
+    # What OpenBLAS calls its kernels for processors before Nehalem depends on how it was built.
+    assert computes(OKL_BLAS_KERNELS="Prescott") in ("Katmai 1", "Prescott 1", "Core2 1")
+    assert computes(OPENBLAS_CORETYPE="Nehalem", OKL_BLAS_KERNELS="Haswell") == "Nehalem 1"
+
+
+@x86
+def test_native_leaves_openblas_to_itself() -> None:
+    alone = COMPUTES.replace("start.prepare(start.os.environ)", "")
+    assert computes(OKL_BLAS_KERNELS="native") == run("-c", alone, OPENBLAS_NUM_THREADS="1").stdout.strip()
+
+
+@x86
+def test_the_command_computes_with_what_was_chosen() -> None:
+    told = run("-m", "service.start", "version", "--verbose", OKL_BLAS_KERNELS="Nehalem").stdout
+    assert "Nehalem" in told
+    assert "Haswell" not in told
+
+
+def test_a_wrong_choice_is_told_in_a_line() -> None:
+    ran = run("-m", "service.start", "version", OKL_BLAS_KERNELS="haswel")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.count("\n") == 1
+    assert "OKL_BLAS_KERNELS: there are no kernels 'haswel'" in ran.stderr
