@@ -12,7 +12,7 @@ timeline      which instants of the past a session still has
 final         what the store and each worker say at the end
 told, kept    the checks of what clients were told, and of what the store kept
 forecasts, service_level    those against an undisturbed learner, and of errors and outages
-checks        all of them
+verdict       all checks
 plants        planted faults, which the checks must find
 run, report   one run, and what is printed of it
 """

@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # The learners are replayed here as in the workers, with the same kernels of the BLAS: numpy is not loaded yet.
     prepare(os.environ)
-    from bench.history.checks import check
     from bench.history.plants import plant
     from bench.history.report import report, save
     from bench.history.run import RunOptions, run
+    from bench.history.verdict import check
 
     own = RunOptions(
         options.store,

@@ -42,7 +42,7 @@ follows the prediction; the session is in the path."""
 
 
 @dataclass(slots=True)
-class Asking:
+class Errand:
     """A request to be sent, once or more. `body` has everything but the session."""
 
     action: Action
@@ -87,7 +87,7 @@ class Caller:
         self._dice = Random(f"{self.seed}-{self.number}")
         self._connections = [Connection(port, self.began, TIMEOUT_S) for port in self.ports]
         self._opened: deque[Opened] = deque()
-        self._done: deque[Asking] = deque(maxlen=REMEMBERED)
+        self._done: deque[Errand] = deque(maxlen=REMEMBERED)
         self._ids = 0
 
     def run(self) -> None:
@@ -120,7 +120,7 @@ class Caller:
     def _ask(self, session: str, serial: int) -> None:
         own = self._new_id() if self._dice.random() < OWN_ID else None
         body = {"x": input_of(serial)} | ({} if own is None else {"id": own})
-        self._open(self._insist(Asking("predict", session, body, asked=serial)))
+        self._open(self._insist(Errand("predict", session, body, asked=serial)))
 
     def _open(self, answered: Attempt | None) -> None:
         if answered is not None and answered.asked_id is not None:
@@ -134,10 +134,10 @@ class Caller:
             opened = self._opened.popleft()
             self._acknowledge(self._settling("update", opened))
 
-    def _settling(self, action: Action, opened: Opened) -> Asking:
+    def _settling(self, action: Action, opened: Opened) -> Errand:
         body = {"id": opened.id, "y": truth_of(opened.serial)}
         serials = (opened.serial,)
-        return Asking(action, opened.session, body, opened.id, serials, given=opened.value, worker=opened.worker)
+        return Errand(action, opened.session, body, opened.id, serials, given=opened.value, worker=opened.worker)
 
     def _direct(self) -> None:
         taken = self.allotment.take(self._dice)
@@ -149,9 +149,9 @@ class Caller:
         if taken is not None:
             self._acknowledge(self._reporting(taken.session, taken.serials[0], None))
 
-    def _reporting(self, session: str, serial: int, id: str | None) -> Asking:
+    def _reporting(self, session: str, serial: int, id: str | None) -> Errand:
         body = {"x": input_of(serial), "y": truth_of(serial)} | ({} if id is None else {"id": id})
-        return Asking("update", session, body, id, (serial,))
+        return Errand("update", session, body, id, (serial,))
 
     def _step(self) -> None:
         """The truth of a prediction that waits, or of an input that comes with it; and the next prediction."""
@@ -169,8 +169,8 @@ class Caller:
             return
         (serial,) = following.serials
         body = {"update": told.body, "predict": {"x": input_of(serial), "id": self._new_id()}}
-        asking = Asking("step", told.session, body, told.id, told.serials, serial, told.given, worker=told.worker)
-        self._open(self._acknowledge(asking))
+        errand = Errand("step", told.session, body, told.id, told.serials, serial, told.given, worker=told.worker)
+        self._open(self._acknowledge(errand))
 
     def _block(self) -> None:
         taken = self.allotment.take(self._dice, self._dice.randint(2, 30))
@@ -181,12 +181,12 @@ class Caller:
             "x": [input_of(one) for one in taken.serials],
             "y": [truth_of(one) for one in taken.serials],
         }
-        self._acknowledge(Asking("rounds", taken.session, body | ({} if id is None else {"id": id}), id, taken.serials))
+        self._acknowledge(Errand("rounds", taken.session, body | ({} if id is None else {"id": id}), id, taken.serials))
 
     def _look(self) -> None:
         serial = self._dice.choice(PROBES)
         body = {"x": input_of(serial), "wait": False}
-        self._insist(Asking("predict", self._dice.choice(self.sessions), body, asked=serial))
+        self._insist(Errand("predict", self._dice.choice(self.sessions), body, asked=serial))
 
     def _again(self) -> None:
         """What was acknowledged long ago; nobody insists."""
@@ -195,59 +195,59 @@ class Caller:
 
     # -- how it does it -----------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, asking: Asking) -> Attempt | None:
-        answered = self._insist(asking)
-        if answered is not None and asking.id is not None:
-            if asking.action == "step":
+    def _acknowledge(self, errand: Errand) -> Attempt | None:
+        answered = self._insist(errand)
+        if answered is not None and errand.id is not None:
+            if errand.action == "step":
                 # Its prediction may be settled when it is sent again: then it would be another request.
-                body = asking.body["update"]
-                asking = Asking(
-                    "update", asking.session, body, asking.id, asking.serials, given=asking.given, is_again=True
+                body = errand.body["update"]
+                errand = Errand(
+                    "update", errand.session, body, errand.id, errand.serials, given=errand.given, is_again=True
                 )
-            self._done.append(asking)
+            self._done.append(errand)
             if self._dice.random() < AT_ONCE_AGAIN:
-                self._send(asking)
+                self._send(errand)
         return answered
 
-    def _insist(self, asking: Asking) -> Attempt | None:
+    def _insist(self, errand: Errand) -> Attempt | None:
         """The answer, after as many tries as it takes; None for a request that is refused, or abandoned."""
         deadline = time.monotonic() + PERSISTENCE_S
         while True:
-            attempt = self._send(asking)
+            attempt = self._send(errand)
             if attempt.is_answered:
                 return attempt
-            if attempt.problem == "prediction-not-found" and asking.given is not None and not math.isnan(asking.given):
-                self._give_input(asking)
+            if attempt.problem == "prediction-not-found" and errand.given is not None and not math.isnan(errand.given):
+                self._give_input(errand)
                 continue
             is_passing = attempt.status in (None, 503, 504) or attempt.problem == "session-not-found"
             if not is_passing:
                 return None
-            can_repeat = asking.id is not None or not asking.serials or not attempt.may_have_run
+            can_repeat = errand.id is not None or not errand.serials or not attempt.may_have_run
             gives_up = attempt.problem != REFUSED and self._dice.random() < ABANDONED
             if not can_repeat or gives_up or time.monotonic() > deadline:
                 self.abandoned += 1
                 return None
             time.sleep(self._dice.uniform(0.02, 0.3))
 
-    def _give_input(self, asking: Asking) -> None:
+    def _give_input(self, errand: Errand) -> None:
         """The prediction was lost with the store's data: the truth comes with its input."""
-        told = asking.body["update"] if asking.action == "step" else asking.body
-        told["x"] = input_of(asking.serials[0])
-        asking.given = math.nan
+        told = errand.body["update"] if errand.action == "step" else errand.body
+        told["x"] = input_of(errand.serials[0])
+        errand.given = math.nan
 
-    def _send(self, asking: Asking) -> Attempt:
+    def _send(self, errand: Errand) -> Attempt:
         """One request, to another worker than the last one of its kind."""
-        workers = [worker for worker in range(len(self.ports)) if worker != asking.worker]
-        worker = asking.worker = self._dice.choice(workers or [0])
-        if asking.action == "rounds" or self._dice.random() < IN_PATH:
-            path, body = f"/sessions/{asking.session}/{asking.action}", asking.body
+        workers = [worker for worker in range(len(self.ports)) if worker != errand.worker]
+        worker = errand.worker = self._dice.choice(workers or [0])
+        if errand.action == "rounds" or self._dice.random() < IN_PATH:
+            path, body = f"/sessions/{errand.session}/{errand.action}", errand.body
         else:
-            path, body = f"/{asking.action}", {"session": asking.session} | asking.body
+            path, body = f"/{errand.action}", {"session": errand.session} | errand.body
         heard = self._connections[worker].request("POST", path, body)
-        attempt = _attempt(asking, worker, heard)
+        attempt = _attempt(errand, worker, heard)
         self.attempts.append(attempt)
         if attempt.problem != REFUSED:
-            asking.is_again = True
+            errand.is_again = True
         return attempt
 
     def _new_id(self) -> str:
@@ -255,31 +255,31 @@ class Caller:
         return f"c{self.number}-{self._ids}"
 
 
-def _attempt(asking: Asking, worker: int, heard: Heard) -> Attempt:
+def _attempt(errand: Errand, worker: int, heard: Heard) -> Attempt:
     attempt = Attempt(
-        asking.action,
-        asking.session,
+        errand.action,
+        errand.session,
         worker,
         heard.sent,
         heard.ended,
         heard.status,
         heard.problem,
-        asking.id,
-        asking.serials,
-        asking.asked,
-        given=asking.given,
-        is_again=asking.is_again,
+        errand.id,
+        errand.serials,
+        errand.asked,
+        given=errand.given,
+        is_again=errand.is_again,
     )
     if heard.status is None or heard.status >= 300:
         attempt.detail = str(heard.body.get("detail", "")) if isinstance(heard.body, dict) else str(heard.body or "")
         return attempt
     body = heard.body
-    learned = body["update"] if asking.action == "step" else body
-    if asking.serials:
+    learned = body["update"] if errand.action == "step" else body
+    if errand.serials:
         attempt.t, attempt.loss, attempt.is_duplicate = learned["t"], learned["loss"], learned["duplicate"]
         attempt.values = tuple(learned.get("values", ()))
-    predicted = body.get("predict") if asking.action == "step" else body
-    if asking.asked is not None and predicted is not None:
+    predicted = body.get("predict") if errand.action == "step" else body
+    if errand.asked is not None and predicted is not None:
         attempt.predicted_t, attempt.value = predicted["t"], predicted["value"]
         attempt.asked_id = predicted.get("id")
     return attempt

@@ -7,9 +7,9 @@ from dataclasses import replace
 from random import Random
 
 from bench.history.attempts import Attempt, History
-from bench.history.checks import timelines_of
 from bench.history.final import FinalState
 from bench.history.timeline import Fate
+from bench.history.verdict import timelines_of
 
 Finals = Mapping[str, FinalState]
 

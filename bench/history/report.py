@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.history.attempts import Attempt, History, Violation
-from bench.history.checks import timelines_of
 from bench.history.final import FinalState
 from bench.history.service_level import outages
 from bench.history.timeline import Fate, Timeline
+from bench.history.verdict import timelines_of
 
 TOLD = 6
 """Violations of one check that are told in full."""

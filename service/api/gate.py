@@ -170,9 +170,12 @@ class Gate(asyncio.Protocol):
                 self._transport.abort()
                 return
         elif self._state is State.REST:
+            ahead = data[self._count :]
             self._count -= len(data)
             if self._count <= 0:
-                self._await_head(ahead=-self._count)
+                self._await_head(ahead=0)
+                if ahead and not self._read_head(ahead):
+                    return
         elif self._state is State.CLOSING:
             self._count += len(data)
             if self._count > LINGER_BYTES:

@@ -67,6 +67,9 @@ COUNTERS = struct.Struct("<8d")
 """As in `lua/session.lua`: updated at, due at, journal bytes, number waiting, their bytes, bytes of the expired, number
 remembered, their bytes."""
 
+SWEPT_HERE = 100
+"""A script holds up all clients of the server: to expire or forget 1,000 predictions takes it 19 ms."""
+
 US = 1_000_000
 LONGEST_US = 1 << 51
 """The longest wait, 71 years: later times would lose digits."""
@@ -195,7 +198,7 @@ class RedisStore:
             limits.remembered_bytes,
             self._remembered_us,
             _us(REMEMBERED_AFTER_EXPIRY_S),
-            SWEPT_AT_ONCE,
+            min(SWEPT_HERE, SWEPT_AT_ONCE),
             0,
         )
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, final
 
 import hiredis
@@ -40,6 +40,8 @@ ATTEMPTS_IN_DEADLINE = 2.5
 RETRIES = 3
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.25)
 TICK_S = 0.05
+WATCH_S = 1.0
+"""Between two questions to the Sentinels who the master is."""
 BATCH_CALLS = 128
 BATCH_BYTES = 64 << 10
 """A call that is larger leaves alone: nobody waits behind it."""
@@ -106,9 +108,12 @@ class Lanes:
         wait_replicas: int = 0,
         wait_ms: int = 0,
         sentinels: Sequence[Redis] = (),
+        find_master: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._pool = pool
         self._sentinels = sentinels
+        self._find_master = find_master
+        self._watcher: asyncio.Task[None] | None = None
         self._deadline_s = deadline_s
         self._attempt_s = deadline_s / ATTEMPTS_IN_DEADLINE + wait_ms / 1000
         self._wait_replicas = wait_replicas
@@ -123,9 +128,15 @@ class Lanes:
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if self._find_master is not None:
+            self._watcher = self._loop.create_task(self._watch(self._find_master))
 
     async def close(self) -> None:
         self._loop = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+            self._watcher = None
         if self._ticker is not None:
             self._ticker.cancel()
         lanes, self._lanes, self._idle, self._ticker = self._lanes, [], [], None
@@ -141,6 +152,19 @@ class Lanes:
         await self._pool.disconnect()
         for sentinel in self._sentinels:
             await sentinel.aclose()
+
+    async def _watch(self, find_master: Callable[[], Awaitable[object]]) -> None:
+        """Leave a master that is none any more. One that lives takes writes for ten seconds after another was promoted, until
+        the Sentinels make it a replica: then all that it took is lost.
+        """
+        known: object = None
+        while True:
+            with contextlib.suppress(RedisError, OSError):
+                master = await find_master()
+                if known not in (None, master):
+                    self._epoch += 1
+                known = master
+            await asyncio.sleep(WATCH_S)
 
     async def call_each(self, command: Command) -> Sequence[Any]:
         return [await self.call(command)]

@@ -130,4 +130,4 @@ def _sentinel(parts: SplitResult, own: _Own) -> Lanes:
     addresses_of = [(host.hostname or "localhost", host.port or SENTINEL_PORT) for host in hosts]
     sentinel = Sentinel(addresses_of, sentinel_kwargs=theirs)
     pool = SentinelConnectionPool(service, sentinel, ssl=is_tls, **options)
-    return _lanes(pool, own, sentinels=sentinel.sentinels)
+    return _lanes(pool, own, sentinels=sentinel.sentinels, find_master=pool.get_master_address)

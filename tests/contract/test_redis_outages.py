@@ -15,7 +15,7 @@ import redis
 
 from service.errors import StoreError, StoreTimeout, StoreUnavailable
 from service.store.base import Behind, Committed, Gone, Hold, Store, Tip
-from service.store.redis_connections import Cluster
+from service.store.redis_connections import WATCH_S, Cluster
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME, entry, read
 from tests.redis_server import (
@@ -282,6 +282,26 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
             with connect(servers.replica.port, servers.password) as client:
                 assert client.role()[0] == b"master"
             assert (await read(store, tip)).head.tip == tip
+
+
+async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_path: Path) -> None:
+    """It takes writes for ten seconds more, and then loses them."""
+    with redis_sentinel(tmp_path) as servers:
+        async with opened(servers.url) as store:
+            await store.create(NAME, b"record", FIRST)
+            tip = await append(store, FIRST, 1)
+            with connect(servers.sentinel.port, servers.sentinel_password) as client:
+                await asyncio.to_thread(wait_until, lambda: is_ordered(client))
+                ports = (servers.replica.port, str(servers.replica.port).encode())
+                await asyncio.to_thread(
+                    wait_until, lambda: client.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1] in ports
+                )
+            await asyncio.sleep(2.5 * WATCH_S)
+            new = entry(tip, "x")
+            assert await eventually(lambda: store.commit(NAME, tip, [new])) == Committed([])
+            with connect(servers.replica.port, servers.password) as client:
+                assert client.role()[0] == b"master"
+                assert client.xlen(f"okl:{{{NAME}}}:journal") == 2
 
 
 async def test_a_single_server_that_turns_read_only_is_unavailable(tmp_path: Path) -> None:

@@ -168,3 +168,17 @@ def answering(body: bytes) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         thread.join()
+
+
+def test_a_request_that_is_answered_before_its_body_costs_no_connection(url: str) -> None:
+    """The rest of a body that nobody wanted may come in one piece with the next request."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    head = b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=10) as connection, connection.makefile("rb") as answers:
+        connection.sendall(head)
+        for last in (False, False, False, True):
+            assert answers.readline().startswith(b"HTTP/1.1 404")
+            length = next(int(line.split()[1]) for line in answers if line.startswith(b"content-length"))
+            assert b"connection: close" not in list(iter(answers.readline, b"\r\n"))
+            answers.read(length)
+            connection.sendall(b"{}" if last else b"{}" + head)

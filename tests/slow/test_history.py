@@ -13,13 +13,13 @@ import pytest
 
 import okl_core
 from bench.history.attempts import Attempt, Cut, Fault, History
-from bench.history.checks import check
 from bench.history.final import PROBES, FinalState, View
 from bench.history.injection import schedule
 from bench.history.inputs import DIM, LEARNERS, input_of, learned, truth_of
 from bench.history.plants import PLANTS, plant
 from bench.history.report import lost_by_cut, report
 from bench.history.run import RunOptions, run
+from bench.history.verdict import check
 
 pytestmark = pytest.mark.slow
 
