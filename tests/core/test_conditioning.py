@@ -59,11 +59,9 @@ def test_that_of_a_root_is_the_root_of_the_condition() -> None:
     subject = make_subject("ons", {"loss": "squared", "step": 0.5, "intercept": False}, rounds=200)
     learner = subject.create()
     learner.run(subject.X, subject.y)
-    S = learner.state()["root.S"]
+    S, u = learner.state()["root.S"], learner.state()["root.u"]
     A = np.linalg.inv(S @ S.T)
-    assert learner.conditioning == pytest.approx(
-        np.sqrt(np.linalg.cond(A)), abs=np.linalg.norm(learner.state()["root.u"])
-    )
+    assert learner.conditioning == pytest.approx(np.sqrt(np.linalg.cond(A)) + np.linalg.norm(u))
 
 
 def test_the_other_facades_say_the_same() -> None:
