@@ -76,8 +76,8 @@ class Tip:
 class Entry:
     """One entry of the journal: `count` rounds that were committed together and lead to `tip`.
 
-    Every entry has an id, the client's or one that a worker made, so no two entries are equal. An `answer` is remembered
-    under the id; an id that nobody will name again has None.
+    Every entry has an id, the client's or one that a worker made, so two equal entries at one tip are one request, sent
+    twice. An `answer` is remembered under the id; an id that nobody will name again has None.
     """
 
     tip: Tip

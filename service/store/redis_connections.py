@@ -133,10 +133,11 @@ class Lanes:
 
     async def close(self) -> None:
         self._loop = None
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
-            self._watcher = None
+        watcher, self._watcher = self._watcher, None
+        while watcher is not None and not watcher.done():
+            # The driver waits in a way (wait_for of Python 3.11) that may swallow a cancellation.
+            watcher.cancel()
+            await asyncio.wait([watcher], timeout=TICK_S)
         if self._ticker is not None:
             self._ticker.cancel()
         lanes, self._lanes, self._idle, self._ticker = self._lanes, [], [], None
@@ -159,7 +160,7 @@ class Lanes:
         """
         known: object = None
         while True:
-            with contextlib.suppress(RedisError, OSError):
+            with contextlib.suppress(*FAILURES, *CLOSED_MEANWHILE):
                 master = await find_master()
                 if known not in (None, master):
                     self._epoch += 1

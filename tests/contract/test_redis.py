@@ -12,7 +12,6 @@ import redis
 
 from service.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
 from service.store.base import (
-    SWEPT_AT_ONCE,
     Behind,
     Committed,
     Entry,
@@ -26,6 +25,7 @@ from service.store.base import (
     Waiting,
     open_store,
 )
+from service.store.redis import SWEPT_HERE
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME, entry, read
 from tests.redis_server import connect, wait_until
@@ -196,7 +196,7 @@ async def sweep(store: Store, last: Entry, tip: Tip) -> None:
 
 
 async def test_sweeps_are_bounded_and_what_is_left_goes_with_the_next(store: Store, server: redis.Redis) -> None:
-    count = SWEPT_AT_ONCE + 500
+    count = SWEPT_HERE + 50
     before = tip = FIRST
     entries: list[Entry] = []
     for number in range(count):
@@ -206,9 +206,9 @@ async def test_sweeps_are_bounded_and_what_is_left_goes_with_the_next(store: Sto
     await store.commit(NAME, tip, [], [Hold(f"p{number}", b"12", 1000.0) for number in range(count)])
     for passed_s, waiting, remembered in (
         (0, count, count),
-        (1001, 500, count),
+        (1001, 50, count),
         (0, 0, count),
-        (90_000, 0, 500),
+        (90_000, 0, 50),
         (0, 0, 0),
     ):
         age(server, passed_s)

@@ -228,7 +228,7 @@ async def test_the_end_of_a_warmup_holds_up_no_other_session(memory: Api, is_blo
         answered += not ending.done()
     assert (await ending)["t"] == n
     assert not (await memory.inspect("long"))["warming_up"]
-    assert answered >= 5
+    assert answered >= 2
 
 
 PACKING = {"kind": "packing"}

@@ -96,13 +96,16 @@ async def test_every_so_many_rounds_if_the_session_says_so(watched: Watched, eve
     assert rounds_of(watched) == [*range(every, 31, every), 45]
 
 
-async def test_before_a_replay_would_take_too_long(watched: Watched) -> None:
+@pytest.mark.parametrize(("most_s", "is_due"), [(1e-6, True), (1e6, False)])
+async def test_before_a_replay_would_take_too_long(watched: Watched, most_s: float, is_due: bool) -> None:
     """Seconds are counted, not bytes: whoever loads the session does not wait for ever."""
-    async with working(watched.as_store, snapshot_min_bytes=1 << 30, snapshot_replay_s=0.02) as worker:
+    async with working(watched.as_store, snapshot_min_bytes=1 << 30, snapshot_replay_s=most_s) as worker:
         await worker.sessions.create(define(RIDGE, dim=10))
-        for start in range(0, 500, 100):
-            await worker.rounds.rounds("s", Batch(X[start : start + 100], Y[start : start + 100]))
-    assert len(rounds_of(watched)) >= 2
+        for start in range(0, 150, 50):
+            await worker.rounds.rounds("s", Batch(X[start : start + 50], Y[start : start + 50]))
+            await worker.rounds.update("s", direct(start + 200))
+            await settle()
+    assert (len(rounds_of(watched)) >= 3) == is_due
 
 
 async def test_one_snapshot_at_a_time_and_nobody_waits_for_it(watched: Watched) -> None:
