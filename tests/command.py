@@ -13,7 +13,7 @@ from pathlib import Path
 
 from service.client import OklClient
 
-START_S = 30.0
+START_S = 60.0
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -119,8 +119,14 @@ class Injection:
         self._workers[victim].kill()
 
     def _start(self, victims: Sequence[int]) -> None:
+        def start(victim: int) -> None:
+            try:
+                self._workers[victim].start(STARTED_WITHIN_S)
+            except RuntimeError:
+                self._history.died.append(f"worker {victim} did not start again before {self._now():.1f} s")
+
         with ThreadPoolExecutor(max(1, len(victims))) as pool:
-            list(pool.map(lambda victim: self._workers[victim].start(STARTED_WITHIN_S), victims))
+            list(pool.map(start, victims))
 
     def _recreate(self) -> None:
         """A session is deleted, and made again under the same name."""

@@ -133,18 +133,11 @@ class Lanes:
 
     async def close(self) -> None:
         self._loop = None
-        watcher, self._watcher = self._watcher, None
-        while watcher is not None and not watcher.done():
-            # The driver waits in a way (wait_for of Python 3.11) that may swallow a cancellation.
-            watcher.cancel()
-            await asyncio.wait([watcher], timeout=TICK_S)
         if self._ticker is not None:
             self._ticker.cancel()
         lanes, self._lanes, self._idle, self._ticker = self._lanes, [], [], None
-        tasks = [lane.task for lane in lanes if lane.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end({task for task in (self._watcher, *(lane.task for lane in lanes)) if task is not None})
+        self._watcher = None
         for lane in lanes:
             await self._drop(lane)
         while self._pending:
@@ -321,6 +314,14 @@ class Lanes:
             with contextlib.suppress(RedisError, OSError):
                 await connection.disconnect(nowait=True)
             await self._pool.release(connection)
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel until it is heard: the driver waits in a way (wait_for of Python 3.11) that may swallow a cancellation."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=TICK_S)
 
 
 def _pack(command: Command) -> bytes:

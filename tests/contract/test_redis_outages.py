@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import pytest
 import redis
+from redis.asyncio.connection import ConnectionPool
 
 from service.errors import StoreError, StoreTimeout, StoreUnavailable
 from service.store.base import Behind, Committed, Gone, Hold, Store, Tip
-from service.store.redis_connections import WATCH_S, Cluster
+from service.store.redis_connections import WATCH_S, Cluster, Lanes
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME, entry, read
 from tests.redis_server import (
@@ -302,6 +303,23 @@ async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_p
             with connect(servers.replica.port, servers.password) as client:
                 assert client.role()[0] == b"master"
                 assert client.xlen(f"okl:{{{NAME}}}:journal") == 2
+
+
+async def test_a_store_closes_although_a_cancellation_is_swallowed() -> None:
+    """As by the driver, which waits with wait_for: on Python 3.11 that swallows one that comes with the reply."""
+    asked = asyncio.Event()
+
+    async def find_master() -> object:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60.0)
+        return "master"
+
+    lanes = Lanes(ConnectionPool(), find_master=find_master)
+    await lanes.open()
+    await asked.wait()
+    async with asyncio.timeout(5.0):
+        await lanes.close()
 
 
 async def test_a_single_server_that_turns_read_only_is_unavailable(tmp_path: Path) -> None:

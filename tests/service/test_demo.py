@@ -20,7 +20,7 @@ from service.client import OklClient
 from service.demo_data import magic
 from service.errors import ServiceError
 from service.settings import Settings
-from tests.command import is_free, okl, until_imports
+from tests.command import START_S, is_free, okl, until_imports
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_it_takes_its_service_along(
             assert demonstration.poll() is None, demonstration.communicate()
             time.sleep(0.05)
     demonstration.send_signal(stop)
-    _, err = demonstration.communicate(timeout=30)
+    _, err = demonstration.communicate(timeout=START_S)
     assert (demonstration.returncode, err) == (130, "")
     assert is_free(settings.port)
 
@@ -92,7 +92,7 @@ def test_ctrl_c_at_the_start_is_quiet(demonstration: subprocess.Popen[str], sett
     until_imports(demonstration)
     time.sleep(after_s)
     os.killpg(demonstration.pid, signal.SIGINT)
-    _, err = demonstration.communicate(timeout=30)
+    _, err = demonstration.communicate(timeout=START_S)
     assert err == ""
     assert demonstration.returncode in (130, -signal.SIGINT)
     assert is_free(settings.port)

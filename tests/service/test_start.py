@@ -87,7 +87,9 @@ print(*sorted({(f"{found['architecture']} {found['num_threads']}") for found in 
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     mine = environment(**variables)
-    return subprocess.run([sys.executable, *command], env=mine, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, *command], env=mine, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def computes(**variables: str) -> str:
