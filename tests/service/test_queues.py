@@ -50,7 +50,8 @@ async def test_a_full_queue_says_when_to_try_again(watched: Watched) -> None:
         gate = Gate(watched)
         tasks = together(*(api.http.post("/sessions/s/update", json={"x": [1.0], "y": 1.0}) for _ in range(4)))
         await gate.arrived.wait()
-        await settle(200)
+        refused = asyncio.as_completed(tasks, timeout=30)
+        assert {(await next(refused)).status_code for _ in range(2)} == {503}
         gate.open()
         answers = await told(tasks)
         assert sorted(answer.status_code for answer in answers) == [200, 200, 503, 503]

@@ -69,7 +69,7 @@ def test_a_long_request_is_answered(store_url: str, tmp_path: Path) -> None:
     with serving(store_url, tmp_path, **settings) as (process, url), OklClient(url) as client:
         client.create("s", LEARNER)
         asking = Asking(url, len(Y))
-        assert asking.is_under_way(after_s=0.5)
+        assert asking.is_under_way(after_s=0.1)
         seconds, said = terminate(process)
         asking.join()
         assert asking.answer is not None
