@@ -1,8 +1,9 @@
 """Rounds over HTTP, side by side: `python -m bench.http [--rounds N] [--leg NAME] [--beside CHECKOUT]`.
 
 Every contestant is an application behind stock uvicorn, one process a worker, durable in one Redis with its append-only file
-(ours on SQLite as well). A round is a prediction and then its truth, on rows of MAGIC; the line `step` reports a truth and
-asks for the next prediction in one request. The legs:
+(ours on SQLite as well). Ours is started by `okl serve`, which gives uvicorn a gate for its connections. A round is a
+prediction and then its truth, on rows of MAGIC; the line `step` reports a truth and asks for the next prediction in one
+request. The legs:
 
     one          one client, one session, one worker
     sessions     eight clients, each on a session of its own, one worker
@@ -28,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.http_client import Process, RawClient, Timed, redis_server, start_app
+from bench.http_client import Process, RawClient, Timed, redis_server, start_app, start_okl
 from okl_core.types import F64
 
 BURSTS = 8
@@ -72,7 +73,6 @@ class Contestant:
     rounds: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
-    mistakes: int = 0
     processes: list[Process] = field(default_factory=list)
     clients: list[Player] = field(default_factory=list)
 
@@ -82,8 +82,11 @@ class Contestant:
 
     def start(self, stack: ExitStack, leg: Leg) -> None:
         for _ in range(leg.workers):
-            app = start_app(self.app, self.environment, is_factory=self.is_ours, checkout=self.checkout)
-            self.processes.append(stack.enter_context(app))
+            if self.is_ours:
+                process = start_okl(self.environment, checkout=self.checkout)
+            else:
+                process = start_app(self.app, self.environment, is_factory=False)
+            self.processes.append(stack.enter_context(process))
         ports = [process.port for process in self.processes]
         if self.is_ours:
             first = Timed(RawClient(ports[0]), {})
@@ -91,12 +94,8 @@ class Contestant:
                 first.post("/sessions", {"name": f"bench-{number}", "learner": LEARNER}, keep=False)
             first.client.close()
         for number in range(leg.clients):
-            connections = [
-                Timed(RawClient(port), {}) for port in (ports[number % len(ports)], ports[(number + 1) % len(ports)])
-            ]
-            for connection in connections:
-                stack.callback(connection.client.close)
-            self.clients.append(Player(f"bench-{number % leg.sessions}", connections, self.steps))
+            own = (ports[number % len(ports)], ports[(number + 1) % len(ports)])
+            self.clients.append(Player(f"bench-{number % leg.sessions}", own, self.latencies, self.steps))
 
     def burst(self, X: F64, y: F64, *, keep: bool = True) -> None:
         """The rows in order, each by the next client that is free."""
@@ -113,24 +112,26 @@ class Contestant:
 
         errors: list[Exception] = []
         threads = [threading.Thread(target=player.play, args=(following(), errors, keep)) for player in self.clients]
+        for player in self.clients:
+            player.connect()
         before, started = sum(process.cpu_s() for process in self.processes), time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        seconds = time.perf_counter() - started
+        for player in self.clients:
+            player.disconnect()
         if errors:
             raise errors[0]
         if keep:
-            self.seconds += time.perf_counter() - started
+            self.seconds += seconds
             self.cpu_s += sum(process.cpu_s() for process in self.processes) - before
             self.rounds += len(y)
 
-    def finish(self) -> None:
-        for player in self.clients:
-            self.mistakes += player.mistakes
-            for connection in player.connections:
-                for path, latencies in connection.latencies.items():
-                    self.latencies.setdefault(path, []).extend(latencies)
+    @property
+    def mistakes(self) -> int:
+        return sum(player.mistakes for player in self.clients)
 
     @property
     def rounds_per_s(self) -> float:
@@ -142,11 +143,21 @@ class Player:
     """One client: it asks one worker and reports to the other, and changes over each round."""
 
     session: str
-    connections: list[Timed]
+    ports: tuple[int, int]
+    latencies: dict[str, list[float]]
     steps: bool
     mistakes: int = 0
     turn: int = 0
     open_id: str | None = None
+    connections: list[Timed] = field(default_factory=list)
+
+    def connect(self) -> None:
+        """For one burst: the servers close what is idle while the others have their turns."""
+        self.connections = [Timed(RawClient(port), self.latencies) for port in self.ports]
+
+    def disconnect(self) -> None:
+        for connection in self.connections:
+            connection.client.close()
 
     def play(self, rows: Iterator[tuple[list[float], int]], errors: list[Exception], keep: bool) -> None:
         try:
@@ -231,8 +242,6 @@ def compare(leg: Leg, rounds: int, beside: str | None) -> list[Contestant]:
             # Forwards and backwards in turn, so that a steady drift cancels.
             for runner in runners if number % 2 == 0 else reversed(runners):
                 runner.burst(X[part], y[part])
-        for runner in runners:
-            runner.finish()
     return runners
 
 

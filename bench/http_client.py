@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -184,13 +185,26 @@ def start_app(
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", app, "--host", HOST, "--port", str(port)]
     command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
-    # The contestants take turns; none may find its connection closed when its own comes.
-    command += ["--timeout-keep-alive", "600"]
     command += ["--factory"] if is_factory else []
     if checkout is not None:
         command += ["--app-dir", checkout]
     process = Process(command, port, {"OPENBLAS_NUM_THREADS": "1", **environment}, folder=checkout)
-    url = f"http://{HOST}:{port}{health}"
+    return _healthy(process, health)
+
+
+def start_okl(environment: Mapping[str, str], *, checkout: str | None = None) -> Process:
+    """`okl serve`, as its users run it: uvicorn behind its gate; `checkout`: code from elsewhere."""
+    port = free_port()
+    module = tomllib.loads((Path(checkout or ".") / "pyproject.toml").read_text())["project"]["scripts"]["okl"]
+    name, _, function = module.partition(":")
+    code = f"import sys; sys.argv[0] = 'okl'; from {name} import {function}; {function}()"
+    command = [sys.executable, "-c", code, "serve", "--port", str(port)]
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OKL_LOG_LEVEL": "warning", **environment}
+    return _healthy(Process(command, port, environment, folder=checkout), "/healthz")
+
+
+def _healthy(process: Process, health: str) -> Process:
+    url = f"http://{HOST}:{process.port}{health}"
     return process.wait_until(lambda: httpx.get(url, trust_env=False).is_success)
 
 

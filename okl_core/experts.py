@@ -34,7 +34,9 @@ class ExpertSpec(BaseModel):
     kind: str = Field(description="Wire name of the learner; not pool.")
     config: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
     lags: int = Field(default=0, ge=0, le=MAX_LAGS, description="Past truths that it is given beside the input.")
-    sigmas: list[float] | None = Field(default=None, min_length=1, description="A grid of length scales.")
+    sigmas: list[float] | None = Field(
+        default=None, min_length=1, fail_fast=True, description="A grid of length scales."
+    )
 
     @model_validator(mode="after")
     def _is_a_learner(self) -> Self:

@@ -30,7 +30,8 @@ TILE = 512
 ZERO = np.zeros(())
 """numpy takes an array as an operand a third of a microsecond faster than a Python number."""
 
-Matrix = Annotated[list[Annotated[list[float], Field(min_length=1)]], Field(min_length=1)]
+Row = Annotated[list[float], Field(min_length=1, fail_fast=True)]
+Matrix = Annotated[list[Row], Field(min_length=1, fail_fast=True)]
 
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 

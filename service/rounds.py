@@ -31,7 +31,7 @@ from service.session.definition import Input
 from service.session.limits import SessionLimits
 from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
 from service.session.session import Session
-from service.session.turn import Position, Tell, Turn, refusals
+from service.session.turn import Position, Tell, Turn, refusal
 from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
 
 log = logging.getLogger("okl.sessions")
@@ -74,7 +74,7 @@ class Rounds:
         self._snapshots = snapshots
         self._limits = limits
         self._patience_s = patience_s
-        self._lines = Lines(replicas, self._serve, queue)
+        self._lines = Lines(replicas, self._serve, self._finish, queue)
         # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
         self._id_prefix = secrets.token_urlsafe(9)
         self._id_count = itertools.count()
@@ -114,9 +114,7 @@ class Rounds:
     async def look(self, name: str, work: Callable[[Session, Head], T]) -> T:
         """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
         loop = asyncio.get_running_loop()
-        look = Look(work, loop.time() + self._patience_s, loop.create_future())
-        self._lines.enter(name, look)
-        return await look.answer
+        return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
     def _question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self._new_id()) if wait else None)
@@ -126,31 +124,24 @@ class Rounds:
 
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
         loop = asyncio.get_running_loop()
-        ticket = Ticket(parts, loop.time() + self._patience_s, loop.create_future())
-        self._lines.enter(name, ticket)
-        return await ticket.answer
+        return await self._lines.ask(name, Ticket(parts, loop.time() + self._patience_s, loop.create_future()))
 
     # -- the commit loop ----------------------------------------------------------------------------------------------
 
     async def _serve(self, replica: Replica, taken: Sequence[Ticket | Look]) -> None:
         """Answer the requests of one turn: try until each has its answer."""
-        loop = asyncio.get_running_loop()
-        while taken := [ticket for ticket in taken if not ticket.answer.done()]:
-            if min(ticket.deadline for ticket in taken) <= loop.time():
-                for ticket in taken:
-                    if ticket.deadline <= loop.time():
-                        ticket.refuse(too_late(replica.name))
-                continue
+        while taken:
             try:
                 if isinstance(taken[0], Look):
                     await self._serve_look(replica, taken[0])
-                    continue
-                tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
-                if await self._know(replica, tickets):
-                    await self._turn(replica, tickets)
+                else:
+                    tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+                    if await self._know(replica, tickets):
+                        await self._turn(replica, tickets)
             except ServiceError as error:
                 for ticket in taken:
                     ticket.refuse(error)
+            taken = _open(replica, taken)
 
     async def _loaded(self, replica: Replica) -> Session:
         """The session's copy at some tip that this worker knows; read from the store if it is not here."""
@@ -231,7 +222,7 @@ class Rounds:
             _undo(replica, turn, before)
             raise
         if isinstance(answer, Committed) and void is None:
-            await self._committed(replica, turn, position, played, answer)
+            self._committed(replica, turn, position, played, answer)
             return
         _undo(replica, turn, before)
         match answer:
@@ -258,10 +249,9 @@ class Rounds:
         def work() -> tuple[Ticket, ServiceError | OklError] | None:
             for ticket in tickets:
                 try:
-                    with refusals(replica.name):
-                        turn.learn()
-                except (ServiceError, OklError) as error:
-                    return played[-1][0], error
+                    turn.learn()
+                except OklError as error:
+                    return played[-1][0], refusal(error, replica.name) or error
                 tells: list[Tell] = []
                 try:
                     for part in ticket.parts:
@@ -282,7 +272,7 @@ class Rounds:
         ticket, error = void
         return [], (ticket, error if isinstance(error, ServiceError) else failed(replica.name, turn.session, error))
 
-    async def _committed(
+    def _committed(
         self,
         replica: Replica,
         turn: Turn,
@@ -290,29 +280,34 @@ class Rounds:
         played: Sequence[tuple[Ticket, list[Tell] | ServiceError]],
         answer: Committed,
     ) -> None:
-        """The turn is durable: learn its last round, answer, and see to a snapshot."""
+        """The turn is durable: answer. Its last round is learned when the answers are on their way."""
         rounds = turn.rounds
         if turn.entries:
-            if turn.is_pending:
-                await self._learn(replica, turn)
             replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
             replica.forget(entry.id for entry in turn.entries)
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
+            replica.unfinished = turn
         self._remember(replica, turn, answer)
         for ticket, tells in played:
             _tell(ticket, tells, answer)
         self._replicas.look(replica, rounds + len(turn.holds))
-        if turn.entries:
-            await self._snapshots.consider(replica)
 
-    async def _learn(self, replica: Replica, turn: Turn) -> None:
-        """The round is committed: one that cannot be learned now would fail on every replay too."""
-        replica.session = None
-        try:
-            await self._scheduler.rounds(replica, turn.learn, 1, is_long=turn.session.has_long_round(1))
-        except OklError as error:
-            replica.drop()
-            raise failed(replica.name, turn.session, error) from error
+    async def _finish(self, replica: Replica) -> None:
+        """Learn the last round of a turn that is durable, and see to a snapshot."""
+        turn, replica.unfinished = replica.unfinished, None
+        if turn is None:
+            return
+        if turn.is_pending:
+            replica.session = None
+            try:
+                await self._scheduler.rounds(replica, turn.learn, 1, is_long=turn.session.has_long_round(1))
+            except OklError as error:
+                # It would fail on every replay too, so whoever asks next is told.
+                replica.drop()
+                failed(replica.name, turn.session, error)
+                return
+            replica.session = turn.session
+        await self._snapshots.consider(replica)
 
     def _remember(self, replica: Replica, turn: Turn, answer: Committed) -> None:
         now = asyncio.get_running_loop().time()
@@ -334,6 +329,18 @@ class Rounds:
         else:
             if not look.answer.done():
                 look.answer.set_result(found)
+
+
+def _open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
+    """The requests that nobody has answered yet; those that took too long are refused."""
+    remaining = [ticket for ticket in taken if not ticket.answer.done()]
+    if remaining:
+        now = asyncio.get_running_loop().time()
+        for ticket in remaining:
+            if ticket.deadline <= now:
+                ticket.refuse(too_late(replica.name))
+                return _open(replica, remaining)
+    return remaining
 
 
 def _known(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:

@@ -16,8 +16,8 @@ from okl_core.packing import Metric, Packing, PackingConfig, Placement, balls_bo
 from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
-Diagonal = Annotated[list[float], Field(min_length=1)]
-Matrix = Annotated[list[Diagonal], Field(min_length=1)]
+Diagonal = Annotated[list[float], Field(min_length=1, fail_fast=True)]
+Matrix = Annotated[list[Diagonal], Field(min_length=1, fail_fast=True)]
 
 
 class FixedPackingConfig(PackingConfig):

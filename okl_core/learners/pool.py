@@ -31,6 +31,7 @@ class PoolConfig(LearnerConfig):
     experts: list[ExpertSpec] | None = Field(
         default=None,
         min_length=1,
+        fail_fast=True,
         description="The learners; by default kernel and linear ones of many length scales, with and without forgetting "
         "and lags. The trivial forecasters are always among them.",
     )

@@ -57,10 +57,9 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A function, and where its arguments come from: the request, a scalar, another call, the body."""
+    """A plain function, and where its arguments come from: the request (None), a scalar, another call."""
 
     function: Callable[..., Any]
-    is_async: bool
     arguments: tuple[tuple[str, Source], ...]
 
     def scalars(self) -> Iterator[Scalar]:
@@ -76,52 +75,61 @@ class Call:
             if isinstance(source, Call):
                 yield from source.functions()
 
-    async def run(self, request: Request, scalars: Mapping[Scalar, Any]) -> Any:
-        """As FastAPI would, but a plain function has no thread of its own: it may not block."""
-        found = self.function(**await self.values(request, scalars))
-        return await found if self.is_async else found
+    def run(self, request: Request, scalars: Mapping[Scalar, Any]) -> Any:
+        """As FastAPI would, but the function has no thread of its own: it may not block."""
+        return self.function(**self.values(request, scalars))
 
-    async def values(self, request: Request, scalars: Mapping[Scalar, Any]) -> dict[str, Any]:
+    def values(self, request: Request, scalars: Mapping[Scalar, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name, source in self.arguments:
-            if isinstance(source, Call):
-                values[name] = await source.run(request, scalars)
+            if source is None:
+                values[name] = request
             elif isinstance(source, Scalar):
                 values[name] = scalars[source]
-            elif source is None:
-                values[name] = request
             else:
-                values[name] = await source.read(request)
+                values[name] = source.run(request, scalars)
         return values
 
 
-Source = Scalar | Call | Reader | None
-"""None: the request itself."""
+Source = Scalar | Call | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How to call an endpoint: its body is the argument `body`, the others are those of `call`."""
+
+    call: Call
+    body: str
+    reader: Reader
+
+    async def run(self, request: Request, scalars: Mapping[Scalar, Any]) -> Any:
+        values = self.call.values(request, scalars)
+        values[self.body] = await self.reader.read(request)
+        return await self.call.function(**values)
 
 
 class NotPlain(Exception):
     """The signature has something that only FastAPI can solve."""
 
 
-def _call_of(function: Callable[..., Any], readers: Mapping[str, Reader]) -> Call:
+def _call_of(function: Callable[..., Any], body: str = "") -> Call:
     """Raises NotPlain."""
     if (
         not inspect.isfunction(function)
         or inspect.isgeneratorfunction(function)
         or inspect.isasyncgenfunction(function)
+        or inspect.iscoroutinefunction(function) != bool(body)
     ):
         raise NotPlain
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters
-    arguments = tuple((name, _source(one, hints.get(name), readers)) for name, one in parameters.items())
-    return Call(function, inspect.iscoroutinefunction(function), arguments)
+    arguments = tuple((name, _source(one, hints.get(name))) for name, one in parameters.items() if name != body)
+    return Call(function, arguments)
 
 
-def _source(parameter: inspect.Parameter, hint: Any, readers: Mapping[str, Reader]) -> Source:
+def _source(parameter: inspect.Parameter, hint: Any) -> Source:
     if hint is Request:
         return None
-    if parameter.name in readers:
-        return readers[parameter.name]
     metadata = getattr(hint, "__metadata__", ())
     dependency = next((one for one in metadata if isinstance(one, Dependency)), None)
     field = next((one for one in metadata if isinstance(one, HeaderField | PathField)), None)
@@ -129,7 +137,7 @@ def _source(parameter: inspect.Parameter, hint: Any, readers: Mapping[str, Reade
         is_plain = type(dependency) is Dependency and dependency.scope is None and field is None
         if not is_plain or dependency.dependency is None:
             raise NotPlain
-        return _call_of(dependency.dependency, {})
+        return _call_of(dependency.dependency)
     if field is None:
         raise NotPlain
     place = "path" if isinstance(field, PathField) else "header"
@@ -137,12 +145,15 @@ def _source(parameter: inspect.Parameter, hint: Any, readers: Mapping[str, Reade
     return Scalar(place, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
 
 
-def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Call | None:
+def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Plan | None:
     """None for an endpoint that only FastAPI can call."""
+    if len(readers) != 1:
+        return None
+    (body, reader), *_ = readers.items()
     try:
-        call = _call_of(endpoint, readers)
+        call = _call_of(endpoint, body)
     except NotPlain:
         return None
     functions = list(call.functions())
     # What two of them need FastAPI would call once.
-    return call if call.is_async and len(set(functions)) == len(functions) else None
+    return Plan(call, body, reader) if len(set(functions)) == len(functions) else None

@@ -8,6 +8,7 @@ a request is taken and when it is answered, and closes what takes too much or to
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -155,10 +156,10 @@ class Gate(asyncio.Protocol):
     # -- from the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = _stream(transport)
+        self._transport = _stream(JoinedWrites(_stream(transport), self._loop))
         self._wait(self._bounds.head_timeout_s)
         self._keeper.enter(self)
-        self._inner.connection_made(transport)
+        self._inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:
         if self._state is State.HEAD:
@@ -322,6 +323,50 @@ class Gate(asyncio.Protocol):
 
 
 @final
+class JoinedWrites:
+    """The transport as the server sees it: what it writes in one turn of the loop leaves together.
+
+    It writes the head of an answer and then the body, each a call of the system that wakes the client. The rest of an
+    `asyncio.Transport` is the stream's own.
+    """
+
+    def __init__(self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._stream = stream
+        self._loop = loop
+        self._held: bytes | bytearray | memoryview = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._stream.writelines([held, data])
+        elif data:
+            self._held = data
+            self._loop.call_soon(self._flush)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        self._flush()
+        self._stream.write_eof()
+
+    def close(self) -> None:
+        self._flush()
+        self._stream.close()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._held) + self._stream.get_write_buffer_size()
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._stream.write(held)
+
+
+@final
 class Announced:
     """ASGI middleware outside of everything: tells the gate of a connection when a request is taken and answered."""
 
@@ -340,7 +385,7 @@ class Announced:
             gate.answered()
 
 
-def _stream(transport: asyncio.BaseTransport) -> asyncio.Transport:
+def _stream(transport: asyncio.BaseTransport | JoinedWrites) -> asyncio.Transport:
     """A stream's transport, as its protocol knows; those of uvloop are so in all but their class."""
     return cast(asyncio.Transport, transport)
 

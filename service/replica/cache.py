@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from service.replica.replica import Replica
 
@@ -27,21 +25,20 @@ class Replicas:
         """Memory of all copies, about."""
         return sum(replica.nbytes for replica in self._replicas.values())
 
-    @contextmanager
-    def using(self, name: str) -> Iterator[Replica]:
-        """The place of this session, which stays until the end of the block; nothing is loaded yet."""
+    def enter(self, name: str) -> Replica:
+        """The place of this session, which stays until somebody says `leave` to it; nothing is loaded yet."""
         replica = self._replicas.get(name)
         if replica is None:
             replica = self._replicas[name] = Replica(name)
         self._replicas.move_to_end(name)
-        replica.users += 1
-        try:
-            yield replica
-        finally:
-            replica.users -= 1
-            if replica.session is None and not replica.users:
-                # A name that no session has must not stay.
-                self._replicas.pop(name, None)
+        replica.is_used = True
+        return replica
+
+    def leave(self, replica: Replica) -> None:
+        replica.is_used = False
+        if replica.session is None:
+            # A name that no session has must not stay.
+            self._replicas.pop(replica.name, None)
 
     def look(self, replica: Replica, added: int) -> None:
         """Now and then, as so many rounds or predictions are added, look at the memory that the copy takes, and make room."""
@@ -57,6 +54,6 @@ class Replicas:
         for replica in list(self._replicas.values()):
             if total <= self._most_bytes:
                 return
-            if replica is not newcomer and not replica.users:
+            if replica is not newcomer and not replica.is_used:
                 total -= replica.nbytes
                 del self._replicas[replica.name]

@@ -1,12 +1,11 @@
-"""The requests that queue at each session, and the driver that serves them one turn after the other."""
+"""The requests that queue at each session, and who serves them one turn after the other."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 from service.errors import Overloaded, ServiceError
 from service.replica.cache import Replicas
@@ -23,147 +22,184 @@ COPIED_BYTES = 4 << 20
 """A larger session is not copied: while other workers compete for it, a turn takes one request."""
 
 
-@dataclass(eq=False, slots=True)
+@final
 class Ticket:
     """A request in the queue: its parts are played one after the other, in one commit.
 
     `known` is what the store has under the ids that the parts name; `deadline` is when the client is to be answered.
+    `is_alone` says that it has a turn of its own.
     """
 
-    parts: Sequence[Part]
-    deadline: float
-    answer: asyncio.Future[list[Told | ServiceError]]
-    known: dict[str, Waiting | Applied | None] = field(default_factory=dict)
+    __slots__ = ("answer", "deadline", "ids", "is_alone", "known", "parts", "rounds")
 
-    @property
-    def ids(self) -> set[str]:
-        return {part.id for part in self.parts if part.id is not None}
+    def __init__(
+        self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
+    ) -> None:
+        self.parts = parts
+        self.deadline = deadline
+        self.answer = answer
+        self.ids = {part.id for part in parts if part.id is not None}
+        self.known: dict[str, Waiting | Applied | None] = {}
+        self.is_alone = isinstance(parts[0], Batch)
+        self.rounds = sum([len(part.y) if isinstance(part, Batch) else 1 for part in parts])
 
-    @property
-    def is_alone(self) -> bool:
-        """Does it have a turn of its own?"""
-        return isinstance(self.parts[0], Batch)
-
-    @property
-    def rounds(self) -> int:
-        return sum(len(part.y) if isinstance(part, Batch) else 1 for part in self.parts)
-
-    def refuse(self, error: BaseException) -> None:
+    def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
-@dataclass(eq=False, slots=True)
+@final
 class Look:
     """A request to look at a session at the store's present tip: what `work` makes of it is the answer."""
 
-    work: Callable[[Session, Head], Any]
-    deadline: float
-    answer: asyncio.Future[Any]
+    __slots__ = ("answer", "deadline", "work")
     ids: frozenset[str] = frozenset()
-    is_alone: bool = True
+    is_alone = True
 
-    def refuse(self, error: BaseException) -> None:
+    def __init__(self, work: Callable[[Session, Head], Any], deadline: float, answer: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.answer = answer
+
+    def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
-@dataclass(eq=False, slots=True)
+@final
 class Line:
     """The requests that queue at one session. `timer` refuses those that have queued for too long."""
 
-    name: str
-    queue: deque[Ticket | Look] = field(default_factory=deque)
-    timer: asyncio.TimerHandle | None = None
+    __slots__ = ("queue", "replica", "timer")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.queue: deque[Ticket | Look] = deque()
+        self.timer: asyncio.TimerHandle | None = None
 
 
+@final
 class Lines:
-    """One line a session that has requests, and one driver a line.
+    """One line a session that has requests. Who finds none serves itself; who comes meanwhile is served by a task.
 
-    `serve` is given the session's replica and the requests of one turn, and answers each of them. `most` requests may queue
-    at one session.
+    `serve` is given the session's replica and the requests of one turn, and answers each of them; `finish` does what is left
+    to be done then. `most` requests may queue at one session.
     """
 
     def __init__(
         self,
         replicas: Replicas,
         serve: Callable[[Replica, Sequence[Ticket | Look]], Awaitable[None]],
+        finish: Callable[[Replica], Awaitable[None]],
         most: int,
     ) -> None:
         self._replicas = replicas
         self._serve = serve
+        self._finish = finish
         self._most = most
         self._lines: dict[str, Line] = {}
         self._drivers: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Future[None] | None = None
 
     async def close(self) -> None:
         """Let the turns under way end."""
-        await asyncio.gather(*self._drivers, return_exceptions=True)
+        if self._lines:
+            self._closing = asyncio.get_running_loop().create_future()
+            await self._closing
 
-    def enter(self, name: str, ticket: Ticket | Look) -> None:
-        """Queue up; the first in an empty line starts the driver. Raises Overloaded."""
+    async def ask(self, name: str, ticket: Ticket | Look) -> Any:
+        """The answer of a request, in its turn. Raises Overloaded."""
         line = self._lines.get(name)
-        if line is None:
-            line = self._lines[name] = Line(name)
-            line.queue.append(ticket)
-            driver = asyncio.create_task(self._drive(line))
-            self._drivers.add(driver)
-            driver.add_done_callback(self._drivers.discard)
-            return
+        if line is not None:
+            self._queue_up(name, line, ticket)
+            return await ticket.answer
+        line = self._lines[name] = Line(self._replicas.enter(name))
+        try:
+            await self._safely(line, self._serve(line.replica, [ticket]), [ticket])
+        finally:
+            if line.queue or line.replica.unfinished is not None:
+                driver = asyncio.create_task(self._drive(name, line))
+                self._drivers.add(driver)
+                driver.add_done_callback(self._drivers.discard)
+            else:
+                self._end(name, line)
+        return await ticket.answer
+
+    def _queue_up(self, name: str, line: Line, ticket: Ticket | Look) -> None:
         if len(line.queue) >= self._most:
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
         line.queue.append(ticket)
         if line.timer is None:
-            line.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, line)
+            line.timer = asyncio.get_running_loop().call_at(ticket.deadline, self._refuse_late, name, line)
 
-    def _refuse_late(self, line: Line) -> None:
+    def _refuse_late(self, name: str, line: Line) -> None:
         loop = asyncio.get_running_loop()
         line.timer = None
         while line.queue and (line.queue[0].answer.done() or line.queue[0].deadline <= loop.time()):
-            line.queue.popleft().refuse(too_late(line.name))
+            line.queue.popleft().refuse(too_late(name))
         if line.queue:
-            line.timer = loop.call_at(line.queue[0].deadline, self._refuse_late, line)
+            line.timer = loop.call_at(line.queue[0].deadline, self._refuse_late, name, line)
 
-    async def _drive(self, line: Line) -> None:
+    async def _drive(self, name: str, line: Line) -> None:
         """Serve the line until it is empty."""
         try:
-            with self._replicas.using(line.name) as replica:
-                while line.queue:
-                    taken = _take(line, replica)
-                    try:
-                        await self._serve(replica, taken)
-                    except BaseException as error:
-                        # What the copy is now, nobody knows.
-                        replica.drop()
-                        for ticket in taken:
-                            ticket.refuse(error)
-                        if not isinstance(error, Exception):
-                            raise
+            while True:
+                await self._safely(line, self._finish(line.replica), ())
+                if not line.queue:
+                    break
+                taken = _take(line)
+                await self._safely(line, self._serve(line.replica, taken), taken)
         finally:
-            del self._lines[line.name]
-            if line.timer is not None:
-                line.timer.cancel()
             for ticket in line.queue:
                 ticket.refuse(Overloaded("The service stops; try again."))
+            self._end(name, line)
+
+    async def _safely(self, line: Line, work: Awaitable[None], taken: Sequence[Ticket | Look]) -> None:
+        """Work on the line's copy for those who were taken from the line."""
+        try:
+            await work
+        except BaseException as error:
+            # What the copy is now, nobody knows.
+            line.replica.drop()
+            if not isinstance(error, Exception):
+                for ticket in taken:
+                    ticket.answer.cancel()
+                raise
+            for ticket in taken:
+                ticket.refuse(error)
+
+    def _end(self, name: str, line: Line) -> None:
+        del self._lines[name]
+        self._replicas.leave(line.replica)
+        if line.timer is not None:
+            line.timer.cancel()
+        if self._closing is not None and not self._lines and not self._closing.done():
+            self._closing.set_result(None)
 
 
 def too_late(name: str) -> Overloaded:
     return Overloaded(f"Session {name!r} was busy for too long; try again.", session=name)
 
 
-def _take(line: Line, replica: Replica) -> list[Ticket | Look]:
+def _take(line: Line) -> list[Ticket | Look]:
     """The next requests for one turn: what has queued up, up to one that is alone in its turn, or that names an id that an
     earlier one of the turn names too.
     """
-    first = line.queue.popleft()
+    queue, replica = line.queue, line.replica
+    first = queue.popleft()
+    while first.answer.done() and queue:  # whoever waited for it is gone
+        first = queue.popleft()
     taken, ids = [first], set(first.ids)
     most = TURN_REQUESTS if replica.round_s == 0.0 else min(TURN_REQUESTS, 1 + int(TURN_S / replica.round_s))
     if first.is_alone or (replica.size > COPIED_BYTES and replica.is_contended):
         most = 1
-    while line.queue and len(taken) < most:
-        following = line.queue[0]
-        if following.is_alone or ids & following.ids:
+    while queue and len(taken) < most:
+        following = queue[0]
+        if following.answer.done():
+            queue.popleft()
+            continue
+        if following.is_alone or not ids.isdisjoint(following.ids):
             break
-        taken.append(line.queue.popleft())
+        taken.append(queue.popleft())
         ids |= following.ids
     return taken

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from service.session.codec import WaitingEntry
 from service.session.session import Session
-from service.session.turn import Position
+from service.session.turn import Position, Turn
 from service.store.base import Head
 
 WAITING_BYTES = 1 << 20
@@ -75,13 +75,15 @@ class Replica:
     size: int = 0
     round_s: float = 0.0
     journal: Journal = field(default_factory=Journal)
+    unfinished: Turn | None = None
+    """A turn whose clients were answered, and whose last round is not learned yet."""
     contended_until: float = 0.0
     is_snapshot_under_way: bool = False
     wants_snapshot: bool = False
     added: int = 0
     """Rounds and predictions since somebody looked at the memory."""
-    users: int = 0
-    """Requests that are at this session now: it is not dropped meanwhile."""
+    is_used: bool = False
+    """Requests are at this session now: it is not dropped meanwhile."""
 
     @property
     def is_contended(self) -> bool:
@@ -97,7 +99,7 @@ class Replica:
 
     def drop(self) -> None:
         """Forget the copy, and what was made from it."""
-        self.session = self.position = None
+        self.session = self.position = self.unfinished = None
         self.waiting.clear()
         self.waiting_bytes = 0
 

@@ -28,6 +28,7 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,8 +43,7 @@ _WAITING = struct.Struct("<BQddII")
 _U32 = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEntry:
+class RoundEntry(NamedTuple):
     """`issued` is the value that the client was given, `value` the forecast at play: they differ when the truth is late.
 
     With `label`, the class that the client was told, `issued` is the probability that it was given for the truth.
@@ -72,8 +72,7 @@ class BlockEntry:
     arithmetic: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingEntry:
+class WaitingEntry(NamedTuple):
     """`t` is the round at which the prediction was made."""
 
     t: int

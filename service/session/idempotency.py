@@ -17,6 +17,7 @@ from service.store.base import Applied
 REMEMBERED_BYTES = 4096
 """A larger answer is remembered without the forecasts of its rounds."""
 
+_NOT_KEPT = ("session", "id", "is_duplicate")
 _PER_ROUND = ("values", "scores", "labels", "probabilities")
 
 
@@ -30,8 +31,7 @@ def _truth(y: float | F64) -> float | str:
 
 def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, x: F64, y: float | F64) -> bytes:
     """What is kept of the answer to a round, or to a block of them: enough to say it again, and to know the request."""
-    parts = {name: getattr(told, name) for name in told.__dataclass_fields__ if name not in ("session", "id")}
-    known = {name: value for name, value in parts.items() if value is not None and name != "is_duplicate"}
+    known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
     document = to_json(known | {"x": digest(x), "y": _truth(y)})
     if len(document) > REMEMBERED_BYTES:
         totals = {name: value for name, value in known.items() if name not in _PER_ROUND}

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from okl_core.types import F64
 from service.session.definition import Input, Scalar
 from service.session.truths import Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept."""
 
     x: Input
     id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """Reports a truth: of the prediction that waits under `id`, or of the input `x`."""
 
     y: Scalar
@@ -39,8 +38,7 @@ class Batch:
 Part = Question | Report | Batch
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(NamedTuple):
     """`t` counts the rounds that the learner had observed; `id` is None where nothing waits."""
 
     session: str
@@ -49,8 +47,7 @@ class Predicted:
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Updated:
+class Updated(NamedTuple):
     """`t` counts the rounds observed, this one included; `mistake` is for classifiers, `error` for regressors."""
 
     session: str
@@ -62,8 +59,7 @@ class Updated:
     is_duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsPlayed:
+class RoundsPlayed(NamedTuple):
     """Totals of a batch, and the forecasts of its rounds, unless it is a large one that was sent again."""
 
     session: str

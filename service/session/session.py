@@ -13,6 +13,7 @@ import copy
 import json
 import zlib
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,8 +59,7 @@ class FrozenFrom:
     rule: Rule
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A played round that is not learned yet. `entry` is what the journal keeps of it; `successor` is the learner that the
     last round of a warm-up makes."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from okl_core.types import REALS, Forecast, Interval, Target
 from service.errors import WrongTruth, WrongType
@@ -10,8 +11,7 @@ from service.session.definition import Scalar
 from service.session.layout import invalid, listed
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A forecast in the session's terms.
 
     A classifier of two labels gives `score`, `label` and, where its loss defines one, the `probability` of the second label;

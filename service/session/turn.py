@@ -7,8 +7,7 @@ ahead; if its commit is refused, the session is dropped, or its copy from before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from service.errors import (
     NumericalFailure,
     PreconditionFailed,
     PredictionNotFound,
+    ServiceError,
     SessionFrozen,
     WrongDimension,
     WrongTruth,
@@ -108,7 +108,7 @@ class Turn:
 
     def play(self, part: Part, size: int) -> Tell:
         """Raises the ServiceError that refuses the part; the turn goes on without it."""
-        with refusals(self._name):
+        try:
             match part:
                 case Question():
                     return self._ask(part)
@@ -116,9 +116,13 @@ class Turn:
                     return self._report(part, size)
                 case Batch():
                     return self._run(part, size)
+        except core.OklError as error:
+            if (refused := refusal(error, self._name)) is None:
+                raise
+            raise refused from error
 
     def learn(self) -> None:
-        """Carry the last round into the session."""
+        """Carry the last round into the session. Raises OklError."""
         pending, self._pending = self._pending, None
         if pending is not None:
             self.has_learned = True
@@ -303,16 +307,16 @@ def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
     return PreconditionFailed(told, session=name, etag=tip.label)
 
 
-@contextmanager
-def refusals(name: str) -> Iterator[None]:
-    """The library's errors of a round as the service's: nothing has changed."""
-    try:
-        yield
-    except core.InputError as error:
-        where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
-        raise invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput)) from error
-    except core.ConfigError as error:
-        # What only the inputs bring to light.
-        raise invalid("/x", str(error), WrongDimension) from error
-    except core.NumericalError as error:
-        raise NumericalFailure(f"The round was refused, nothing changed: {error}", session=name) from error
+def refusal(error: core.OklError, name: str) -> ServiceError | None:
+    """The library's error of a round as the service's: nothing has changed. None if it is no fault of the request."""
+    match error:
+        case core.InputError():
+            where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
+            return invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput))
+        case core.ConfigError():
+            # What only the inputs bring to light.
+            return invalid("/x", str(error), WrongDimension)
+        case core.NumericalError():
+            return NumericalFailure(f"The round was refused, nothing changed: {error}", session=name)
+        case _:
+            return None

@@ -18,7 +18,7 @@ import importlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from service.errors import ConfigurationError, StoreCorrupt
@@ -48,8 +48,7 @@ class Limits:
     tail_bytes: int = 256 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Tip:
+class Tip(NamedTuple):
     """A session's position: the rounds committed, and the digest of the chain of entries that led there.
 
     The first tip of a session is its identity: its digest is drawn at random when the session is made.
@@ -87,8 +86,7 @@ class Entry:
     answer: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """A prediction to be kept for `wait_s` seconds, by the store's clock, or until its truth comes."""
 
     id: str
@@ -96,8 +94,7 @@ class Hold:
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A prediction that waits for its truth, or has expired and is still remembered."""
 
     id: str
@@ -105,8 +102,7 @@ class Waiting:
     is_expired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """The id belongs to a committed round. `answer` is what its client was told."""
 
     id: str
@@ -171,8 +167,7 @@ class Reading:
 # Answers of `commit` and `find`.
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """The entries are in the journal. `holds` has one outcome a hold, in order: None for one that waits now, or what is
     there under its id. A hold with an outcome was not kept."""
 
@@ -283,7 +278,7 @@ class Store(Protocol):
 
 def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
     """Raises ValueError unless the entries lead on from `tip`, each with an id of its own."""
-    if len({entry.id for entry in entries}) != len(entries):
+    if len(entries) > 1 and len({entry.id for entry in entries}) != len(entries):
         raise ValueError("two entries of one commit have the same id")
     if follow(tip, entries) is None:
         raise ValueError(f"the entries do not follow round {tip.round} one after the other")

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -174,13 +174,14 @@ def _what(id: str, answer: Sequence[Any] | None) -> Waiting | Applied | Full | N
             return Full()
 
 
-def _commit_arguments(tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold]) -> Iterator[Value]:
-    yield from (_text(tip), len(entries))
+def _commit_arguments(tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold]) -> list[Value]:
+    arguments: list[Value] = [_text(tip), len(entries)]
     for entry in entries:
         answer = b"" if entry.answer is None else b"+" + entry.answer
-        yield from (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)
+        arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)
     for hold in holds:
-        yield from (hold.id, hold.blob, _us(hold.wait_s))
+        arguments += (hold.id, hold.blob, _us(hold.wait_s))
+    return arguments
 
 
 @final
@@ -256,8 +257,7 @@ class RedisStore:
         self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
     ) -> Committed | Applied | Behind | Gone:
         check_entries(tip, entries)
-        arguments = _commit_arguments(tip, entries, holds)
-        answer = await self._run(COMMIT, name, self._limits, *arguments, is_write=True)
+        answer = await self._run(COMMIT, name, self._limits, *_commit_arguments(tip, entries, holds), is_write=True)
         with _Damage(name):
             match answer:
                 case [b"committed", outcomes]:
@@ -318,15 +318,15 @@ class RedisStore:
     async def _run(self, script: Script, name: str, *arguments: Value, is_write: bool = False) -> Any:
         call = (len(KEYS), *_keys(name), *arguments)
         try:
-            return await self._on_session(name, "EVALSHA", script.sha, *call, is_write=is_write)
+            return await self._connections.call(("EVALSHA", script.sha, *call), is_write=is_write)
         except NoScriptError:
             return await self._on_session(name, "EVAL", script.source, *call, is_write=is_write)
+        except ResponseError as error:
+            raise _refused(error, f"Session {name!r}", name) from error
 
     async def _on_session(self, name: str, *command: Value, is_write: bool = False) -> Any:
         try:
             return await self._connections.call(command, is_write=is_write)
-        except NoScriptError:
-            raise
         except ResponseError as error:
             raise _refused(error, f"Session {name!r}", name) from error
 

@@ -1,7 +1,8 @@
 """Calls of Redis over a few connections of the driver's pool. Those of one turn of the event loop leave in one write.
 
-A *lane* is a task that holds one connection: it takes the calls that wait, sends them together and reads their replies in
-order. A caller that is cancelled leaves its reply behind; a connection with a reply missing is closed, never used again.
+A *lane* is a held connection. A caller that finds a free one carries the calls that wait, its own among them: it sends them
+together and reads their replies in order. If nobody else is under way, they leave at once. A connection with a reply missing
+is closed, never used again.
 """
 
 from __future__ import annotations
@@ -85,15 +86,22 @@ class _Call:
 
 @final
 class _Lane:
-    __slots__ = ("connection", "due", "epoch", "is_overdue", "task", "wake")
+    """`carrier` is the task that uses it; the exchange under way is broken off at `due`, and `broken_by` says why."""
+
+    __slots__ = ("broken_by", "carrier", "connection", "due", "epoch")
 
     def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
         self.connection: AbstractConnection | None = None
         self.epoch = 0
-        self.wake: asyncio.Future[None] | None = None
+        self.carrier: asyncio.Task[Any] | None = None
         self.due = math.inf
-        self.is_overdue = False
+        self.broken_by: Exception | None = None
+
+    def break_off(self, error: Exception) -> None:
+        """Have the carrier wait no longer. The driver may swallow that (wait_for of Python 3.11): then it is said again."""
+        if self.carrier is not None:
+            self.broken_by = error
+            self.carrier.cancel()
 
 
 @final
@@ -121,8 +129,9 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: deque[_Call] = deque()
         self._lanes: list[_Lane] = []
-        self._idle: list[_Lane] = []
-        self._is_waking = False
+        self._free: list[_Lane] = []
+        self._is_gathering = False
+        self._carriers: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
         self._epoch = 0
 
@@ -135,14 +144,18 @@ class Lanes:
         self._loop = None
         if self._ticker is not None:
             self._ticker.cancel()
-        lanes, self._lanes, self._idle, self._ticker = self._lanes, [], [], None
-        await _end({task for task in (self._watcher, *(lane.task for lane in lanes)) if task is not None})
-        self._watcher = None
-        for lane in lanes:
-            await self._drop(lane)
+        if self._watcher is not None:
+            await _end(self._watcher)
         while self._pending:
             self._pending.popleft().answer(ConnectionError("the store is closed"))
-        self._is_waking = False
+        while len(self._free) < len(self._lanes):
+            for lane in self._lanes:
+                if lane.due < math.inf:
+                    lane.break_off(ConnectionError("the store is closed"))
+            await asyncio.sleep(TICK_S)
+        for lane in self._lanes:
+            await self._drop(lane)
+        self._lanes, self._free, self._ticker, self._watcher = [], [], None, None
         await self._pool.disconnect()
         for sentinel in self._sentinels:
             await sentinel.aclose()
@@ -172,9 +185,7 @@ class Lanes:
         deadline = loop.time() + self._deadline_s
         failures = 0
         while True:
-            call = _Call(packed, deadline, is_write, loop.create_future())
-            self._put(call, loop)
-            reply = await call.reply
+            reply = await self._ask(_Call(packed, deadline, is_write, loop.create_future()), loop)
             if not isinstance(reply, Exception):
                 return reply
             if is_refusal(reply):
@@ -185,26 +196,53 @@ class Lanes:
             if failures > 1:
                 await asyncio.sleep(min(BACKOFF.compute(failures), deadline - loop.time()))
 
-    def _put(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+    async def _ask(self, call: _Call, loop: asyncio.AbstractEventLoop) -> Any:
         self._pending.append(call)
         if self._ticker is None:
             # It goes on while there is work and is not made and cancelled for every call.
             self._ticker = loop.call_later(TICK_S, self._tick, loop)
-        if not self._is_waking:
-            self._wake_lane(loop)
+        if not self._is_gathering and (lane := self._take_lane()) is not None:
+            lane.carrier = asyncio.current_task()
+            try:
+                if len(self._free) + 1 < len(self._lanes):
+                    await self._gather()
+                await self._carry(lane, loop)
+            finally:
+                self._release(lane)
+        return await call.reply
 
-    def _wake_lane(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._idle:
-            lane = self._idle.pop()
-            if lane.wake is not None:
-                lane.wake.set_result(None)
-        elif len(self._lanes) < self._pool.max_connections:
-            lane = _Lane()
-            lane.task = loop.create_task(self._run(lane, loop))
-            self._lanes.append(lane)
+    async def _gather(self) -> None:
+        """Others are under way: those of this turn of the loop leave together."""
+        self._is_gathering = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._is_gathering = False
+
+    def _take_lane(self) -> _Lane | None:
+        if self._free:
+            return self._free.pop()
+        if len(self._lanes) >= self._pool.max_connections:
+            return None
+        lane = _Lane()
+        self._lanes.append(lane)
+        return lane
+
+    def _release(self, lane: _Lane) -> None:
+        """Calls that found no free lane are carried by a task."""
+        lane.carrier = None
+        if self._pending and not self._is_gathering and self._loop is not None:
+            task = lane.carrier = self._loop.create_task(self._carry_on(lane, self._loop))
+            self._carriers.add(task)
+            task.add_done_callback(self._carriers.discard)
         else:
-            return
-        self._is_waking = True
+            self._free.append(lane)
+
+    async def _carry_on(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            await self._carry(lane, loop)
+        finally:
+            self._release(lane)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticker = None
@@ -214,34 +252,38 @@ class Lanes:
                 call.answer(RedisTimeoutError("no connection was free"))
         busy = [lane for lane in self._lanes if lane.due < math.inf]
         for lane in busy:
-            if lane.due <= now and lane.task is not None:
-                lane.is_overdue, lane.due = True, math.inf
-                lane.task.cancel()
+            if lane.due <= now:
+                lane.due = now + TICK_S
+                lane.break_off(RedisTimeoutError("no reply in time"))
         if busy or self._pending:
             self._ticker = loop.call_later(TICK_S, self._tick, loop)
 
-    async def _run(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
-        while True:
-            batch = await self._take(lane, loop)
-            error: Exception | None = None
-            try:
+    async def _carry(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+        """One exchange for calls that wait. Whatever happens each of them has an answer then."""
+        batch = self._take()
+        if self._pending and (another := self._take_lane()) is not None:
+            self._release(another)
+        error: Exception | None = None
+        try:
+            if batch:
                 await self._exchange(lane, batch, loop)
-            except asyncio.CancelledError:
-                is_closed = not lane.is_overdue or lane.task is None or self._loop is None
-                error = ConnectionError("the store is closed") if is_closed else RedisTimeoutError("no reply in time")
-                if is_closed or lane.task is None:
-                    raise
-                lane.is_overdue = False
-                lane.task.uncancel()
-            except Exception as failure:
-                error = failure
-            finally:
-                lane.due = math.inf
-                if error is not None:
-                    for call in batch:
-                        call.answer(error)
-            if error is not None:
-                await self._give_up(lane, error)
+        except asyncio.CancelledError:
+            error, lane.broken_by = lane.broken_by, None
+            if error is None or lane.carrier is None:
+                # The caller is no longer there; the others send theirs again.
+                lane.due, error = math.inf, ConnectionError("the call was broken off")
+                for call in batch:
+                    call.answer(error)
+                await self._drop(lane)
+                raise
+            lane.carrier.uncancel()
+        except Exception as failure:
+            error = failure
+        lane.due = math.inf
+        if error is not None:
+            for call in batch:
+                call.answer(error)
+            await self._give_up(lane, error)
 
     async def _give_up(self, lane: _Lane, error: Exception) -> None:
         """What broke one connection (the server was started again) broke the others too: they are left as well."""
@@ -250,33 +292,27 @@ class Lanes:
             self._epoch += 1
         await self._drop(lane)
 
-    async def _take(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> list[_Call]:
+    def _take(self) -> list[_Call]:
         """The calls to send next: one large call, or many small ones."""
         batch: list[_Call] = []
-        while not batch:
-            if not self._pending:
-                lane.wake = loop.create_future()
-                self._idle.append(lane)
-                await lane.wake
-            self._is_waking = False
-            size = 0
-            while self._pending and len(batch) < BATCH_CALLS and size < BATCH_BYTES:
-                size += len(self._pending[0].packed)
-                if size > BATCH_BYTES and batch:
-                    break
-                call = self._pending.popleft()
-                if not call.reply.done():
-                    batch.append(call)
-        if self._pending:
-            self._wake_lane(loop)
+        size = 0
+        while self._pending and len(batch) < BATCH_CALLS and size < BATCH_BYTES:
+            size += len(self._pending[0].packed)
+            if size > BATCH_BYTES and batch:
+                break
+            call = self._pending.popleft()
+            if not call.reply.done():
+                batch.append(call)
         return batch
 
     async def _exchange(self, lane: _Lane, batch: list[_Call], loop: asyncio.AbstractEventLoop) -> None:
         packed = [call.packed for call in batch]
-        lane.due = min(call.deadline for call in batch)
+        lane.due = min([call.deadline for call in batch])
         if len(packed[0]) < BATCH_BYTES:  # a large call may need all its time
             lane.due = min(lane.due, loop.time() + self._attempt_s)
-        connection = await self._connect(lane)
+        connection = lane.connection
+        if connection is None or lane.epoch != self._epoch or await connection.can_read():
+            connection = await self._connect(lane)
         awaited = [call for call in batch if call.is_write] if self._wait else ()
         if awaited:
             packed.append(self._wait)
@@ -298,15 +334,11 @@ class Lanes:
                 call.answer(reply if is_error or is_replicated else NotReplicatedError(f"{acknowledged} acknowledged"))
 
     async def _connect(self, lane: _Lane) -> AbstractConnection:
-        """The lane's connection; a new one where the server has closed it, or was left for another."""
-        connection = lane.connection
-        if connection is not None and (lane.epoch != self._epoch or await connection.can_read()):
-            await self._drop(lane)
-            connection = None
-        if connection is None:
-            lane.epoch = self._epoch
-            lane.connection = connection = await self._pool.get_connection()
-        return connection
+        """A new connection: the server has closed the one that was there, or it was left for another server."""
+        await self._drop(lane)
+        lane.epoch = self._epoch
+        lane.connection = await self._pool.get_connection()
+        return lane.connection
 
     async def _drop(self, lane: _Lane) -> None:
         connection, lane.connection = lane.connection, None
@@ -316,12 +348,11 @@ class Lanes:
             await self._pool.release(connection)
 
 
-async def _end(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel until it is heard: the driver waits in a way (wait_for of Python 3.11) that may swallow a cancellation."""
-    while tasks:
-        for task in tasks:
-            task.cancel()
-        _, tasks = await asyncio.wait(tasks, timeout=TICK_S)
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel until it is heard."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=TICK_S)
 
 
 def _pack(command: Command) -> bytes:

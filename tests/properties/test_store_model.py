@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from service.errors import SessionExists
-from service.store.base import Committed, Entry, Head, Hold, Limits, Store, Tip
+from service.store.base import Applied, Committed, Entry, Head, Hold, Limits, Store, Tip, Waiting
 from tests.contract.stores import Place
 from tests.oracles.model_store import ModelStore
 
@@ -48,6 +48,8 @@ def without_times(answer: Any) -> Any:
     if isinstance(answer, Head):
         answer = replace(answer, created_at=0.0)
         return replace(answer, updated_at=answer.updated_at and 0.0, snapshot_at=answer.snapshot_at and 0.0)
+    if isinstance(answer, Waiting | Applied | Committed):
+        return type(answer), [without_times(value) for value in answer]
     if isinstance(answer, Sequence) and not isinstance(answer, bytes | str):
         return [without_times(item) for item in answer]
     if is_dataclass(answer) and not isinstance(answer, type):

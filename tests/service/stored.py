@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +36,7 @@ def saying(**values: Any) -> Change:
     def change(blob: bytes) -> bytes:
         entry = decode_entry(blob)
         assert isinstance(entry, RoundEntry)
-        return encode_round(dataclasses.replace(entry, **values))
+        return encode_round(entry._replace(**values))
 
     return change
 

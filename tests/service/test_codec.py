@@ -43,7 +43,7 @@ def same(one: object, other: object) -> bool:
 
 rounds = st.builds(
     RoundEntry, x=vectors, y=number, issued=number, value=number, choices=data, note=data, label=st.none() | words,
-    arithmetic=words,
+    lags=st.none(), arithmetic=words,
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def test_blocks_come_back(entry: BlockEntry) -> None:
 forecasts = st.builds(Forecast, number, st.none() | st.floats(0.0, 1.0), st.none())
 
 
-@given(st.builds(WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=vectors, note=data))
+@given(st.builds(WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=vectors, note=data, lags=st.none()))
 def test_waiting_predictions_come_back(entry: WaitingEntry) -> None:
     found = decode_waiting(IDENTITY, ID, encode_waiting(IDENTITY, ID, entry))
     assert found.x.tobytes() == entry.x.tobytes()

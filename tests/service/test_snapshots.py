@@ -128,6 +128,7 @@ async def test_a_snapshot_that_another_worker_wrote_counts(watched: Watched) -> 
         await one.sessions.create(define(snapshot_every=10))
         for i in range(40):
             await (one, other)[i % 2].rounds.update("s", direct(i))
+            await settle()
     assert rounds_of(watched) == [10, 20, 30, 40]
 
 
