@@ -17,9 +17,9 @@ from service.demo_data import magic
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 1_000
-RUNS = 2
-KILLS_A_RUN = 10
+ROUNDS = 600
+RUNS = 1
+KILLS_A_RUN = 8
 LEARNERS = {
     "pomdr": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 100}},
     "one-vs-rest": {"kind": "one-vs-rest"},
