@@ -33,7 +33,6 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.learners
 	$(BIN)/python -m bench.store
 	$(BIN)/python -m bench.http
-	$(BIN)/python -m bench.workers
 	$(BIN)/python -m bench.journal
 	$(BIN)/python -m bench.papers.pomdr
 	$(BIN)/python -m bench.papers.kons
