@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
 from threadpoolctl import threadpool_limits
 
@@ -35,6 +36,11 @@ GC_THRESHOLDS = (20_000, 20, 100)
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread's arithmetic may keep the interpreter from the event loop."""
+
+
+READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "X-Request-Id")
+TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
+"""The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -81,6 +87,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in (routes.bodies, routes.sessions, routes.operations):
         app.include_router(router)
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=("GET", "HEAD", "POST", "DELETE"),
+            allow_headers=READ_OF_PAGES,
+            expose_headers=TOLD_TO_PAGES,
+        )
     app.add_middleware(Guards, settings=settings)
     documents.install(app)
     return app

@@ -248,6 +248,28 @@ async def test_origins_can_be_listed() -> None:
     problem_of(await ask(app, "GET", "/thing", headers=twice), 403, "origin-not-allowed")
 
 
+async def test_a_listed_page_may_send_json_and_read_the_answer() -> None:
+    """A browser asks first (a preflight), and shows the page only what the answer allows."""
+    app = create_app(Settings(store="sqlite://", allowed_origins=("https://pages.example",)))
+    headers = {"origin": "https://pages.example"}
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,idempotency-key"}
+    preflight = await ask(app, "OPTIONS", "/predict", headers=headers | asked)
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == "https://pages.example"
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    for path, status in (("/healthz", 200), ("/nowhere", 404)):
+        answer = await ask(app, "GET", path, headers=headers)
+        assert answer.status_code == status
+        assert answer.headers["access-control-allow-origin"] == "https://pages.example"
+        assert "ETag" in answer.headers["access-control-expose-headers"]
+    elsewhere = await ask(app, "OPTIONS", "/predict", headers=asked | {"origin": "https://evil.example"})
+    problem_of(elsewhere, 403, "origin-not-allowed")
+    assert (
+        "access-control-allow-origin"
+        not in (await ask(create_app(Settings(store="sqlite://")), "GET", "/healthz")).headers
+    )
+
+
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_a_browser_that_says_where_the_page_is_from_is_believed(site: str) -> None:
     headers = {"sec-fetch-site": site}
