@@ -1,7 +1,7 @@
 """predict, update, step and rounds: one commit loop for all.
 
-Requests queue at their session. One driver a session takes what has queued up, plays it in order on the worker's copy, and
-commits it in one call at the copy's tip; the clients are answered when that is durable. While the call is under way the next
+A request that finds its session idle is played on the worker's copy and committed in one call at the copy's tip; the client
+is answered when that is durable, and the round is learned when the answer is out. While the call is under way the next
 requests queue, and go into the next commit together.
 
 A commit that is refused has changed nothing: the worker catches up, or loads the session anew, and plays the same requests
@@ -206,7 +206,7 @@ class Rounds:
         await self._catch_up(replica, reading)
 
     async def _turn(self, replica: Replica, tickets: Sequence[Ticket]) -> None:
-        """One try: play, commit, learn, answer. Where others were first nobody is answered yet."""
+        """One try: play, commit, answer. Where others were first nobody is answered yet."""
         session, position = replica.session, replica.position
         assert session is not None
         assert position is not None
