@@ -12,7 +12,7 @@ from okl_core.rng import RoundRng
 from okl_core.sampling import Kors, KorsBlock, Sample
 from okl_core.types import F64
 
-RUNS = 200
+RUNS = 50
 ROUNDS = 900
 EPSILON = 0.5
 DELTA = 0.1
