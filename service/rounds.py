@@ -1,7 +1,7 @@
 """predict, update, step and rounds: one commit loop for all.
 
 A request that finds its session idle is played on the worker's copy and committed in one call at the copy's tip; the client
-is answered when that is durable, and the round is learned when the answer is out. While the call is under way the next
+is answered when that is durable, and the round is learned afterwards. While the call is under way the next
 requests queue, and go into the next commit together.
 
 A commit that is refused has changed nothing: the worker catches up, or loads the session anew, and plays the same requests
@@ -130,7 +130,7 @@ class Rounds:
 
     async def _serve(self, replica: Replica, taken: Sequence[Ticket | Look]) -> None:
         """Answer the requests of one turn: try until each has its answer."""
-        while taken:
+        while taken := _open(replica, taken):
             try:
                 if isinstance(taken[0], Look):
                     await self._serve_look(replica, taken[0])
@@ -141,7 +141,6 @@ class Rounds:
             except ServiceError as error:
                 for ticket in taken:
                     ticket.refuse(error)
-            taken = _open(replica, taken)
 
     async def _loaded(self, replica: Replica) -> Session:
         """The session's copy at some tip that this worker knows; read from the store if it is not here."""

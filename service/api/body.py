@@ -244,7 +244,9 @@ class BodyRoute(APIRoute):
                     ]
                     needs += context.dependencies
                     solved = _solved(context, SolvedByFastAPI(endpoint, readers, finish), check, needs, app)
-                    found.append(Way(compile_path(context.path)[0], solved, planned is not None and not needs))
+                    # FastAPI's own limit on a body stands around its own handler.
+                    is_plain = planned is not None and not needs and context.max_body_size is None
+                    found.append(Way(compile_path(context.path)[0], solved, is_plain))
             return found
 
         def way_in(app: FastAPI, scope: Scope) -> Way | None:

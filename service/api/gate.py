@@ -156,7 +156,8 @@ class Gate(asyncio.Protocol):
     # -- from the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = _stream(JoinedWrites(_stream(transport), self._loop))
+        self._writes = JoinedWrites(_stream(transport), self._loop)
+        self._transport = _stream(self._writes)
         self._wait(self._bounds.head_timeout_s)
         self._keeper.enter(self)
         self._inner.connection_made(self._transport)
@@ -221,6 +222,8 @@ class Gate(asyncio.Protocol):
         return None if found < 0 else found + len(_END_OF_HEAD)
 
     def eof_received(self) -> bool | None:
+        # The loop may close the connection now.
+        self._writes.flush()
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -344,25 +347,26 @@ class JoinedWrites:
             self._stream.writelines([held, data])
         elif data:
             self._held = data
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
-        self._flush()
+        self.flush()
         self._stream.write_eof()
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._stream.close()
 
     def get_write_buffer_size(self) -> int:
         return len(self._held) + self._stream.get_write_buffer_size()
 
-    def _flush(self) -> None:
-        if self._held:
-            held, self._held = self._held, b""
+    def flush(self) -> None:
+        """Send what is held; what nobody reads any more is forgotten."""
+        held, self._held = self._held, b""
+        if held and not self._stream.is_closing():
             self._stream.write(held)
 
 

@@ -264,7 +264,9 @@ class Exchange:
         except asyncio.CancelledError:
             # Only the server cancels a request from outside: it stops, and the grace is over.
             if not self._is_started:
-                await self.refuse(Overloaded("The service stops; try again."))
+                await self.refuse(
+                    Overloaded("The service stops. It may have done this: send it again, with the same id.")
+                )
         except ClientDisconnect:
             pass
         except Exception as error:

@@ -43,6 +43,9 @@ PROBLEM_JSON = "application/problem+json"
 REQUEST_ID = "okl.request_id"
 """Where the guards leave the request's id in its scope."""
 
+FIRST_TRY = "<first try>"
+"""The tag of a union's form that was tried first, in the location of an error: another form's error follows."""
+
 MAX_BYTES = 8 << 10
 MAX_ERRORS = 10
 MAX_COUNTED = 100
@@ -178,6 +181,7 @@ def from_validation(found: Sequence[Any], prefix: int = 0) -> ServiceError:
     for item in found:
         if item["type"] == "json_invalid":
             return MalformedBody(f"The body is not JSON: {item.get('ctx', {}).get('error', item['msg'])}.")
+    found = [item for item in found if item["loc"][-1:] != (FIRST_TRY,)]
     wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput

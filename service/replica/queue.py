@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
@@ -13,6 +14,8 @@ from service.replica.replica import Replica
 from service.session.requests import Batch, Part, Told
 from service.session.session import Session
 from service.store.base import Applied, Head, Waiting
+
+log = logging.getLogger("okl.sessions")
 
 TURN_REQUESTS = 256
 TURN_S = 0.05
@@ -104,8 +107,8 @@ class Lines:
     async def close(self) -> None:
         """Let the turns under way end."""
         if self._lines:
-            self._closing = asyncio.get_running_loop().create_future()
-            await self._closing
+            self._closing = self._closing or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._closing)
 
     async def ask(self, name: str, ticket: Ticket | Look) -> Any:
         """The answer of a request, in its turn. Raises Overloaded."""
@@ -167,6 +170,8 @@ class Lines:
                 raise
             for ticket in taken:
                 ticket.refuse(error)
+            if not taken:
+                log.exception("unexpected error", extra={"session": line.replica.name})
 
     def _end(self, name: str, line: Line) -> None:
         del self._lines[name]
@@ -187,17 +192,12 @@ def _take(line: Line) -> list[Ticket | Look]:
     """
     queue, replica = line.queue, line.replica
     first = queue.popleft()
-    while first.answer.done() and queue:  # whoever waited for it is gone
-        first = queue.popleft()
     taken, ids = [first], set(first.ids)
     most = TURN_REQUESTS if replica.round_s == 0.0 else min(TURN_REQUESTS, 1 + int(TURN_S / replica.round_s))
     if first.is_alone or (replica.size > COPIED_BYTES and replica.is_contended):
         most = 1
     while queue and len(taken) < most:
         following = queue[0]
-        if following.answer.done():
-            queue.popleft()
-            continue
         if following.is_alone or not ids.isdisjoint(following.ids):
             break
         taken.append(queue.popleft())

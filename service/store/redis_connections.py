@@ -1,8 +1,8 @@
 """Calls of Redis over a few connections of the driver's pool. Those of one turn of the event loop leave in one write.
 
-A *lane* is a held connection. A caller that finds a free one carries the calls that wait, its own among them: it sends them
-together and reads their replies in order. If nobody else is under way, they leave at once. A connection with a reply missing
-is closed, never used again.
+A *lane* is a held connection. A call that finds no other under way is carried by its caller, at once. Others wait for the
+turn's end: a task sends them together and reads their replies in order. A connection with a reply missing is closed, never
+used again.
 """
 
 from __future__ import annotations
@@ -86,22 +86,41 @@ class _Call:
 
 @final
 class _Lane:
-    """`carrier` is the task that uses it; the exchange under way is broken off at `due`, and `broken_by` says why."""
+    """`carrier` is the task that uses it; the exchange under way is broken off at `due`, and `broken_by` says why.
 
-    __slots__ = ("broken_by", "carrier", "connection", "due", "epoch")
+    The carrier may be cancelled by others too: `cancelling` is how often it was before, `breaks` how often it was from here.
+    """
+
+    __slots__ = ("breaks", "broken_by", "cancelling", "carrier", "connection", "due", "epoch")
 
     def __init__(self) -> None:
         self.connection: AbstractConnection | None = None
         self.epoch = 0
         self.carrier: asyncio.Task[Any] | None = None
+        self.cancelling = self.breaks = 0
         self.due = math.inf
         self.broken_by: Exception | None = None
+
+    def taken_by(self, carrier: asyncio.Task[Any] | None) -> None:
+        assert carrier is not None
+        self.carrier, self.cancelling = carrier, carrier.cancelling()
 
     def break_off(self, error: Exception) -> None:
         """Have the carrier wait no longer. The driver may swallow that (wait_for of Python 3.11): then it is said again."""
         if self.carrier is not None:
             self.broken_by = error
+            self.breaks += 1
             self.carrier.cancel()
+
+    def settle(self) -> bool:
+        """The exchange is over. Was the carrier cancelled by somebody else?"""
+        self.due, self.broken_by = math.inf, None
+        if self.carrier is None:
+            return False
+        for _ in range(self.breaks):
+            self.carrier.uncancel()
+        self.breaks = 0
+        return self.carrier.cancelling() > self.cancelling
 
 
 @final
@@ -195,6 +214,8 @@ class Lanes:
                 raise store_error(reply) from reply
             if failures > 1:
                 await asyncio.sleep(min(BACKOFF.compute(failures), deadline - loop.time()))
+                if self._loop is None:
+                    raise store_error(reply) from reply
 
     async def _ask(self, call: _Call, loop: asyncio.AbstractEventLoop) -> Any:
         self._pending.append(call)
@@ -202,22 +223,15 @@ class Lanes:
             # It goes on while there is work and is not made and cancelled for every call.
             self._ticker = loop.call_later(TICK_S, self._tick, loop)
         if not self._is_gathering and (lane := self._take_lane()) is not None:
-            lane.carrier = asyncio.current_task()
-            try:
-                if len(self._free) + 1 < len(self._lanes):
-                    await self._gather()
-                await self._carry(lane, loop)
-            finally:
-                self._release(lane)
+            if len(self._free) + 1 < len(self._lanes):
+                self._start(lane, loop)
+            else:
+                lane.taken_by(asyncio.current_task())
+                try:
+                    await self._carry(lane, loop)
+                finally:
+                    self._release(lane)
         return await call.reply
-
-    async def _gather(self) -> None:
-        """Others are under way: those of this turn of the loop leave together."""
-        self._is_gathering = True
-        try:
-            await asyncio.sleep(0)
-        finally:
-            self._is_gathering = False
 
     def _take_lane(self) -> _Lane | None:
         if self._free:
@@ -228,21 +242,27 @@ class Lanes:
         self._lanes.append(lane)
         return lane
 
-    def _release(self, lane: _Lane) -> None:
-        """Calls that found no free lane are carried by a task."""
-        lane.carrier = None
-        if self._pending and not self._is_gathering and self._loop is not None:
-            task = lane.carrier = self._loop.create_task(self._carry_on(lane, self._loop))
-            self._carriers.add(task)
-            task.add_done_callback(self._carriers.discard)
-        else:
-            self._free.append(lane)
+    def _start(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+        """Others are under way: the calls of this turn of the loop leave together."""
+        self._is_gathering = True
+        task = loop.create_task(self._carry_on(lane, loop))
+        lane.taken_by(task)
+        self._carriers.add(task)
+        task.add_done_callback(self._carriers.discard)
 
     async def _carry_on(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_gathering = False
         try:
             await self._carry(lane, loop)
         finally:
             self._release(lane)
+
+    def _release(self, lane: _Lane) -> None:
+        lane.carrier = None
+        if self._pending and not self._is_gathering and self._loop is not None:
+            self._start(lane, self._loop)
+        else:
+            self._free.append(lane)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ticker = None
@@ -268,22 +288,19 @@ class Lanes:
             if batch:
                 await self._exchange(lane, batch, loop)
         except asyncio.CancelledError:
-            error, lane.broken_by = lane.broken_by, None
-            if error is None or lane.carrier is None:
-                # The caller is no longer there; the others send theirs again.
-                lane.due, error = math.inf, ConnectionError("the call was broken off")
-                for call in batch:
-                    call.answer(error)
-                await self._drop(lane)
-                raise
-            lane.carrier.uncancel()
+            error = lane.broken_by or ConnectionError("the call was broken off")
         except Exception as failure:
             error = failure
-        lane.due = math.inf
+        is_cancelled = lane.settle()
         if error is not None:
             for call in batch:
                 call.answer(error)
-            await self._give_up(lane, error)
+            if is_cancelled:
+                await self._drop(lane)
+            else:
+                await self._give_up(lane, error)
+        if is_cancelled:
+            raise asyncio.CancelledError
 
     async def _give_up(self, lane: _Lane, error: Exception) -> None:
         """What broke one connection (the server was started again) broke the others too: they are left as well."""

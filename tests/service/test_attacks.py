@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -395,6 +396,16 @@ def test_an_upgrade_is_answered(port: int, request_: bytes) -> None:
     answer = talk(port, [request_])
     assert answer.status in (400, 403, 404, 405, 421, 431), answer.data
     assert answer.seconds < 1.0 + SLACK_S
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_client_that_sends_no_more_is_answered(port: int, method: str) -> None:
+    """It shuts its side of the connection down behind the request."""
+    for _ in range(20):
+        with connect(port) as connection:
+            connection.sendall(f"{method} /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ class Brittle(Sleepy):
     kind: ClassVar[str] = "brittle"
 
     def learn(self, config: Any, state: Any, played: Any) -> None:
+        if played.x[0] < -TOO_MUCH:
+            raise ValueError("a bug")
         if played.x[0] > TOO_MUCH:
             raise NumericalError("the weights overflow")
         super().learn(config, state, played)
@@ -80,3 +82,13 @@ async def test_in_a_queue_it_is_refused_and_the_others_go_on(worker: Worker, wat
     assert isinstance(predicted, Predicted)
     assert predicted.t == 4
     assert (await watched.store.head("s")).tip.round == 4
+
+
+async def test_a_bug_in_it_is_logged(worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
+    """The client was answered before, so nobody else would hear of it."""
+    await worker.sessions.create(define({"kind": "brittle"}))
+    assert (await worker.rounds.update("s", report(-2 * TOO_MUCH))).t == 1
+    await settle()
+    [record] = [record for record in caplog.records if record.message == "unexpected error"]
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ValueError)

@@ -248,6 +248,21 @@ async def test_origins_can_be_listed() -> None:
     problem_of(await ask(app, "GET", "/thing", headers=twice), 403, "origin-not-allowed")
 
 
+@pytest.mark.parametrize("place", ["route", "router", "include", "app"])
+async def test_a_bound_that_fastapi_puts_on_a_body_holds(place: str) -> None:
+    bound = {"max_body_size": 50}
+    router = APIRouter(route_class=BodyRoute, **(bound if place == "router" else {}))
+
+    @router.post("/predict", **(bound if place == "route" else {}))
+    async def predict(body: Question) -> dict[str, int]:
+        return {"n": len(body.x)}
+
+    app = FastAPI(**(bound if place == "app" else {}))
+    app.include_router(router, **(bound if place == "include" else {}))
+    assert (await ask(app, "POST", "/predict", json={"session": "s", "x": [1.0]})).status_code == 200
+    assert (await ask(app, "POST", "/predict", json={"session": "s", "x": [1.0] * 100})).status_code == 413
+
+
 async def test_a_listed_page_may_send_json_and_read_the_answer() -> None:
     """A browser asks first (a preflight), and shows the page only what the answer allows."""
     app = create_app(Settings(store="sqlite://", allowed_origins=("https://pages.example",)))

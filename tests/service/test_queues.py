@@ -61,6 +61,22 @@ async def test_a_full_queue_says_when_to_try_again(watched: Watched) -> None:
                 assert answer.json()["type"] == "/problems/overloaded"
 
 
+async def test_who_is_gone_from_the_queue_is_not_served(watched: Watched) -> None:
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched)
+        tasks = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await gate.arrived.wait()
+        gone = together(*(worker.rounds.update("s", Report(1.0, None, [1.0])) for _ in range(3)))
+        await settle()
+        for task in gone:
+            task.cancel()
+        await settle()
+        gate.open()
+        assert [answer.t for answer in await told(tasks)] == [1]
+        assert (await worker.rounds.update("s", Report(1.0, None, [1.0]))).t == 2
+
+
 async def test_the_deadline_includes_the_wait_in_the_queue(watched: Watched, clock: Clock) -> None:
     """Behind one slow turn all are refused when their time is over, not one after the other."""
     async with working(watched.as_store, patience_s=10.0) as worker:
