@@ -247,8 +247,7 @@ class LimitReached(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """More is asked of this worker, or of this session, than it can take. Nothing changed; try again. A worker that stops
-    may have done what was asked: send it again, with the same id."""
+    """More is asked of this worker, or of this session, than it can take, or it stops. Try again, with the same id."""
 
     slug, status, title = "overloaded", 503, "Overloaded"
     retry_after_s = 1
