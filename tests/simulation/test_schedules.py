@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.world import simulate
 
-SEEDS, PART = 2_000, 250
+SEEDS, PART = 1_000, 125
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))

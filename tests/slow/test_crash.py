@@ -17,9 +17,9 @@ from service.demo_data import magic
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 600
+ROUNDS = 400
 RUNS = 1
-KILLS_A_RUN = 8
+KILLS_A_RUN = 5
 LEARNERS = {
     "pomdr": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 100}},
     "one-vs-rest": {"kind": "one-vs-rest"},
