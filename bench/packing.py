@@ -17,8 +17,9 @@ from scipy.spatial import cKDTree  # pyright: ignore[reportAttributeAccessIssue]
 from threadpoolctl import threadpool_limits
 
 from bench.papers.metric_runs import ball
-from okl_core import OnlineLearner, create, nearest
-from okl_core.nearest import Nearest
+from okl_core import OnlineLearner, create
+from okl_core.linalg import nearest
+from okl_core.linalg.nearest import Nearest
 from okl_core.types import F64
 
 DIM = 3
@@ -34,7 +35,7 @@ QUESTIONS = 400
 REPEATS = 5
 
 WAYS = {"compared": (10**9, 10**9), "scanned": (0, 10**9), "boxed": (0, 1)}
-"""FEW_NUMBERS and BOXES_FROM of `okl_core.nearest` that leave one way only."""
+"""FEW_NUMBERS and BOXES_FROM of `linalg.nearest` that leave one way only."""
 
 
 def truths(X: F64, rng: np.random.Generator) -> F64:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from okl_core import OnlineLearner, create, learner_kinds
-from okl_core.arithmetic import arithmetic
-from okl_core.checks import make_subject
+from okl_core.contract.checks import make_subject
+from okl_core.contract.facade import replay_tolerance
 from okl_core.errors import OklError
-from okl_core.online import replay_tolerance
+from okl_core.linalg.arithmetic import arithmetic
 
 CPU = Path("/proc/cpuinfo")
 HAS_AVX512 = CPU.exists() and "avx512vl" in CPU.read_text()

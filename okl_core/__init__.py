@@ -1,10 +1,8 @@
 """Online kernel learning: learners that predict, observe, and are never retrained."""
 
-from okl_core import diagnostics
-from okl_core.freezing import FrozenLearner, ReservoirLearner, freeze
-from okl_core.gradient import gradient_outer_product
-from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
-from okl_core.learner import (
+from okl_core.contract.facade import OnlineLearner, create, restore
+from okl_core.contract.frozen import FrozenLearner, ReservoirLearner, freeze
+from okl_core.contract.learner import (
     Learner,
     LearnerSpec,
     catalogue,
@@ -15,7 +13,8 @@ from okl_core.learner import (
     resolve,
     waits_for_inputs,
 )
-from okl_core.online import OnlineLearner, create, restore
+from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
+from okl_core.metrics.gradient_outer_product import gradient_outer_product
 from okl_core.types import BlockInfo, Forecast, RoundInfo
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "RoundInfo",
     "catalogue",
     "create",
-    "diagnostics",
     "freeze",
     "get_learner",
     "gradient_outer_product",

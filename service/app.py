@@ -14,7 +14,7 @@ from fastapi_offline import FastAPIOffline
 from threadpoolctl import threadpool_limits
 
 from okl_core import learner_kinds
-from okl_core.arithmetic import arithmetic
+from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
 from service.api import documents, problems, routes
 from service.api.dependencies import Worker

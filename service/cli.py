@@ -253,7 +253,7 @@ def version(verbose: Annotated[bool, typer.Option("--verbose", help="And what co
     """Print the version."""
     typer.echo(__version__)
     if verbose:
-        from okl_core.arithmetic import arithmetic
+        from okl_core.linalg.arithmetic import arithmetic
 
         typer.echo(f"python {platform.python_version()}, {arithmetic()}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from okl_core import LearnerSpec
 from okl_core import errors as core
-from okl_core.freezing import Rule
+from okl_core.contract.frozen import Rule
 from service.errors import (
     CannotFreeze,
     InvalidConfig,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.dictionary import Points
+from okl_core.kernels.points import Points
 
 BITS = 21
 SERIALS = 1 << BITS

@@ -12,7 +12,7 @@ import numpy as np
 from bench.papers.kons_runs import classification
 from okl_core import create, diagnostics
 from okl_core.diagnostics import Comparator
-from okl_core.kernels import Gaussian
+from okl_core.kernels.kernels import Gaussian
 from okl_core.types import F64
 from service.demo_data import magic
 

@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from bench.streams import load, scaled
 from okl_core import create, resolve
-from okl_core.logistic_leader import Counts
+from okl_core.learners.logistic_leader import Counts
 from okl_core.types import F64
 
 IN_ORDER = frozenset({"a9a", "elec2"})

@@ -15,7 +15,7 @@ import numpy as np
 from bench.streams import Stream, load, scaled
 from okl_core import create, diagnostics
 from okl_core.diagnostics import Comparator
-from okl_core.kernels import Gaussian
+from okl_core.kernels.kernels import Gaussian
 from okl_core.losses import LOSSES, LossName
 from okl_core.types import F64
 

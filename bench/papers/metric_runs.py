@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from okl_core import create
-from okl_core.gradient import learned_metric
+from okl_core.packing.learned_metric import learned_metric
 from okl_core.types import F64
 
 ROUNDS = 8190

@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.streams import Stream, load
 from okl_core import OnlineLearner, create, resolve
-from okl_core.learner import parse_spec
+from okl_core.contract.learner import parse_spec
 from okl_core.types import F64
 from service.session.scaling import Scaling
 

@@ -1,0 +1,1 @@
+"""The learners, one file or one package each."""

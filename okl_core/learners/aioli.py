@@ -8,12 +8,12 @@ from typing import ClassVar, final
 
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.engine import Rule
-from okl_core.improper import ImproperConfig
-from okl_core.improper_learner import ImproperLearner
-from okl_core.learner import register
-from okl_core.linear_learner import LinearConfig, LinearLearner, LinearState
-from okl_core.linear_root import Root
+from okl_core.contract.learner import register
+from okl_core.second_order.engine import Rule
+from okl_core.second_order.improper import ImproperConfig
+from okl_core.second_order.improper_learner import ImproperLearner
+from okl_core.second_order.linear_learner import LinearConfig, LinearLearner, LinearState
+from okl_core.second_order.linear_root import Root
 from okl_core.types import F64
 
 
@@ -38,7 +38,7 @@ class AioliState(LinearState):
 class Aioli(ImproperLearner, LinearLearner[AioliConfig, AioliState, Rule]):
     r"""Improper logistic regression: probabilities from a linear function, with regret logarithmic in time.
 
-    phi is the input, with one more coordinate of 1 for the intercept. With the symbols of `okl_core.improper`,
+    phi is the input, with one more coordinate of 1 for the intercept. With the symbols of `second_order.improper`,
 
         theta_t = argmin  sum_{s < t} surrogate_s(theta) + l(phi_t^T theta) + l(-phi_t^T theta) + lambda |theta|^2,
         value = a = phi_t^T theta_t,  the root of  a + q tanh(a / 2) = m,

@@ -28,9 +28,10 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import KERNEL_WORK, rows_at_once
 from okl_core.errors import DivergedError
-from okl_core.growing import GrowingArray
-from okl_core.learner import Learner, register
 from okl_core.learners.bao2ks_block import Block
 from okl_core.learners.bao2ks_step import (
     Bao2ksConfig,
@@ -43,10 +44,9 @@ from okl_core.learners.bao2ks_step import (
     restart,
     take_stock,
 )
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
-from okl_core.working import KERNEL_WORK, rows_at_once
 
 FEW = 8
 """Rounds below which a block takes longer than its rounds one by one."""

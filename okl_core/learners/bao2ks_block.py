@@ -11,9 +11,9 @@ import copy
 import numpy as np
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.growing import GrowingArray
+from okl_core.contract.rng import RoundRng
 from okl_core.learners.bao2ks_step import Bao2ksConfig, Bao2ksState, Seen, carry, decide, restart, take_stock
-from okl_core.rng import RoundRng
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
 
 

@@ -13,12 +13,12 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from okl_core.dictionary import Points
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order import SMALLEST_SCALE, StepConfig
-from okl_core.growing import GrowingArray
-from okl_core.kernels import Gaussian, Kernel
-from okl_core.rng import RoundRng
+from okl_core.first_order.steps import SMALLEST_SCALE, StepConfig
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.kernels.points import Points
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64, LearnerState
 
 ROUNDING = 1e-12

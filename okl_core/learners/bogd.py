@@ -21,16 +21,16 @@ import numpy as np
 from pydantic import Field, model_validator
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.dictionary import Points
-from okl_core.first_order import FirstOrderConfig, Step, decide
-from okl_core.growing import GrowingArray
-from okl_core.kernel_rows import KernelRows
-from okl_core.kernels import Gaussian, Kernel
-from okl_core.learner import Learner, register
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import rows_at_once
+from okl_core.first_order.steps import FirstOrderConfig, Step, decide
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.kernels.points import Points
+from okl_core.kernels.rows import KernelRows
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss, probabilities
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
-from okl_core.working import rows_at_once
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""

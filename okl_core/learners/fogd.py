@@ -9,14 +9,14 @@ import numpy as np
 from pydantic import Field
 from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.first_order import FirstOrderConfig, Step, decide, descend
-from okl_core.fourier import SpectralKernel, drawn, features
-from okl_core.kernels import Gaussian
-from okl_core.learner import Learner, register
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import DRAW_WORK, rows_at_once
+from okl_core.first_order.steps import FirstOrderConfig, Step, decide, descend
+from okl_core.kernels.fourier import SpectralKernel, drawn, features
+from okl_core.kernels.kernels import Gaussian
 from okl_core.losses import LOSSES, Loss, probabilities
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
-from okl_core.working import DRAW_WORK, rows_at_once
 
 BLOCK = 64
 """Rounds per block of `run`: enough to hide the calls, while the features still fit into a cache."""
@@ -56,7 +56,7 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
         value = w^T z(x_t),   w <- w - eta g z(x_t),
 
-    with the D random frequencies of `okl_core.fourier`. Time O(d D) a round, memory O(d D).
+    with the D random frequencies of `kernels.fourier`. Time O(d D) a round, memory O(d D).
 
     Notes
     -----

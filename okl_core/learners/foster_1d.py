@@ -22,11 +22,11 @@ from typing import ClassVar, NamedTuple, Self, final
 import numpy as np
 from pydantic import Field, model_validator
 
-from okl_core.engine import require_finite
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import StateFormatError
-from okl_core.learner import Learner, register
+from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss, sigmoid
-from okl_core.rng import RoundRng
 from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round
 
 DEEPEST = 300.0

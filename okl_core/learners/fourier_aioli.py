@@ -9,18 +9,18 @@ from typing import ClassVar, final
 import numpy as np
 from pydantic import Field
 
-from okl_core.engine import Decision, Rule
-from okl_core.fourier import SpectralKernel, drawn, features
-from okl_core.improper import improper_rule, improper_value
-from okl_core.improper_learner import KernelImproperConfig, account
-from okl_core.kernels import Gaussian
-from okl_core.learner import register
-from okl_core.linear_learner import LinearLearner, LinearState, RootConfig
-from okl_core.linear_root import Root
+from okl_core.contract.learner import register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import DRAW_WORK
+from okl_core.kernels.fourier import SpectralKernel, drawn, features
+from okl_core.kernels.kernels import Gaussian
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
+from okl_core.second_order.engine import Decision, Rule
+from okl_core.second_order.improper import improper_rule, improper_value
+from okl_core.second_order.improper_learner import KernelImproperConfig, account
+from okl_core.second_order.linear_learner import LinearLearner, LinearState, RootConfig
+from okl_core.second_order.linear_root import Root
 from okl_core.types import F64
-from okl_core.working import DRAW_WORK
 
 
 class FourierAioliConfig(RootConfig, KernelImproperConfig):
@@ -57,7 +57,7 @@ class FourierRule:
 class FourierAioli(LinearLearner[FourierAioliConfig, FourierAioliState, FourierRule]):
     r"""Improper logistic regression on random Fourier features: nothing stored but a matrix, the same cost every round.
 
-    `aioli` with the D random frequencies of `okl_core.fourier` in place of the inputs: phi has 2 D coordinates, and
+    `aioli` with the D random frequencies of `kernels.fourier` in place of the inputs: phi has 2 D coordinates, and
     |phi| = 1. Time O(D^2 + d D) a round, memory O(D^2 + d D).
 
     Notes

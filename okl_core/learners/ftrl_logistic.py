@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.engine import require_finite
-from okl_core.intercept import InterceptConfig
-from okl_core.learner import Learner, register
-from okl_core.logistic_leader import Tally
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.kernels.intercept import InterceptConfig
+from okl_core.learners.logistic_leader import Tally
+from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
 from okl_core.types import F64, Forecast, LearnerState, Round
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from okl_core.engine import Engine, EngineState, Rule
-from okl_core.engine_learner import EngineConfig, EngineLearner
-from okl_core.improper_learner import ImproperLearner, KernelImproperConfig
-from okl_core.learner import register
+from okl_core.contract.learner import register
+from okl_core.second_order.engine import Engine, EngineState, Rule
+from okl_core.second_order.engine_learner import EngineConfig, EngineLearner
+from okl_core.second_order.improper_learner import ImproperLearner, KernelImproperConfig
 
 
 class KernelAioliConfig(EngineConfig, KernelImproperConfig):
@@ -28,7 +28,7 @@ class KernelAioliState(EngineState):
 class KernelAioli(ImproperLearner, EngineLearner[KernelAioliConfig, KernelAioliState, Rule]):
     r"""Improper logistic regression in the kernel's feature space, exactly: probabilities with the strongest guarantee.
 
-    With the symbols of `okl_core.improper`, A_t = A_{t-1} + w_t phi_t phi_t^T and A_0 = 2 lambda I,
+    With the symbols of `second_order.improper`, A_t = A_{t-1} + w_t phi_t phi_t^T and A_0 = 2 lambda I,
 
         value = a,  the root of  a + q tanh(a / 2) = m,   p = 1 / (1 + exp(y a)),
         w = p (1 - p) / kappa,   s_t = s_{t-1} + (w a + y p) phi_t.

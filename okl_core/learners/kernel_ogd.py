@@ -23,15 +23,15 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import rows_at_once
 from okl_core.errors import DivergedError
-from okl_core.growing import GrowingArray
-from okl_core.learner import Learner, register
 from okl_core.learners.kernel_ogd_block import Block
 from okl_core.learners.kernel_ogd_step import KernelOgdConfig, KernelOgdState, Oldest, Step, carry, decide
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss, probabilities
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
-from okl_core.working import rows_at_once
 
 FEW = 8
 """Rounds below which a block takes longer than its rounds one by one."""

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.contract.rng import RoundRng
 from okl_core.learners.kernel_ogd_step import KernelOgdConfig, KernelOgdState, Oldest, carry, decide
-from okl_core.rng import RoundRng
 from okl_core.types import F64
 
 

@@ -12,13 +12,13 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from okl_core.dictionary import Points
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order import SMALLEST_SCALE, slope_at
-from okl_core.growing import GrowingArray
-from okl_core.kernels import Gaussian, Kernel
+from okl_core.first_order.steps import SMALLEST_SCALE, slope_at
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.kernels.points import Points
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, LossName
-from okl_core.rng import RoundRng
 from okl_core.types import LearnerConfig, LearnerState
 
 StepSize = Literal["inverse-sqrt", "inverse-t"] | Annotated[float, Field(gt=0.0)]

@@ -7,10 +7,10 @@ from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.engine import Engine, EngineState, Rule
-from okl_core.engine_learner import EngineConfig, EngineLearner
-from okl_core.learner import register
-from okl_core.least_squares import Aar, LeastSquaresLearner, Ridge
+from okl_core.contract.learner import register
+from okl_core.second_order.engine import Engine, EngineState, Rule
+from okl_core.second_order.engine_learner import EngineConfig, EngineLearner
+from okl_core.second_order.least_squares import Aar, LeastSquaresLearner, Ridge
 
 
 class RidgeConfig(EngineConfig):
@@ -54,7 +54,7 @@ class KernelRidge(_Ridge):
 
     Notes
     -----
-    `comparator_loss` is min_f sum (y_t - f(x_t))^2 + a |f|^2, by the identity of `okl_core.least_squares`: `loss` minus it is
+    `comparator_loss` is min_f sum (y_t - f(x_t))^2 + a |f|^2, by the identity of `least_squares`: `loss` minus it is
     the regret, the norm term included. It is at most `comparator_loss` times max q: small if a is large against kappa. With
     a clip the cumulative loss is at most `comparator_loss` + 4 Y^2 `log_det`, `log_det` = log det(I + K_T / a): that is
     `bound`.

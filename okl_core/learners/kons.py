@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from okl_core.engine import Decision, Engine, EngineState, Rule
-from okl_core.engine_learner import EngineLearner
-from okl_core.learner import register
+from okl_core.contract.learner import register
+from okl_core.contract.rng import RoundRng
 from okl_core.losses import LOSSES, Loss
-from okl_core.newton import KernelNewtonConfig, account, clipped, newton_rule
-from okl_core.rng import RoundRng
+from okl_core.second_order.engine import Decision, Engine, EngineState, Rule
+from okl_core.second_order.engine_learner import EngineLearner
+from okl_core.second_order.newton import KernelNewtonConfig, account, clipped, newton_rule
 from okl_core.types import F64, Interval
 
 
@@ -33,7 +33,7 @@ class KonsState(EngineState):
 class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
     r"""Online Newton steps in the kernel's feature space, exactly: the strongest guarantee, at a cost that grows with t.
 
-    With the symbols of `okl_core.newton`, A_t = A_{t-1} + eta g^2 phi_t phi_t^T and A_0 = alpha I,
+    With the symbols of `second_order.newton`, A_t = A_{t-1} + eta g^2 phi_t phi_t^T and A_0 = alpha I,
 
         u_t = w_{t-1} - A_{t-1}^{-1} g_{t-1} phi_{t-1},   value = clip(phi_t^T u_t, -C, C),
         w_t = u_t - (h(phi_t^T u_t) / q) A_{t-1}^{-1} phi_t.

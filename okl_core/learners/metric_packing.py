@@ -11,9 +11,9 @@ from typing import ClassVar, NamedTuple, final
 import numpy as np
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError, StateFormatError
-from okl_core.growing import GrowingArray
-from okl_core.learner import Learner, register
 from okl_core.learners.metric_packing_step import (
     MetricPackingConfig,
     Transition,
@@ -25,10 +25,11 @@ from okl_core.learners.metric_packing_step import (
     phase_end,
     replay,
 )
+from okl_core.linalg.growing import GrowingArray
+from okl_core.linalg.nearest import FARTHEST
 from okl_core.losses import LOSSES, Loss
-from okl_core.nearest import FARTHEST
-from okl_core.packing import Metric, Packing, Placement
-from okl_core.rng import RoundRng
+from okl_core.metrics.mahalanobis import Metric
+from okl_core.packing.balls import Packing, Placement
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
 WORK_BLOCK = 32
@@ -77,11 +78,11 @@ class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPacki
     r"""Means over balls of a metric learned on the way: small where the function hardly changes, so that few balls do.
 
     Phase i has 2^i rounds, the first one with M = I. At its end the gradient outer product G of the function is estimated
-    from all n rounds so far (`okl_core.gradient`, in units of `truth_range`), and with mu_1 its largest eigenvalue
+    from all n rounds so far (`gradient_outer_product`, in units of `truth_range`), and with mu_1 its largest eigenvalue
 
         M = G + n^-alpha mu_1 I,   or I if G = 0,
 
-    divided by its largest eigenvalue is the metric of a new packing (`okl_core.packing`) for the next phase. All
+    divided by its largest eigenvalue is the metric of a new packing (`packing.balls`) for the next phase. All
     rounds so far are played to it first, in order, unless `refeed` is false. `estimate` is that of `packing`.
 
     Time of a round: that of `packing`; an eighth of them, behind the end of each phase, bear a slice of the work as well:

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ReplayDivergence, StateFormatError
-from okl_core.gradient import BANDWIDTH, DIFFERENCE_STEP, outer_product, scales, slopes, stride
-from okl_core.packing import BLOCK, Metric, Packing, PackingConfig, Placement
-from okl_core.rng import RoundRng
+from okl_core.metrics.gradient_outer_product import BANDWIDTH, DIFFERENCE_STEP, outer_product, scales, slopes, stride
+from okl_core.metrics.mahalanobis import Metric
+from okl_core.packing.balls import BLOCK, Packing, PackingConfig, Placement
 from okl_core.types import F64
 
 SHARE = 16

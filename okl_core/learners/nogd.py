@@ -24,7 +24,10 @@ from pydantic import Field, model_validator
 from scipy.linalg import eigh
 from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.buffered import (
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.first_order.buffered import (
     BLOCK,
     BufferedConfig,
     BufferedState,
@@ -38,13 +41,10 @@ from okl_core.buffered import (
     value,
     with_point,
 )
-from okl_core.first_order import Step, decide, descend
-from okl_core.growing import GrowingArray
-from okl_core.learner import Learner, register
+from okl_core.first_order.steps import Step, decide, descend
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss, probabilities
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
-from okl_core.working import embedding_work, rows_at_once
 
 NEGLIGIBLE = 1e-10
 """Eigenvalues below this share of the largest are taken for 0: their directions are made of rounding errors."""

@@ -7,11 +7,11 @@ from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.embedding import Dictionary, KorsDictionary
-from okl_core.improper_learner import ImproperLearner, KernelImproperConfig
-from okl_core.learner import register
-from okl_core.nystrom import Nystrom, NystromConfig, NystromState
-from okl_core.nystrom_learner import NystromLearner
+from okl_core.contract.learner import register
+from okl_core.second_order.embedding import Dictionary, KorsDictionary
+from okl_core.second_order.improper_learner import ImproperLearner, KernelImproperConfig
+from okl_core.second_order.nystrom import Nystrom, NystromConfig, NystromState
+from okl_core.second_order.nystrom_learner import NystromLearner
 
 
 class NystromAioliConfig(NystromConfig, KernelImproperConfig):

@@ -7,10 +7,10 @@ from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.learner import register
-from okl_core.least_squares import Aar, LeastSquaresLearner, Ridge
-from okl_core.nystrom import Nystrom, NystromConfig, NystromState
-from okl_core.nystrom_learner import NystromLearner
+from okl_core.contract.learner import register
+from okl_core.second_order.least_squares import Aar, LeastSquaresLearner, Ridge
+from okl_core.second_order.nystrom import Nystrom, NystromConfig, NystromState
+from okl_core.second_order.nystrom_learner import NystromLearner
 
 
 class NystromRidgeConfig(NystromConfig):
@@ -22,7 +22,7 @@ class NystromRidgeConfig(NystromConfig):
 
 @dataclass(slots=True)
 class NystromRidgeState(NystromState):
-    """The embedding's state, and what `okl_core.least_squares` adds up."""
+    """The embedding's state, and what `second_order.least_squares` adds up."""
 
     loss: float
     comparator_loss: float
@@ -55,7 +55,7 @@ class NystromRidge(_NystromRidge):
 
     Notes
     -----
-    The identity of `okl_core.least_squares` holds for the sequence of features, in which a point has no part in the
+    The identity of `second_order.least_squares` holds for the sequence of features, in which a point has no part in the
     coordinates that came after it: `comparator_loss` is the loss of the best function of these, its norm term included.
     With a half-life, or a carry that resets, neither it nor the bound holds. Against the best function of the whole space
     nothing is guaranteed: what the dictionary misses is missed.

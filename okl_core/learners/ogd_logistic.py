@@ -19,13 +19,13 @@ import numpy as np
 from pydantic import Field
 from scipy.linalg.blas import daxpy, ddot, dscal  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.engine import require_finite
-from okl_core.intercept import InterceptConfig
-from okl_core.learner import Learner, register
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import rows_at_once
+from okl_core.kernels.intercept import InterceptConfig
+from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss, probabilities
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
-from okl_core.working import rows_at_once
 
 BLOCK = 1024
 """Rounds whose features are made at once."""

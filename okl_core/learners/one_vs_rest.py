@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from pydantic import Field, model_validator
 
+from okl_core.contract.learner import Learner, parse_spec, register, require_dims, taken_dim
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import pack, unpack
+from okl_core.contract.workload import rows_at_once
 from okl_core.errors import ConfigError, DivergedError, NumericalError, StateFormatError
-from okl_core.experts import BLOCK
-from okl_core.learner import Learner, parse_spec, register, require_dims, taken_dim
 from okl_core.losses import Loss, log_loss
-from okl_core.rng import RoundRng
-from okl_core.state import pack, unpack
+from okl_core.pool.experts import BLOCK
 from okl_core.types import (
     F64,
     MAX_CLASSES,
@@ -30,7 +31,6 @@ from okl_core.types import (
     Round,
     Target,
 )
-from okl_core.working import rows_at_once
 
 LEAST_PROBABILITY = 1e-300
 """Members' smaller probabilities count as this one: logarithms stay finite, and if all are 0 the classes are equal."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from okl_core.engine import Decision, Rule
-from okl_core.learner import register
-from okl_core.linear_learner import LinearConfig, LinearLearner, LinearState
-from okl_core.linear_root import Root
+from okl_core.contract.learner import register
+from okl_core.contract.rng import RoundRng
 from okl_core.losses import LOSSES, Loss
-from okl_core.newton import NewtonConfig, account, clipped, newton_rule
-from okl_core.rng import RoundRng
+from okl_core.second_order.engine import Decision, Rule
+from okl_core.second_order.linear_learner import LinearConfig, LinearLearner, LinearState
+from okl_core.second_order.linear_root import Root
+from okl_core.second_order.newton import NewtonConfig, account, clipped, newton_rule
 from okl_core.types import F64, Interval
 
 
@@ -34,7 +34,7 @@ class OnsState(LinearState):
 class Ons(LinearLearner[OnsConfig, OnsState, Rule]):
     r"""Online Newton steps for a linear function of the inputs: second-order learning in O(d^2) a round.
 
-    phi is the input, with one more coordinate of 1 for the intercept. With the symbols of `okl_core.newton`,
+    phi is the input, with one more coordinate of 1 for the intercept. With the symbols of `second_order.newton`,
 
         u_t = w_{t-1} - A_{t-1}^{-1} g_{t-1} phi_{t-1},   value = clip(phi_t^T u_t, -C, C),
         w_t = u_t - (h(phi_t^T u_t) / q) A_{t-1}^{-1} phi_t,   A_t = A_{t-1} + eta g^2 phi_t phi_t^T,   A_0 = alpha I.

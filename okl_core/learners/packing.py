@@ -9,11 +9,12 @@ from typing import Annotated, ClassVar, Literal, Self, final
 import numpy as np
 from pydantic import Field, model_validator
 
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, NotPositiveDefiniteError
-from okl_core.learner import Learner, register
 from okl_core.losses import LOSSES, Loss
-from okl_core.packing import Metric, Packing, PackingConfig, Placement, balls_bound, symmetric
-from okl_core.rng import RoundRng
+from okl_core.metrics.mahalanobis import Metric, symmetric
+from okl_core.packing.balls import Packing, PackingConfig, Placement, balls_bound
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
 Diagonal = Annotated[list[float], Field(min_length=1, fail_fast=True)]
@@ -62,15 +63,15 @@ class PackingRound(Round):
 class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
     r"""Means over balls of a fixed metric that shrink with time: regression on any smooth function, with a guarantee.
 
-    With the symbols of `okl_core.packing`, s the nearest of the centres, eps_t = t^(-1 / (1 + rho_t)),
+    With the symbols of `packing.balls`, s the nearest of the centres, eps_t = t^(-1 / (1 + rho_t)),
 
         value = the mean of T_s, or the middle of `truth_range` if T_s is empty,
         |x_t - x_s|_M <= eps_t:  t joins T_s;  otherwise x_t becomes a centre, and T = {t} (or {}).
 
-    With `estimate` "linear" the value is that of a linear function of z_t, fitted to T_s (`okl_core.local_linear`) and cut
+    With `estimate` "linear" the value is that of a linear function of z_t, fitted to T_s (`packing.local_linear`) and cut
     off at the ends of `truth_range`.
 
-    Time of a round: that of finding the nearest centre, see `okl_core.nearest`; with few inputs it hardly grows with the
+    Time of a round: that of finding the nearest centre, see `linalg.nearest`; with few inputs it hardly grows with the
     stream, with more it is O(|S| d). Memory O(|S| d), |S| of the order T^(rho / (1 + rho)). Linear fits add O(d^2) to the
     time, and O(|S| d^2) to the memory.
 
@@ -82,7 +83,7 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
         |S| <= (8 sqrt 2)^kappa sqrt(lambda_1 ... lambda_kappa) T^(kappa / (1 + rho)),
 
     rho = rho_T, kappa = kappa(rho, T), u_i the eigenvectors of M, |grad_{u_i} f| the largest slope of f along u_i:
-    `okl_core.packing.regret_bound`. So M should be small where f hardly changes. The first term is `bound_balls`; the second
+    `packing.regret_bound`. So M should be small where f hardly changes. The first term is `bound_balls`; the second
     is not known. For another range of truths the first is multiplied by the square of its length, the second by the length.
     Inputs outside the ball are taken, too, and open more balls. All this is about means: of linear fits nothing is claimed.
 

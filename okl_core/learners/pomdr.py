@@ -37,15 +37,16 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import KERNEL_WORK, rows_at_once
 from okl_core.errors import DivergedError
-from okl_core.growing import Factor, GrowingArray
-from okl_core.learner import Learner, register
 from okl_core.learners.pomdr_block import Block
 from okl_core.learners.pomdr_step import PomdrConfig, PomdrState, Seen, Step, carry, decide, rate
+from okl_core.linalg.cholesky import Factor
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Round
-from okl_core.working import KERNEL_WORK, rows_at_once
 
 BLOCK = 128
 """Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.growing import GrowingArray
+from okl_core.contract.rng import RoundRng
 from okl_core.learners.pomdr_step import PomdrConfig, PomdrState, Seen, carry, decide, rate
-from okl_core.rng import RoundRng
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
 
 

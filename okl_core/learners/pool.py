@@ -10,15 +10,15 @@ from typing import ClassVar, Self, final
 import numpy as np
 from pydantic import Field, model_validator
 
-from okl_core.aggregating import Aggregation, AggregationName, MixedLoss
+from okl_core.contract.learner import Learner, parse_spec, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import unpack
+from okl_core.contract.workload import rows_at_once
 from okl_core.errors import StateFormatError
-from okl_core.experts import BLOCK, Cells, Experts, ExpertSpec, Truth, UnitTurn, default_experts, trivial_experts
-from okl_core.learner import Learner, parse_spec, register
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
-from okl_core.state import unpack
+from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
+from okl_core.pool.experts import BLOCK, Cells, Experts, ExpertSpec, Truth, UnitTurn, default_experts, trivial_experts
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
-from okl_core.working import rows_at_once
 
 LARGEST_LOG_ODDS = 300.0
 """Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""

@@ -8,13 +8,13 @@ from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.engine import Decision, Rule
-from okl_core.learner import register
+from okl_core.contract.learner import register
+from okl_core.contract.rng import RoundRng
 from okl_core.losses import LOSSES, Loss
-from okl_core.newton import NewtonConfig, Step, account, clipped, newton_rule
-from okl_core.nystrom import Nystrom, NystromConfig, NystromState
-from okl_core.nystrom_learner import NystromLearner
-from okl_core.rng import RoundRng
+from okl_core.second_order.engine import Decision, Rule
+from okl_core.second_order.newton import NewtonConfig, Step, account, clipped, newton_rule
+from okl_core.second_order.nystrom import Nystrom, NystromConfig, NystromState
+from okl_core.second_order.nystrom_learner import NystromLearner
 from okl_core.types import F64, Interval
 
 
@@ -49,7 +49,7 @@ class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
     r"""Online Newton steps on a dictionary of points: second-order learning at a cost that does not grow with the stream.
 
     phi is the embedding of the dictionary I, into which row sampling takes x_t with a probability that its leverage asks
-    for. With the symbols of `okl_core.newton`, g = l'(value), A_t = A_{t-1} + eta g^2 phi_t phi_t^T,
+    for. With the symbols of `second_order.newton`, g = l'(value), A_t = A_{t-1} + eta g^2 phi_t phi_t^T,
 
         u_t = w_{t-1} - A_{t-1}^{-1} g_{t-1} phi_{t-1},   value = clip(phi_t^T u_t, -C, C),
         w_t = u_t - (h(phi_t^T u_t) / q) A_{t-1}^{-1} phi_t.

@@ -24,7 +24,10 @@ import numpy as np
 from pydantic import Field, model_validator
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.buffered import (
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import KERNEL_WORK, embedding_work, rows_at_once
+from okl_core.first_order.buffered import (
     BLOCK,
     BufferedConfig,
     BufferedState,
@@ -38,10 +41,8 @@ from okl_core.buffered import (
     value,
     with_point,
 )
-from okl_core.dictionary import Points
-from okl_core.first_order import Step, decide, descent
-from okl_core.growing import GrowingArray
-from okl_core.learner import Learner, register
+from okl_core.first_order.steps import Step, decide, descent
+from okl_core.kernels.points import Points
 from okl_core.learners.skegd_sketch import (
     Embedding,
     draw_landmarks,
@@ -49,10 +50,9 @@ from okl_core.learners.skegd_sketch import (
     least_squares,
     sketch_rows,
 )
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss, probabilities
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
-from okl_core.working import KERNEL_WORK, embedding_work, rows_at_once
 
 CYCLE_SHARE = 0.3
 """Violations between two points that enter the sketch, as a share of the horizon; the programs of [li2023]."""

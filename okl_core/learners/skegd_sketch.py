@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, svd
 from scipy.sparse import csr_array
 
-from okl_core.kernels import Kernel
-from okl_core.rng import RoundRng
+from okl_core.contract.rng import RoundRng
+from okl_core.kernels.kernels import Kernel
 from okl_core.types import F64
 
 NEGLIGIBLE = 1e-8

@@ -3,12 +3,12 @@ r"""Sketched-KONS: KONS that carries a gradient into A with the probability that
 | symbol  | meaning                                                                   | in [calandriello2017] |
 |---------|---------------------------------------------------------------------------|-----------------------|
 | gamma   | floor of the probabilities                                                | algorithm 3           |
-| tau     | estimated ridge leverage score of g sqrt(eta) phi_t, by `okl_core.sampling` | section 4           |
+| tau     | estimated ridge leverage score of g sqrt(eta) phi_t, by `second_order.row_sampling` | section 4           |
 | beta    | oversampling: a gradient is kept with probability max(min(beta tau, 1), gamma) | algorithm 3      |
 | z       | 1 for a gradient that is kept, else 0                                     | algorithm 3           |
 | A~      | alpha I + sum_s z_s w_s phi_s phi_s^T, w = eta g^2                        | algorithm 3           |
 
-The other symbols are those of `okl_core.newton`.
+The other symbols are those of `second_order.newton`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import ClassVar, final
 
 from pydantic import Field
 
-from okl_core.engine import Decision, Engine, EngineState
-from okl_core.engine_learner import EngineLearner
-from okl_core.growing import GrowingArray
-from okl_core.learner import register
+from okl_core.contract.learner import register
+from okl_core.contract.rng import RoundRng
+from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
-from okl_core.newton import KernelNewtonConfig, account, clipped, newton_rule
-from okl_core.rng import RoundRng
-from okl_core.sampling import Kors, KorsBlock, Sample
+from okl_core.second_order.engine import Decision, Engine, EngineState
+from okl_core.second_order.engine_learner import EngineLearner
+from okl_core.second_order.newton import KernelNewtonConfig, account, clipped, newton_rule
+from okl_core.second_order.row_sampling import Kors, KorsBlock, Sample
 from okl_core.types import F64, Interval
 
 
@@ -95,7 +95,7 @@ class Sketch:
 class SketchedKons(EngineLearner[SketchedKonsConfig, SketchedKonsState, Sketch]):
     r"""KONS on a random part of the gradients: nearly its guarantee, for rounds that cost much less in long streams.
 
-    With the symbols of `okl_core.newton` and z = 1 with probability max(min(beta tau, 1), gamma), independent of the
+    With the symbols of `second_order.newton` and z = 1 with probability max(min(beta tau, 1), gamma), independent of the
     past, the steps are those of KONS with A~_t = A~_{t-1} + z eta g^2 phi_t phi_t^T. Every gradient moves the function
     learned; those that are kept also shrink the steps to come.
 
@@ -113,7 +113,7 @@ class SketchedKons(EngineLearner[SketchedKonsConfig, SketchedKonsState, Sketch])
     by corollary 1, whose proof has one coin a round for both purposes where its algorithm has two.
 
     `sum_tau` estimates the effective dimension of the scaled gradients (by at most rho times too much, and at most all of
-    them, see `okl_core.sampling`).
+    them, see `second_order.row_sampling`).
 
     With a window, which needs adaptive steps, all of this runs over the rounds kept, between W and 5/4 W of them: a round
     then costs O(d W + |J|^2 + |I|^2), and the guarantee is lost, since the best function may need what was forgotten. It is

@@ -7,9 +7,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from okl_core.learner import Learner, register
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
 from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round, Target
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from okl_core import LearnerSpec
-from okl_core.freezing import Rule
+from okl_core.contract.frozen import Rule
 from okl_core.types import Target
 from service.api.schemas import NamedInput
 

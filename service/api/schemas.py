@@ -20,7 +20,7 @@ from pydantic.functional_serializers import field_serializer
 from pydantic.functional_validators import field_validator, model_validator
 
 from okl_core import LearnerSpec
-from okl_core.freezing import Rule
+from okl_core.contract.frozen import Rule
 from okl_core.types import MAX_CLASSES
 from service.api.problems import FIRST_TRY
 

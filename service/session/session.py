@@ -29,11 +29,11 @@ from okl_core import (
     resolve,
     waits_for_inputs,
 )
-from okl_core.arithmetic import arithmetic
+from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.frozen import Rule
+from okl_core.contract.learner import given_probabilities, taken_dim
 from okl_core.errors import ConfigError, InputError, ReplayDivergence, StateError
-from okl_core.freezing import Rule
-from okl_core.learner import given_probabilities, taken_dim
-from okl_core.online import REPLAY_TOLERANCE, replay_tolerance
+from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
 from service.errors import InvalidInput, StateCorrupt, WrongDimension
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, restore
-from okl_core.arithmetic import arithmetic
+from okl_core.contract.state import from_bytes, to_bytes
 from okl_core.errors import StateError, StateFormatError
-from okl_core.growing import GrowingArray
-from okl_core.state import from_bytes, to_bytes
+from okl_core.linalg.arithmetic import arithmetic
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
 from service.errors import StateCorrupt
 from service.session.definition import Definition

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from okl_core.growing import GrowingArray
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
 
 

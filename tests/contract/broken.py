@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from okl_core import checks
-from okl_core.learner import Learner
+from okl_core.contract import checks
+from okl_core.contract.learner import Learner
+from okl_core.contract.rng import RoundRng
 from okl_core.losses import LOSSES, Loss
-from okl_core.rng import RoundRng
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
 

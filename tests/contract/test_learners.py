@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import catalogue, learner_kinds, register
-from okl_core.checks import CHECKS, Check, ContractViolation, check_learner, make_subject
+from okl_core.contract.checks import CHECKS, Check, ContractViolation, check_learner, make_subject
 from tests.contract.broken import BROKEN, Sleepy
 
 REFERENCES = Path(__file__).parents[2] / "docs" / "references.md"

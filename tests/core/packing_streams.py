@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from okl_core import nearest
+from okl_core.linalg import nearest
 from okl_core.types import F64
 
 WAYS = {
@@ -15,7 +15,7 @@ WAYS = {
     "scanned": (0, 10**9, 256),
     "boxed": (0, 2, 8),
 }
-"""FEW_NUMBERS, BOXES_FROM and BOX of `okl_core.nearest` that make short streams take each of its ways."""
+"""FEW_NUMBERS, BOXES_FROM and BOX of `linalg.nearest` that make short streams take each of its ways."""
 
 
 def use_way(patch: pytest.MonkeyPatch, way: str) -> None:

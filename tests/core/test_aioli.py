@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from okl_core import OnlineLearner, ReservoirLearner, create, freeze, linear_learner
+from okl_core import OnlineLearner, ReservoirLearner, create, freeze
+from okl_core.diagnostics.comparator import best_in_hindsight
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.kernels import Linear
-from okl_core.linear_learner import BLOCK
-from okl_core.regret import best_in_hindsight
+from okl_core.kernels.kernels import Linear
+from okl_core.second_order import linear_learner
+from okl_core.second_order.linear_learner import BLOCK
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl_core import alignment, create, diagnostics
-from okl_core.alignment import BLOCK, Alignment
+from okl_core import create, diagnostics
+from okl_core.diagnostics import alignment
+from okl_core.diagnostics.alignment import BLOCK, Alignment
 from okl_core.errors import ConfigError, NonFiniteError, ShapeError
-from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
+from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
 from okl_core.types import F64
 
 KERNELS: dict[str, Kernel] = {

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import scipy
 
-from okl_core.arithmetic import arithmetic
+from okl_core.linalg.arithmetic import arithmetic
 
 
 def test_it_names_the_libraries_and_their_kernels() -> None:
@@ -21,7 +21,7 @@ def test_it_names_the_libraries_and_their_kernels() -> None:
 def test_another_kernel_is_another_arithmetic() -> None:
     def told(core: str) -> str:
         environment = os.environ | {"OPENBLAS_CORETYPE": core}
-        command = [sys.executable, "-c", "from okl_core.arithmetic import arithmetic; print(arithmetic())"]
+        command = [sys.executable, "-c", "from okl_core.linalg.arithmetic import arithmetic; print(arithmetic())"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert told("Nehalem") != told("Prescott")

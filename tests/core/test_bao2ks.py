@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.kernels import Gaussian
+from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.bao2ks import BLOCK
 from okl_core.learners.bao2ks_step import Bao2ksConfig, Bao2ksState
-from okl_core.rng import RoundRng
 from okl_core.types import F64
 from tests.oracles.bao2ks import Run, bao2ks
 

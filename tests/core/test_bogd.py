@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.learners.bogd import BLOCK, BogdConfig, BogdState
 from okl_core.losses import LOSSES
-from okl_core.rng import RoundRng
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.first_order import bogd
 

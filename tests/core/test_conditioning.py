@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds
-from okl_core.checks import make_subject
-from okl_core.online import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.checks import make_subject
+from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
 
 
 def test_the_tolerance_grows_with_the_conditioning_up_to_a_cap() -> None:

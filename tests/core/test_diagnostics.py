@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from okl_core import create, diagnostics
 from okl_core.errors import ConfigError, NotPositiveDefiniteError, ShapeError
-from okl_core.kernels import Gaussian, Kernel, Linear, Polynomial
+from okl_core.kernels.kernels import Gaussian, Kernel, Linear, Polynomial
 from okl_core.losses import LOSSES, LossName
 from okl_core.types import F64
 from tests.core.newton_streams import METHODS, STREAMS, stream_for

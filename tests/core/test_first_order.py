@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order import FirstOrderConfig, decide
-from okl_core.rng import RoundRng
+from okl_core.first_order.steps import FirstOrderConfig, decide
 
 
 def recording() -> RoundRng:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.fourier import draw
-from okl_core.kernels import Gaussian
+from okl_core.kernels.fourier import draw
+from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.fogd import BLOCK, FogdConfig
 from okl_core.losses import LOSSES
-from okl_core.rng import RoundRng
 from tests.core.first_order_streams import GAUSSIAN, stream
 from tests.oracles.first_order import fogd
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl_core import Gaussian, OnlineLearner, create, engine, restore
+from okl_core import Gaussian, OnlineLearner, create, restore
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.forgetting import Window
-from okl_core.rule_learner import RuleRound
-from okl_core.sampling import Kors, KorsBlock
+from okl_core.second_order import engine
+from okl_core.second_order.forgetting import Window
+from okl_core.second_order.row_sampling import Kors, KorsBlock
+from okl_core.second_order.rule_learner import RuleRound
 from okl_core.types import F64
 from tests.core.newton_streams import STREAMS, stream_for
 from tests.oracles.kons import batch_moments

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.fourier import SpectralKernel, draw, features
-from okl_core.kernels import Gaussian, Laplacian, Matern
-from okl_core.rng import RoundRng
+from okl_core.kernels.fourier import SpectralKernel, draw, features
+from okl_core.kernels.kernels import Gaussian, Laplacian, Matern
 
 KERNELS = [Gaussian(sigma=0.7), Laplacian(sigma=1.3), Matern(sigma=0.7, nu=1.5), Matern(sigma=0.7, nu=2.5)]
 IDS = ["gaussian", "laplacian", "matern 1.5", "matern 2.5"]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.fourier import draw
-from okl_core.kernels import Gaussian, Laplacian
-from okl_core.rng import RoundRng
+from okl_core.kernels.fourier import draw
+from okl_core.kernels.kernels import Gaussian, Laplacian
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import FrozenLearner, OnlineLearner, ReservoirLearner, create, freeze, learner_kinds, restore
-from okl_core.checks import make_subject
+from okl_core.contract.checks import make_subject
+from okl_core.contract.frozen import RESERVOIR, Rule
+from okl_core.contract.learner import LearnerSpec
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import (
     ConfigError,
     DivergedError,
@@ -24,9 +27,6 @@ from okl_core.errors import (
     StateError,
     StateFormatError,
 )
-from okl_core.freezing import RESERVOIR, Rule
-from okl_core.learner import LearnerSpec
-from okl_core.rng import RoundRng
 from okl_core.types import F64
 from tests.contract.broken import Sleepy
 

@@ -9,7 +9,7 @@ import pytest
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.errors import DivergedError, StateFormatError
-from okl_core.logistic_leader import Tally
+from okl_core.learners.logistic_leader import Tally
 from okl_core.types import F64
 from tests.oracles.logistic import leader
 

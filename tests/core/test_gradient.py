@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl_core import create, gradient, gradient_outer_product
+from okl_core import create, gradient_outer_product
 from okl_core.errors import ConfigError, DivergedError, NonFiniteError, OklError, ShapeError, StateError
-from okl_core.gradient import learned_metric, scales, slopes, stride
+from okl_core.metrics import gradient_outer_product as gradient
+from okl_core.metrics.gradient_outer_product import scales, slopes, stride
+from okl_core.packing.learned_metric import learned_metric
 from okl_core.types import F64
 from tests.core.packing_streams import ball, full_metric
 from tests.oracles import metric_packing as oracle

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.linalg import solve_triangular
 
 from okl_core.errors import NotPositiveDefiniteError, StateFormatError
-from okl_core.growing import PANEL, Factor, GrowingArray
+from okl_core.linalg.cholesky import PANEL, Factor
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
 
 BORDERS = [0, 1, PANEL - 1, PANEL, PANEL + 1, 2 * PANEL - 1, 2 * PANEL, 3 * PANEL + 1]

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from okl_core import create, resolve, waits_for_inputs
+from okl_core.contract.learner import parse_spec
 from okl_core.errors import ConfigError
-from okl_core.improper import improper_rule, improper_value
-from okl_core.learner import parse_spec
 from okl_core.learners.aioli import AioliConfig
+from okl_core.second_order.improper import improper_rule, improper_value
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create
-from okl_core.kernels import Gaussian, Kernel, Linear
-from okl_core.regret import best_in_hindsight
+from okl_core.diagnostics.comparator import best_in_hindsight
+from okl_core.kernels.kernels import Gaussian, Kernel, Linear
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all
 from tests.oracles.improper import coordinates

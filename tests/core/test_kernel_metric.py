@@ -13,13 +13,13 @@ from hypothesis.extra import numpy as hnp
 from pydantic import TypeAdapter, ValidationError
 
 from okl_core import Gaussian, Kernel, Matern, create, resolve
-from okl_core.checks import check_learner
-from okl_core.dictionary import Points
+from okl_core.contract.checks import check_learner
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, ShapeError, StateFormatError
-from okl_core.fourier import draw, features
-from okl_core.gradient import gradient_outer_product
-from okl_core.kernel_metric import POINTS, learned_kernel_metric, matrix_root
-from okl_core.rng import RoundRng
+from okl_core.kernels.fourier import draw, features
+from okl_core.kernels.points import Points
+from okl_core.metrics.gradient_outer_product import gradient_outer_product
+from okl_core.metrics.kernel_metric import POINTS, learned_kernel_metric, matrix_root
 from okl_core.types import F64
 
 M = [[1.0, 0.3, 0.0], [0.3, 0.5, 0.1], [0.0, 0.1, 0.05]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
-from okl_core.first_order import SMALLEST_SCALE
+from okl_core.first_order.steps import SMALLEST_SCALE
 from okl_core.learners.kernel_ogd import BLOCK
 from okl_core.learners.kernel_ogd_step import KernelOgdConfig
 from okl_core.losses import LOSSES

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from scipy.spatial.distance import cdist
 
 from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
-from okl_core.dictionary import Points
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.kernels import MEDIAN_SAMPLE
+from okl_core.kernels.kernels import MEDIAN_SAMPLE
+from okl_core.kernels.points import Points
 from tests.oracles import kernels as oracle
 
 CASES: list[tuple[Any, Callable[[Any, Any], float]]] = [

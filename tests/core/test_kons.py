@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
-from okl_core.kernels import Gaussian
+from okl_core.kernels.kernels import Gaussian
 from okl_core.losses import LOSSES
-from okl_core.rule_learner import RuleRound
+from okl_core.second_order.rule_learner import RuleRound
 from tests.core.newton_streams import (
     KERNELS,
     METHODS,

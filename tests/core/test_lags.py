@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import OnlineLearner, create, learner_kinds, parse_spec, resolve, restore
-from okl_core.checks import small_stream
+from okl_core.contract.checks import small_stream
 from okl_core.errors import (
     ConfigError,
     DivergedError,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import (
     LearnerSpec,
     catalogue,

@@ -11,10 +11,10 @@ import pytest
 
 from bench.papers.metric_runs import directional_stream, measure
 from okl_core import OnlineLearner, create, restore
-from okl_core.comparing import close_states, same_arrays, same_rounds
+from okl_core.contract.agreement import close_states, same_arrays, same_rounds
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.local_linear import LocalLinear
-from okl_core.packing import MOST_LINEAR
+from okl_core.packing.balls import MOST_LINEAR
+from okl_core.packing.local_linear import LocalLinear
 from tests.core.packing_streams import ball, lattice, truths
 from tests.core.test_metric_packing import MODES, POINTS, learner_of, stream
 from tests.core.test_metric_packing import play_all as play_rounds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from okl_core.engine import Decision
-from okl_core.forgetting import STAIRS, HalfLife
-from okl_core.linear_root import Root, RootBlock, RootRounds
+from okl_core.second_order.engine import Decision
+from okl_core.second_order.forgetting import STAIRS, HalfLife
+from okl_core.second_order.linear_root import Root, RootBlock, RootRounds
 from okl_core.types import F64
 
 P = 5

@@ -57,7 +57,7 @@ def stream(learner: OnlineLearner, n: int) -> tuple[F64, F64]:
 
 @pytest.fixture
 def all_work_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("okl_core.learner.LONG_WORK", 1.0)
+    monkeypatch.setattr("okl_core.contract.learner.LONG_WORK", 1.0)
 
 
 @pytest.mark.usefixtures("all_work_is_long")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bench.papers.metric_runs import directional_stream, measure
 from okl_core import OnlineLearner, create, restore
-from okl_core.comparing import close_states, same_arrays, same_rounds
+from okl_core.contract.agreement import close_states, same_arrays, same_rounds
 from okl_core.errors import ConfigError, DivergedError, ReplayDivergence, StateFormatError
-from okl_core.gradient import learned_metric
+from okl_core.packing.learned_metric import learned_metric
 from okl_core.types import F64, Round
 from tests.core.packing_streams import ball, lattice, truths
 from tests.oracles.metric_packing import delay, phased_packing

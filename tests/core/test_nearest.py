@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl_core import nearest
 from okl_core.errors import StateFormatError
-from okl_core.nearest import FARTHEST, Nearest, squared_distances
+from okl_core.linalg import nearest
+from okl_core.linalg.nearest import FARTHEST, Nearest, squared_distances
 from okl_core.types import F64
 from tests.core.packing_streams import WAYS, use_way
 

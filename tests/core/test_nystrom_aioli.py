@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create
-from okl_core.kernels import Gaussian, Kernel, Linear
-from okl_core.nystrom import Turn
-from okl_core.rule_learner import RuleRound
+from okl_core.kernels.kernels import Gaussian, Kernel, Linear
+from okl_core.second_order.nystrom import Turn
+from okl_core.second_order.rule_learner import RuleRound
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from okl_core import Gaussian, OnlineLearner, create
-from okl_core.nystrom import Turn
-from okl_core.rule_learner import RuleRound
+from okl_core.second_order.nystrom import Turn
+from okl_core.second_order.rule_learner import RuleRound
 from okl_core.types import F64
 
 KERNEL = Gaussian(sigma=0.25)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create
-from okl_core.comparing import close_states
+from okl_core.contract.agreement import close_states
+from okl_core.diagnostics.comparator import best_in_hindsight
 from okl_core.errors import DivergedError
-from okl_core.kernels import Linear
+from okl_core.kernels.kernels import Linear
 from okl_core.learners.ogd_logistic import BLOCK
-from okl_core.regret import best_in_hindsight
 from okl_core.types import F64
 from tests.oracles.logistic import gradient_descent
 

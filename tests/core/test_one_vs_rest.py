@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import create, freeze, learner_kinds, register, resolve, restore
+from okl_core.contract.frozen import ReservoirLearner
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError, LabelError, ShapeError, StateFormatError
-from okl_core.experts import BLOCK
-from okl_core.freezing import ReservoirLearner
-from okl_core.rng import RoundRng
+from okl_core.pool.experts import BLOCK
 from okl_core.types import F64, Forecast
 from tests.contract.broken import Sleepy
 

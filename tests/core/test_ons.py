@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import OnlineLearner, create, linear_learner, restore
+from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
-from okl_core.linear_learner import BLOCK, WIDE
 from okl_core.losses import LOSSES
+from okl_core.second_order import linear_learner
+from okl_core.second_order.linear_learner import BLOCK, WIDE
 from okl_core.types import F64
 from tests.core.test_kons import METHODS, STREAMS, comparators, definition, kons, play_all, stream_for
 from tests.oracles.kons import features, online_newton

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
-from okl_core.comparing import same_arrays
+from okl_core.contract.agreement import same_arrays
 from okl_core.errors import ConfigError, DivergedError, ReplayDivergence, StateFormatError
 from okl_core.learners.packing import PackingRound
-from okl_core.nearest import FARTHEST
-from okl_core.packing import Metric, effective_rank, most_centres, regret_bound
+from okl_core.linalg.nearest import FARTHEST
+from okl_core.metrics.mahalanobis import Metric, effective_rank
+from okl_core.packing.balls import most_centres, regret_bound
 from okl_core.types import F64
 from tests.core.packing_streams import WAYS, ball, full_metric, lattice, truths, use_way
 from tests.oracles.packing import Run, ellipsoid_packing, rank

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from okl_core import OnlineLearner, create, restore
-from okl_core.checks import check_learner
+from okl_core.contract.checks import check_learner
 from okl_core.errors import DivergedError
-from okl_core.kernels import Gaussian, Polynomial
+from okl_core.kernels.kernels import Gaussian, Polynomial
 from okl_core.learners import pomdr_step
 from okl_core.learners.pomdr import BLOCK
 from okl_core.learners.pomdr_step import PomdrConfig

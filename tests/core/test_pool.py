@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core import create, parse_spec, restore
-from okl_core.aggregating import Aggregation, AggregationName, MixedLoss
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import (
     ConfigError,
     DivergedError,
@@ -20,8 +20,8 @@ from okl_core.errors import (
     ReplayDivergence,
     StateFormatError,
 )
-from okl_core.experts import ExpertSpec, default_experts, units_of
-from okl_core.rng import RoundRng
+from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
+from okl_core.pool.experts import ExpertSpec, default_experts, units_of
 from okl_core.types import F64
 
 AGGREGATIONS = list(itertools.product(get_args(MixedLoss), get_args(AggregationName)))

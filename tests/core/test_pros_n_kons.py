@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from okl_core import create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.kernels import Gaussian
+from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
 from okl_core.losses import LOSSES
-from okl_core.posterior import Posterior
-from okl_core.rng import RoundRng
+from okl_core.second_order.posterior import Posterior
 from okl_core.types import F64
 from tests.oracles.kons import Derivative, Weight
 from tests.oracles.pros_n_kons import LinearDependence, RowSampling, pros_n_kons

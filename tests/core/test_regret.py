@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.linalg import solve
 from scipy.optimize import brentq, minimize, nnls
 
+from okl_core.diagnostics.comparator import Comparator, best_in_hindsight, conjugate, regret_curve
 from okl_core.errors import ConfigError, LabelError, NonFiniteError, ShapeError
-from okl_core.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial
+from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Polynomial
 from okl_core.losses import LOSSES, LossName
-from okl_core.regret import Comparator, best_in_hindsight, conjugate, regret_curve
 from okl_core.types import F64
 
 LOSS_NAMES = cast("tuple[LossName, ...]", get_args(LossName))

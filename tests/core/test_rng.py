@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from okl_core.contract.rng import RoundRng, decode_choices, encode_choices
 from okl_core.errors import ReplayDivergence
-from okl_core.rng import RoundRng, decode_choices, encode_choices
 
 choice_lists = st.lists(st.one_of(st.integers(0, 1), st.integers(0, 127), st.integers(0, 2**40)))
 

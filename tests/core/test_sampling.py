@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from okl_core.kernels import Gaussian, Linear
-from okl_core.rng import RoundRng
-from okl_core.sampling import Kors, KorsBlock, Sample
+from okl_core.contract.rng import RoundRng
+from okl_core.kernels.kernels import Gaussian, Linear
+from okl_core.second_order.row_sampling import Kors, KorsBlock, Sample
 from okl_core.types import F64
 
 RUNS = 50

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.kernels import Gaussian
+from okl_core.kernels.kernels import Gaussian
 from okl_core.learners.skegd import SkegdConfig, SkegdState
 from okl_core.learners.skegd_sketch import draw_landmarks, embedding_matrix, sketch_rows
 from okl_core.losses import LOSSES
-from okl_core.rng import RoundRng
 from okl_core.types import F64
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.skegd import skegd

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError
 from okl_core.losses import LOSSES
-from okl_core.rng import RoundRng
 from okl_core.types import F64
 from tests.core.newton_streams import (
     KERNELS,

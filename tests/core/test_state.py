@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from okl_core.dictionary import Points
+from okl_core.contract.state import DIGEST_BYTES, META, _digest, from_bytes, pack, to_bytes, unpack
 from okl_core.errors import StateFormatError
-from okl_core.growing import Factor, GrowingArray
-from okl_core.state import DIGEST_BYTES, META, _digest, from_bytes, pack, to_bytes, unpack
+from okl_core.kernels.points import Points
+from okl_core.linalg.cholesky import Factor
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64, LearnerState
 
 any_float = st.floats(width=64)

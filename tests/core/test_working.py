@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
-from okl_core.fourier import features
-from okl_core.rng import WORDS, RoundRng
+from okl_core.contract.rng import WORDS, RoundRng
+from okl_core.contract.workload import WORKING_BYTES, rows_at_once
+from okl_core.kernels.fourier import features
 from okl_core.types import F64, BlockInfo
-from okl_core.working import WORKING_BYTES, rows_at_once
 
 MOST = 4 * WORKING_BYTES
 """Bytes: a handful of arrays that each block may have, and what the making of an embedding takes."""
@@ -89,7 +89,7 @@ def test_features_in_parts_are_those_at_once(monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(0)
     frequencies, H = rng.standard_normal((100, 3)), rng.standard_normal((7, 3))
     whole = features(frequencies, H)
-    monkeypatch.setattr("okl_core.working.WORKING_BYTES", 8 * 4 * 2 * 7 * 30)
+    monkeypatch.setattr("okl_core.contract.workload.WORKING_BYTES", 8 * 4 * 2 * 7 * 30)
     np.testing.assert_allclose(features(frequencies, H), whole, rtol=0.0, atol=1e-13)
 
 
@@ -103,7 +103,7 @@ def test_a_block_in_parts_is_the_block(kind: str, working: int, monkeypatch: pyt
     whole, parts = create(spec, 2), create(spec, 2)
     X, y = stream(whole, 150)
     expected = whole.run(X, y)
-    monkeypatch.setattr("okl_core.working.WORKING_BYTES", working)
+    monkeypatch.setattr("okl_core.contract.workload.WORKING_BYTES", working)
     found = parts.run(X, y)
     np.testing.assert_allclose(found.values, expected.values, rtol=0.0, atol=1e-9)
     assert found.choices == expected.choices

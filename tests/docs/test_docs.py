@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from okl_core import get_learner, kernels, lags, learner_kinds, types
+from okl_core import get_learner, learner_kinds, types
+from okl_core.contract import lags
+from okl_core.kernels import kernels
 from service import cli
 from service.api import answers, guards, schemas
 from service.api.problems import PROBLEMS

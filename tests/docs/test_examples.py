@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import learner_kinds
 
 DOCS = Path(__file__).parents[2] / "docs"

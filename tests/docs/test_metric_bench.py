@@ -14,7 +14,7 @@ from bench.papers.metric_runs import FREQUENCY, DirectionalStream, directional_s
 from bench.papers.metric_sets import CONTESTANTS, LAGS, Contestant, RealSet, forecasts, measure, read
 from bench.papers.metric_study import BARS, PUBLISHED, REFEED, RESTART, Bar, Result, broken
 from okl_core import create
-from okl_core.gradient import learned_metric
+from okl_core.packing.learned_metric import learned_metric
 from tests.docs.test_kons_bench import FIGURES, LARGEST_BYTES, rows, texts
 
 

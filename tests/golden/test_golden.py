@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core.state import from_bytes
+from okl_core.contract.state import from_bytes
 from okl_core.types import Forecast
 from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting, encode_block, encode_round

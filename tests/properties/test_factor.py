@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core.errors import NotPositiveDefiniteError, StateFormatError
-from okl_core.growing import PANEL, Factor, GrowingArray
+from okl_core.linalg.cholesky import PANEL, Factor
+from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64
 
 sizes = st.one_of(st.integers(0, 5), st.sampled_from([PANEL - 1, PANEL, PANEL + 1, 2 * PANEL, 2 * PANEL + 3]))

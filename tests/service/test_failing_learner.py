@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-import okl_core.learner
+import okl_core.contract.learner
 from okl_core import learner_kinds, register
 from okl_core.errors import NumericalError
 from service.api.dependencies import Worker

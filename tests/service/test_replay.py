@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from okl_core.online import REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from service.demo_data import magic
 from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, decode_entry, encode_block

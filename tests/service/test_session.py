@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from okl_core.contract.frozen import Rule
 from okl_core.errors import DivergedError, FrozenError, StateError
-from okl_core.freezing import Rule
 from service.demo_data import magic
 from service.errors import StateCorrupt
 from service.session.codec import encode_round

@@ -1,0 +1,308 @@
+"""A learner in use: the class that users hold, made by `create` and `restore`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
+from okl_core.contract.learner import LearnerSpec, parse_spec, require_dims
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import pack
+from okl_core.errors import (
+    DivergedError,
+    InputError,
+    LabelError,
+    NonFiniteError,
+    ReplayDivergence,
+    ShapeError,
+    StateError,
+    StateFormatError,
+    unresolved,
+)
+from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo
+
+LAGS = "lags"
+"""The array that `state` has beside those of the learner, where there are lags."""
+
+REPLAY_TOLERANCE = 1e-9
+"""How far, relative to max(1, |value|), a replayed forecast may be from the recorded one."""
+
+ALIGNED = 16
+"""Bytes. The kernels of BLAS for processors without AVX add in another order where an array begins elsewhere, as a row of
+a matrix may. The library's own arrays are aligned so, and the caller's are copied: the same numbers give the same bits."""
+
+
+ROUNDING_GROWTH = 64.0 * float(np.finfo(np.float64).eps)
+"""What a unit of conditioning adds to the tolerance of a replay on other arithmetic."""
+
+LARGEST_TOLERANCE = 1e-2
+"""Beyond it a replay is not the recorded round, however badly conditioned the learner is."""
+
+
+def replay_tolerance(conditioning: float) -> float:
+    """How far a forecast replayed on other arithmetic may be from the recorded one, relative to max(1, |value|)."""
+    return min(LARGEST_TOLERANCE, max(REPLAY_TOLERANCE, ROUNDING_GROWTH * conditioning))
+
+
+class OnlineLearner:
+    """A learner in use: algorithm, config, state, coins and lags, held together. Made by `create` and `restore`.
+
+    With `lags` in the spec each x gets the last k truths learned, without a word from the caller. One whose truths come
+    late keeps the `lags` that it made a forecast with, and gives them back as `lags=` when the truth is there, so that
+    the learner learns from what it predicted from.
+    """
+
+    def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int, lags: F64 | None = None) -> None:
+        self.spec, self._learner, self._config = parse_spec(spec)
+        if waiting := self._config.waiting():
+            raise unresolved(waiting)
+        self.dim = dim
+        self._k = self.spec.lags
+        require_dims(self._learner, dim + self._k)
+        self._rng = RoundRng(self.spec.seed)
+        self._state = self._learner.init(self._config, dim + self._k) if state is None else state
+        self._low, self._high = self._learner.truth_range(self._config)
+        self.target = self._learner.target(self._config)
+        self.loss = self._learner.loss(self._config)
+        if self._k:
+            self._low, self._high = max(self._low, -LARGEST_TRUTH), min(self._high, LARGEST_TRUTH)
+        self._lags = first_lags(self._k)
+        if lags is not None:
+            self._lags = kept_lags(self._checked_lags(lags, self._lags.shape))
+
+    @property
+    def t(self) -> int:
+        """Rounds learned."""
+        return self._state.t
+
+    @property
+    def lags(self) -> F64:
+        """The truths that go with the next input, shape (k,), newest first, read-only."""
+        return self._lags
+
+    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+        """The forecast for x, shape (d,). Changes nothing. `lags`: other ones than the present.
+
+        Raises ShapeError, NonFiniteError, LabelError.
+        """
+        return self._finite(self._learner.predict(self._config, self._state, self._input(x, lags)))
+
+    def play(self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None) -> Round:
+        """One round that `learn` can carry into the state; changes nothing. `choices`: outcomes to replay.
+
+        Raises ShapeError, NonFiniteError, LabelError, NumericalError.
+        """
+        x, y = self._input(x, lags), self._truth(y)
+        self._rng.begin(choices)
+        self._rng.at(self._state.t + 1)
+        try:
+            played = self._learner.play(self._config, self._state, x, y, self._rng)
+        except OverflowError as error:
+            raise self._overflow() from error
+        self._rng.verify()
+        self._finite(played.forecast)
+        return played
+
+    def learn(self, played: Round) -> None:
+        """Carry a played round into the state. Raises StateError if it was played at another round."""
+        if played.t != self._state.t + 1:
+            raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
+        self._learner.learn(self._config, self._state, played)
+        if self._k:
+            self._lags = next_lags(self._lags, played.y)
+
+    def update(self, x: F64, y: float, *, lags: F64 | None = None) -> RoundInfo:
+        """One full round at the current state: predict, observe, learn."""
+        played = self.play(x, y, lags=lags)
+        self._learner.learn(self._config, self._state, played)
+        if self._k:
+            self._lags = next_lags(self._lags, played.y)
+        return RoundInfo(played.t, played.forecast, played.loss)
+
+    def replay(self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None) -> Round:
+        """Play and learn a recorded round, with its recorded choices. Raises ReplayDivergence."""
+        played = self.play(x, y, choices=choices, lags=lags)
+        if not abs(played.forecast.value - value) <= REPLAY_TOLERANCE * max(1.0, abs(value)):
+            raise ReplayDivergence(f"round {played.t}: recorded {value!r}, replayed {played.forecast.value!r}")
+        self.learn(played)
+        return played
+
+    def run(self, X: F64, y: F64, *, choices: bytes | None = None, lags: F64 | None = None) -> BlockInfo:
+        """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
+
+        Checks every row first, so that a bad one changes nothing. `lags`, shape (n, k): those of each row, where they
+        are not the truths of the rows before it.
+        """
+        X, y = self.check_rows(X, y, lags)
+        before, after = self._state.t, None
+        if self._k or lags is not None:
+            after = lag_rows(self._lags, y)
+            X = np.hstack((X, after[:-1] if lags is None else lags))
+        self._rng.begin(choices)
+        try:
+            info = self._learner.run(self._config, self._state, X, y, self._rng)
+        except OverflowError as error:
+            raise self._overflow() from error
+        finally:
+            # A run that fails has learned the rounds before the one that it fails at.
+            if after is not None:
+                self._lags = kept_lags(after[self._state.t - before])
+        self._rng.verify()
+        return info
+
+    def check_rows(self, X: F64, y: F64, lags: F64 | None = None) -> tuple[F64, F64]:
+        """X and y as `run` takes them. Raises what `run` raises for a bad row."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        if X.__array_interface__["data"][0] % ALIGNED:
+            X = X.copy()
+        y = np.ascontiguousarray(y, dtype=np.float64)
+        if X.ndim != 2 or X.shape[1] != self.dim:
+            raise ShapeError(f"X has shape {X.shape}, this learner takes (n, {self.dim})")
+        if y.shape != (len(X),):
+            raise ShapeError(f"y has shape {y.shape}, X has {len(X)} rows", "y")
+        squares = np.einsum("ij,ij->i", X, X)
+        if not np.isfinite(squares).all():
+            row = int(np.argmin(np.isfinite(squares)))
+            raise _not_finite(X[row], f"X[{row}]", row)
+        if not self._takes(y).all():
+            for row, truth in enumerate(y.tolist()):
+                self._truth(truth, row)
+        if lags is not None:
+            self._checked_lags(lags, (len(y), self._k))
+        return X, y
+
+    def state(self) -> dict[str, F64]:
+        """Copies of every array of the state; with the spec they are everything."""
+        arrays = pack(self._state)
+        return arrays | {LAGS: self._lags.copy()} if self._k else arrays
+
+    def has_long_round(self, rounds: int = 1) -> bool:
+        """Does one of the next rounds do far more work than those around it?"""
+        return self._learner.has_long_round(self._config, self._state, rounds)
+
+    @property
+    def conditioning(self) -> float:
+        """How much a relative rounding error may have grown in a forecast, at least 1."""
+        return self._learner.conditioning(self._config, self._state)
+
+    def copy(self) -> OnlineLearner:
+        """A learner of its own in the same state: what one of the two learns leaves the other as it was.
+
+        Without the parsing of `restore(spec, state())`, and without copying what a state does not write to again.
+        """
+        other = copy.copy(self)
+        other._state, other._rng = copy.deepcopy(self._state), RoundRng(self.spec.seed)
+        return other
+
+    def describe(self) -> dict[str, float]:
+        return self._learner.describe(self._config, self._state)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the state takes, in bytes."""
+        return int(self.describe()["bytes"]) + self._lags.nbytes
+
+    def _input(self, x: F64, lags: F64 | None) -> F64:
+        # A copy, and so aligned.
+        x = np.array(x, dtype=np.float64)
+        if x.shape != (self.dim,):
+            raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
+        # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
+        if not math.isfinite(ddot(x, x)):
+            raise _not_finite(x, "x")
+        if self._k or lags is not None:
+            x = np.concatenate((x, self._lags if lags is None else self._checked_lags(lags, self._lags.shape)))
+        return x
+
+    def _checked_lags(self, lags: F64, shape: tuple[int, ...]) -> F64:
+        lags = np.asarray(lags, dtype=np.float64)
+        if lags.shape != shape:
+            raise ShapeError(f"lags have shape {lags.shape}, this learner takes {shape}", "lags")
+        taken = np.abs(lags) == 1.0 if self.target == "binary" else (self._low <= lags) & (lags <= self._high)
+        if not (taken | (lags == 0.0)).all():
+            raise LabelError("lags are truths that this learner takes, or 0", "lags")
+        return lags
+
+    def _takes(self, y: F64) -> NDArray[np.bool_]:
+        """Which of the truths y, shape (n,), `_truth` takes."""
+        if self.target == "binary":
+            return np.abs(y) == 1.0
+        taken = np.isfinite(y) & (self._low <= y) & (y <= self._high)
+        return taken & (np.floor(y) == y) if self.target == "class" else taken
+
+    def _truth(self, y: float, row: int | None = None) -> float:
+        y = float(y)
+        where = "y" if row is None else f"y[{row}]"
+        if self.target == "binary":
+            if y not in (1.0, -1.0):
+                raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
+        elif self.target == "class":
+            if not (self._low <= y <= self._high and y.is_integer()):
+                told = f"{where} is {y}; this learner takes the classes {self._low:.0f} to {self._high:.0f}"
+                raise LabelError(told, "y", row)
+        elif not math.isfinite(y):
+            raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
+        elif not self._low <= y <= self._high:
+            raise LabelError(
+                f"{where} is {y}; this learner takes truths from {self._low} to {self._high} (widen `clip` or "
+                "`truth_range`, or scale the truth)",
+                "y",
+                row,
+            )
+        return y
+
+    def _overflow(self) -> DivergedError:
+        return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
+
+    def _finite(self, forecast: Forecast) -> Forecast:
+        if not math.isfinite(forecast.value):
+            raise DivergedError(
+                f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
+            )
+        return forecast
+
+
+def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
+    """Why |x|^2 is not finite: a value that is not, or values so large that no distance to x is."""
+    i = int(np.argmax(np.where(np.isfinite(x), np.abs(x), np.inf)))
+    message = f"{name}[{i}] is {x[i]}; every input, and its square, must be finite"
+    return NonFiniteError(message, "x", i if row is None else row)
+
+
+def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
+    """A new learner for inputs in R^dim. Raises UnknownLearner, ConfigError, ShapeError.
+
+    Examples
+    --------
+    >>> learner = create({"kind": "mean"}, dim=1)
+    >>> learner.update(np.array([0.0]), 3.0).loss
+    9.0
+    >>> learner.predict(np.array([0.0])).value
+    3.0
+    """
+    if dim < 1:
+        raise ShapeError(f"dim is {dim}; a learner needs at least one input")
+    return OnlineLearner(parse_spec(spec)[0], None, dim)
+
+
+def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
+    """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
+
+    Raises StateFormatError.
+    """
+    parsed, learner, config = parse_spec(spec)
+    own = dict(arrays)
+    lags = own.pop(LAGS, None) if parsed.lags else None
+    if parsed.lags and lags is None:
+        raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
+    try:
+        return OnlineLearner(parsed, learner.unpack(config, own), dim, lags)
+    except InputError as error:
+        raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error

@@ -1,0 +1,1 @@
+"""Gradient steps, and the buffer of learners that embed later."""

@@ -1,0 +1,1 @@
+"""Kernels, the points that they are asked about, and random features."""

@@ -1,0 +1,161 @@
+r"""The leader of regularised logistic regression: the weights that would have done best so far, to rounding.
+
+    minimise  sum_i (n+_i log(1 + exp(-a_i)) + n-_i log(1 + exp(a_i))) + lambda |theta|^2,   a_i = phi_i^T theta.
+
+| symbol | meaning                                                                  | shape  |
+|--------|--------------------------------------------------------------------------|--------|
+| phi_i  | the distinct feature vectors                                             | (k, p) |
+| n+, n- | how often each came with the label +1, and with -1                       | (k,)   |
+| w      | n sigmoid(a) sigmoid(-a), the loss's second derivative in a              | (k,)   |
+| R      | R^T R = Phi^T W Phi + 2 lambda I, by orthogonal transformations of rows  | (p, p) |
+| s, b   | Newton's step, and Phi s                                                 |        |
+| r      | max \|b_i\|                                                              |        |
+
+The loss's third derivative is at most its second in size, so that along s the curvature grows at most as exp(r u) and
+the objective falls as far as u = log(1 + r) / r. That step needs no search and converges quadratically from where r < 1.
+
+References: [sun2019] theorem 2, for the step where the third derivative is bounded so.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import NamedTuple, final
+
+import numpy as np
+from scipy.linalg.lapack import dgeqrf, dpotrs  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.special import expit
+
+from okl_core.errors import DivergedError, StateFormatError
+from okl_core.linalg.growing import GrowingArray
+from okl_core.types import F64
+
+TOLERANCE = 1e-6
+"""An r after which the next would be of the order of its square: 1e-12."""
+SMALL = 1e-2
+"""Where r is below this it falls at least by half from step to step, until rounding ends that."""
+STEPS = 200
+"""Steps at most; some ten are taken from zero, two or three from the leader of the round before."""
+HALVINGS = 100
+"""Halvings of a line search at most."""
+
+
+class Counts(NamedTuple):
+    """Distinct rounds: the letters of the module's table."""
+
+    Phi: F64
+    positives: F64
+    negatives: F64
+
+    def leader(self, regularization: float, start: F64) -> F64:
+        """theta, shape (p,), found from `start`. Raises DivergedError.
+
+        Time O(k p^2) for each of a few steps.
+        """
+        # What overflows is found out by its result.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._leader(regularization, start)
+
+    def _leader(self, regularization: float, start: F64) -> F64:
+        Phi, positives, negatives = self
+        (k, p), theta, a, last = Phi.shape, start, Phi @ start, math.inf
+        # A C-ordered (p, k + p) array is, transposed, the stack of rows that LAPACK reads without a copy.
+        rows = np.empty((p, k + p))
+        for _ in range(STEPS):
+            up, down = expit(a), expit(-a)
+            np.multiply(Phi.T, np.sqrt((positives + negatives) * up * down), out=rows[:, :k])
+            rows[:, k:] = 0.0
+            rows[:, k:].flat[:: p + 1] = math.sqrt(2.0 * regularization)
+            R = dgeqrf(rows.T, overwrite_a=1)[0][:p]
+            gradient = (negatives * up - positives * down) @ Phi + 2.0 * regularization * theta
+            s = -dpotrs(R, gradient)[0]
+            b = Phi @ s
+            r = float(np.abs(b).max(initial=0.0))
+            if not (math.isfinite(r) and np.isfinite(s).all()):
+                break
+            u = self._length(regularization, theta, a, s, b, r)
+            theta = theta + u * s
+            if r <= TOLERANCE or 0.5 * last < r < SMALL:
+                return theta
+            a, last = Phi @ theta, r
+        raise DivergedError("the leader was not found; scale the inputs down, or raise the regularization")
+
+    def _length(self, regularization: float, theta: F64, a: F64, s: F64, b: F64, r: float) -> float:
+        """u, such that theta + u s has a lower objective, and half of the slope at most where r is large."""
+        if r <= 1.0:
+            return math.log1p(r) / r if r > 0.0 else 1.0
+
+        def slope(u: float) -> float:
+            v = a + u * b
+            of_loss = (self.negatives * expit(v) - self.positives * expit(-v)) @ b
+            return float(of_loss + 2.0 * regularization * ((theta + u * s) @ s))
+
+        if slope(1.0) <= 0.0:
+            return 1.0
+        # Far from the leader the loss is all but linear, and the safe length a small part of the way.
+        low, high, enough = math.log1p(r) / r, 1.0, 0.5 * slope(0.0)
+        for _ in range(HALVINGS):
+            if slope(low) >= enough:
+                break
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if slope(middle) <= 0.0 else (low, middle)
+        return low
+
+
+@final
+class Tally:
+    """Rounds as distinct feature vectors with counts of their labels. Equal to all rounds, and often far less."""
+
+    __slots__ = ("_places", "negatives", "positives", "rows")
+
+    def __init__(self, p: int) -> None:
+        self.rows, self.positives, self.negatives = GrowingArray(p), GrowingArray(), GrowingArray()
+        self._places: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        keys = sys.getsizeof(self._places) + len(self) * (sys.getsizeof(b"") + self.rows.view[:1].nbytes)
+        return self.rows.nbytes + self.positives.nbytes + self.negatives.nbytes + keys
+
+    def with_round(self, phi: F64, y: float) -> Counts:
+        """What it would hold after a round more; changes nothing. O(k p) for a new phi."""
+        i = self._places.get(_key(phi))
+        Phi, positives, negatives = self.rows.view, self.positives.view, self.negatives.view
+        if i is None:
+            i = len(Phi)
+            Phi, positives, negatives = np.vstack((Phi, phi)), np.append(positives, 0.0), np.append(negatives, 0.0)
+        else:
+            positives, negatives = positives.copy(), negatives.copy()
+        (positives if y > 0.0 else negatives)[i] += 1.0
+        return Counts(Phi, positives, negatives)
+
+    def add(self, phi: F64, y: float) -> None:
+        """Count a round."""
+        i = self._places.setdefault(_key(phi), len(self))
+        if i == len(self):
+            self.rows.append(phi)
+            self.positives.append(0.0)
+            self.negatives.append(0.0)
+        (self.positives if y > 0.0 else self.negatives).view[i] += 1.0
+
+    def pack(self) -> dict[str, F64]:
+        return {"rows": self.rows.pack(), "positives": self.positives.pack(), "negatives": self.negatives.pack()}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, F64]) -> Tally:
+        rows, positives, negatives = arrays["rows"], arrays["positives"], arrays["negatives"]
+        if rows.ndim != 2 or not positives.shape == negatives.shape == (len(rows),):
+            raise StateFormatError(f"rows of shape {rows.shape} with counts of {positives.shape}, {negatives.shape}")
+        tally = cls(rows.shape[1])
+        tally.rows, tally.positives, tally.negatives = map(GrowingArray.unpack, (rows, positives, negatives))
+        tally._places = {_key(row): i for i, row in enumerate(rows)}
+        return tally
+
+
+def _key(phi: F64) -> bytes:
+    # -0.0 and 0.0 are the same number, and their sum with 0.0 the same bytes.
+    return (phi + 0.0).tobytes()

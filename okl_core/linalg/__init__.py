@@ -1,0 +1,1 @@
+"""Linear algebra that streams need: growing arrays and factors, rank-one updates, nearest neighbours."""

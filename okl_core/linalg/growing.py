@@ -1,0 +1,72 @@
+"""Arrays that grow by appending. Nothing is copied in a round."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from okl_core.types import F64
+
+
+class GrowingArray:
+    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, good until the next append."""
+
+    __slots__ = ("_data", "_size", "view")
+
+    def __init__(self, *row_shape: int, capacity: int = 16) -> None:
+        self._data = np.empty((capacity, *row_shape))
+        self._resize(0)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _resize(self, size: int) -> None:
+        # Read far more often than resized, the view is worth keeping.
+        self._size = size
+        self.view: F64 = self._data[:size]
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    def append(self, row: F64 | float) -> None:
+        if self._size == len(self._data):
+            self._reserve(2 * self._size)
+        self._data[self._size] = row
+        self._resize(self._size + 1)
+
+    def extend(self, rows: F64) -> None:
+        size = self._size + len(rows)
+        if size > len(self._data):
+            self._reserve(max(size, 2 * self._size))
+        self._data[self._size : size] = rows
+        self._resize(size)
+
+    def truncate(self, size: int) -> None:
+        """Keep the oldest `size` rows."""
+        self._resize(min(size, self._size))
+
+    def select(self, order: NDArray[np.intp]) -> None:
+        """Keep the rows of these indices, in this order; not more than there are."""
+        self._data[: len(order)] = self._data[order]
+        self._resize(len(order))
+
+    def _reserve(self, capacity: int) -> None:
+        data = np.empty((capacity, *self._data.shape[1:]))
+        data[: self._size] = self.view
+        self._data = data
+
+    def __deepcopy__(self, memo: object) -> GrowingArray:
+        # Field by field the view would be copied apart, and no longer be one of the data.
+        array = GrowingArray(*self._data.shape[1:], capacity=len(self._data))
+        array.extend(self.view)
+        return array
+
+    def pack(self) -> F64:
+        return self.view.copy()
+
+    @classmethod
+    def unpack(cls, rows: F64) -> GrowingArray:
+        array = cls(*rows.shape[1:], capacity=max(16, len(rows)))
+        array.extend(rows)
+        return array

@@ -1,0 +1,1 @@
+"""Regression by balls that pack the inputs."""

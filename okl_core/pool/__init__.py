@@ -1,0 +1,1 @@
+"""Experts side by side, and how their forecasts are weighed."""

@@ -1,0 +1,1 @@
+"""Second-order learning: spaces (exact, Nystrom, Fourier, linear) and rules (Newton, ridge, AAR, AIOLI)."""

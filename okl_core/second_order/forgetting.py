@@ -1,0 +1,115 @@
+"""Forgetting: a window of rounds, with what it takes to be built anew from them; or a half-life of their weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core.errors import StateFormatError
+from okl_core.linalg.growing import GrowingArray
+from okl_core.types import F64
+
+CHUNKS = 4
+"""Rounds are forgotten a quarter of a window at a time. More often, and building anew would cost more than the rounds."""
+
+STAIRS = 4
+"""Steps in which a half-life discounts: one costs O(p^3) with p features."""
+
+
+@final
+class Window:
+    """The last W rounds, W >= 1, and after them up to a quarter as many again, which are then forgotten at once.
+
+    `J` and `N` are the numbers of the rounds whose points are stored, `b` is c_i / sqrt(w_i) of those in J: with points and
+    weights, all that the engine's L and r are made of.
+
+    Examples
+    --------
+    >>> window = Window(8)
+    >>> [t for t in range(1, 20) if window.is_due(t)]
+    [10, 12, 14, 16, 18]
+    >>> window.room(0), window.room(9), window.room(10)
+    (10, 1, 2)
+    """
+
+    __slots__ = ("J", "N", "b", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.J, self.N, self.b = GrowingArray(), GrowingArray(), GrowingArray()
+
+    @property
+    def nbytes(self) -> int:
+        return self.J.nbytes + self.N.nbytes + self.b.nbytes
+
+    @property
+    def _chunk(self) -> int:
+        return max(1, self.size // CHUNKS)
+
+    def is_due(self, t: int) -> bool:
+        """After round t, is it time to forget all but the last W?"""
+        return t > self.size and (t - self.size) % self._chunk == 0
+
+    def room(self, t: int) -> int:
+        """Rounds after t up to the next one that is due."""
+        return self._chunk + self.size - t if t < self.size else self._chunk - (t - self.size) % self._chunk
+
+    def first_kept(self, rounds: GrowingArray, t: int) -> int:
+        """The index of the first of `rounds`, ascending, that is among the last W after t."""
+        return int(np.searchsorted(rounds.view, t - self.size, side="right"))
+
+    def forget(self, t: int) -> tuple[int, int]:
+        """Drop what is not of the last W rounds; how many of J and of N that were."""
+        i, k = self.first_kept(self.J, t), self.first_kept(self.N, t)
+        for array, count in ((self.J, i), (self.b, i), (self.N, k)):
+            array.select(np.arange(count, len(array)))
+        return i, k
+
+    def pack(self) -> dict[str, F64]:
+        return {"size": np.array(float(self.size)), "J": self.J.pack(), "N": self.N.pack(), "b": self.b.pack()}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, F64]) -> Window:
+        window = cls(int(arrays["size"]))
+        window.J, window.N = GrowingArray.unpack(arrays["J"]), GrowingArray.unpack(arrays["N"])
+        window.b = GrowingArray.unpack(arrays["b"])
+        if window.size < 1 or len(window.J) != len(window.b):
+            raise StateFormatError(
+                f"a window of {window.size} rounds, {len(window.J)} points and {len(window.b)} values"
+            )
+        return window
+
+
+@final
+class HalfLife(NamedTuple):
+    """The weight of a past round halves every so many rounds, STAIRS or more of them; None: it never does.
+
+    Examples
+    --------
+    >>> forgetting = HalfLife(8)
+    >>> [t for t in range(1, 8) if forgetting.factor(t)]
+    [2, 4, 6]
+    >>> round(forgetting.factor(2) ** STAIRS, 12)
+    0.5
+    >>> forgetting.room(1, 64), HalfLife(None).room(1, 64)
+    (1, 64)
+    """
+
+    rounds: int | None
+
+    def factor(self, t: int) -> float | None:
+        """What all weights are to be multiplied with after round t, if it is time to."""
+        if self.rounds is None or t % (self.rounds // STAIRS):
+            return None
+        return 0.5 ** (self.rounds // STAIRS / self.rounds)
+
+    def is_due_within(self, t: int, rounds: int) -> bool:
+        """Is it time to forget after one of the next rounds?"""
+        return self.rounds is not None and self.room(t, rounds + 1) <= rounds
+
+    def room(self, t: int, most: int) -> int:
+        """Rounds after t up to the next time to forget; `most` if there are more."""
+        if self.rounds is None:
+            return most
+        return min(most, self.rounds // STAIRS - t % (self.rounds // STAIRS))

@@ -1,0 +1,124 @@
+r"""Improper online logistic regression (AIOLI) as a rule of (m, q, y): what its linear, kernel and embedded forms share.
+
+| symbol     | meaning                                                                  | in [jezequel2020]   |
+|------------|--------------------------------------------------------------------------|---------------------|
+| a          | the forecast, x_t^T theta_t; not clipped, and not linear in x_t          | algorithm 1         |
+| p          | 1 / (1 + exp(y a)), the probability that was not given to the truth      |                     |
+| B          | bound on the norm of those that it competes with                         | section 3           |
+| R          | \|phi_t\|, or a bound on it                                              | section 3           |
+| lambda     | weight of \|theta\|^2: A_0 = 2 lambda I                                  | algorithm 1         |
+| kappa      | 1 + B R / 2, or 1 + B R: how much flatter the surrogate is than the loss | lemma 5             |
+| w          | p (1 - p) / kappa, the weight of phi_t phi_t^T in A_t                    |                     |
+| c          | w a + y p, the coefficient of phi_t in s_t                               |                     |
+| m, q       | phi_t^T A_{t-1}^{-1} s_{t-1} and phi_t^T A_{t-1}^{-1} phi_t, of the engine |                   |
+
+The surrogate of a past round s is the parabola under the loss l(u) = log(1 + exp(-y u)) that touches it at a_s,
+
+    l(a_s) + l'(a_s) (u - a_s) + (w_s / 2) (u - a_s)^2 <= l(u)   for all |u| <= B R.
+
+The paper has kappa = 1 + B R. Half of it suffices. l is symmetric but for a linear term: let b = a_s >= 0, C = B R, and
+v = l''(b), so that l(u) - l(b) - l'(b) (u - b) >= v (u - b)^2 / (2 + C) is to be shown. From |l'''| <= l'' it is at least
+v (e^{-d} + d - 1) >= v d^2 / (2 + d), d = |u - b|, which is enough if d <= C, hence if u >= b. Below b, l'' is at least v
+down to -b: as far the left side is v d^2 / 2 or more. Beyond, with e = d - 2 b = -u - b <= C, it is at least
+v (2 b e + 2 b^2 + e^2 / (2 + e)), which is enough, since (e + 2 b)^2 = e^2 + 2 (2 b e + 2 b^2).
+
+theta_t minimises the surrogates of the past, lambda |theta|^2, and the losses of *both* truths at x_t. The minimum
+over all other directions is a formula, so that one equation in one unknown remains: a + q tanh(a / 2) = m.
+
+References: [jezequel2020] algorithm 1, lemma 5; lemmas 2 and 3 solve the same in two dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from okl_core.losses import sigmoid
+from okl_core.second_order.engine import Decision, Rule
+from okl_core.types import F64, LearnerConfig
+
+TOLERANCE = 1e-14
+"""Relative step at which Newton's iteration stops."""
+STEPS = 60
+"""Steps at most. Far below the root they are about 1 each, and from 38 on tanh is 1 in float64."""
+
+
+class ImproperConfig(LearnerConfig, ABC):
+    """What every form of AIOLI is given."""
+
+    comparator_norm: float = Field(
+        default=2.0,
+        gt=0.0,
+        description="B: bound on the norm of those it competes with, not of what it learns; larger is less cautious.",
+    )
+    input_norm: Annotated[float, Field(ge=0.0)] | Literal["warmup"] | None = Field(
+        default=None,
+        description="R: bound on the norm of the inputs; `warmup` takes the largest of the first inputs. A larger input "
+        "counts with its own norm, and by default all do: the guarantee needs no bound.",
+    )
+    regularization: float | None = Field(default=None, gt=0.0, description="lambda; 1 / B^2 by default.")
+    curvature: Literal["paper", "half"] = Field(
+        default="half", description="kappa: 1 + B R as published (paper), or 1 + B R / 2, which suffices (half)."
+    )
+
+    @property
+    def alpha(self) -> float:
+        """2 lambda."""
+        return 2.0 / self.comparator_norm**2 if self.regularization is None else 2.0 * self.regularization
+
+    @abstractmethod
+    def norms(self, X: F64) -> list[float]:
+        """|phi| of the inputs X, shape (n, d), or what bounds it."""
+
+    def flatness(self, norm: float) -> float:
+        """kappa - 1 for an input of this norm."""
+        R = norm if self.input_norm is None else max(norm, float(self.input_norm))
+        return self.comparator_norm * R * (1.0 if self.curvature == "paper" else 0.5)
+
+    def waiting(self) -> list[tuple[tuple[str, ...], str]]:
+        return super().waiting() + ([(("input_norm",), "warmup")] if self.input_norm == "warmup" else [])
+
+    def resolved(self, X: F64, y: F64 | None = None) -> Self:
+        # The norm is that of the kernel with its sigma found.
+        config = super().resolved(X, y)
+        if config.input_norm != "warmup":
+            return config
+        return config.model_copy(update={"input_norm": max(config.norms(X), default=0.0)})
+
+
+def improper_value(m: float, q: float) -> float:
+    """The root a of a + q tanh(a / 2) = m, for q >= 0.
+
+    For m >= 0 the left side is increasing and concave on [0, inf): from a point below the root Newton's steps grow to it.
+    """
+    target = abs(m)
+    a = max(target - q, target / (1.0 + 0.5 * q))
+    for _ in range(STEPS):
+        tanh = math.tanh(0.5 * a)
+        step = (target - a - q * tanh) / (1.0 + 0.5 * q * (1.0 - tanh * tanh))
+        a += step
+        if step <= TOLERANCE * a:
+            break
+    return math.copysign(a, m)
+
+
+def improper_rule(config: ImproperConfig, norms: Sequence[float], first: int) -> Rule:
+    """The AIOLI row of the engine's table. `norms` are |phi_t| of the rounds from `first` on."""
+    flatness = [config.flatness(norm) for norm in norms]
+
+    def rule(m: float, q: float, y: float, t: int) -> Decision:
+        a = improper_value(m, q)
+        p = sigmoid(-y * a)
+        kappa = 1.0 + flatness[t - first]
+        w = p * sigmoid(y * a) / kappa
+        rho_delta = 0.0
+        if w > 0.0:
+            # y p / sqrt(w) - sqrt(w) (m - a), where m - a = q tanh(a / 2) and p / sqrt(w) = sqrt(kappa p / (1 - p)).
+            rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * q * math.tanh(0.5 * a)
+        return Decision(a, w, w * a + y * p, rho_delta, -y * p)
+
+    return rule

@@ -1,0 +1,188 @@
+r"""The engine of linear second-order learners: A^{-1} as S S^T, which cannot lose its sign, however far inputs are apart.
+
+| symbol | meaning                                                          | shape  |
+|--------|------------------------------------------------------------------|--------|
+| S      | a square root of A^{-1} = (alpha I + sum_s w_s phi_s phi_s^T)^{-1} | (p, p) |
+| u      | A^{-1} s, the weights of the next round; s = sum_s c_s phi_s     | (p,)   |
+| f      | S^T phi: q = f^T f                                               | (p,)   |
+| v      | S f = A^{-1} phi                                                 | (p,)   |
+| beta   | w / (e (e + 1)), e = sqrt(1 + w q)                               |        |
+
+A round with weight is S <- S (I - beta f f^T), u <- u + (c - w m) v / (1 + w q); one without is u <- u + c v.
+
+The form is that of `linalg.square_root`. To subtract from A^{-1} itself would lose its small part once inputs are 10^8
+times as large as others: the weights then diverge.
+
+References: [bierman1977].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, final
+
+import numpy as np
+from scipy.linalg.blas import ddot, dgemm, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.errors import StateFormatError
+from okl_core.linalg import square_root
+from okl_core.second_order.engine import Decision
+from okl_core.types import F64
+
+
+class Moments(NamedTuple):
+    """What the past says of phi; the letters of the module's table."""
+
+    m: float
+    q: float
+    f: F64
+
+
+@final
+class Root:
+    """S and u, for p features."""
+
+    __slots__ = ("S", "u")
+
+    def __init__(self, alpha: float, p: int) -> None:
+        self.S: F64 = np.eye(p) / math.sqrt(alpha)
+        self.u: F64 = np.zeros(p)
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    @property
+    def nbytes(self) -> int:
+        return self.S.nbytes + self.u.nbytes
+
+    def mean(self, phi: F64) -> float:
+        """m alone: O(p)."""
+        return ddot(self.u, phi)
+
+    def moments(self, phi: F64) -> Moments:
+        """m, q and f of phi, shape (p,): O(p^2)."""
+        f = square_root.project(self.S, phi)
+        return Moments(ddot(self.u, phi), ddot(f, f), f)
+
+    def absorb(self, moments: Moments, decision: Decision) -> None:
+        """Carry a round into S and u: O(p^2)."""
+        _, q, f = moments
+        if decision.w == 0.0 and decision.c == 0.0:
+            return
+        gain, beta = _steps(q, decision)
+        square_root.step(self.S, self.u, f, gain, beta)
+
+    def discount(self, factor: float, alpha: float) -> None:
+        """A <- factor A + (1 - factor) alpha I, s <- factor s, 0 < factor < 1: O(p^3).
+
+        With B = factor I + (1 - factor) alpha S^T S the new inverse is S B^{-1} S^T. The eigenvalues of B are in
+        [factor, 1], so that nothing is lost.
+        """
+        B = ((1.0 - factor) * alpha) * (self.S.T @ self.S)
+        B[np.diag_indices_from(B)] += factor
+        L, _ = dpotrf(B, lower=1)
+        # S L^{-T}, solved as its transpose, the view that BLAS takes without a copy.
+        dtrsm(1.0, L, self.S.T, lower=1, overwrite_b=1)
+        self.u -= ((1.0 - factor) * alpha) * (self.S @ (self.u @ self.S))
+
+    def condition(self) -> float:
+        """The largest singular value of S by the smallest: O(p^3)."""
+        sigma = np.linalg.svd(self.S, compute_uv=False)
+        return float(sigma[0] / sigma[-1]) if sigma[-1] > 0.0 else math.inf
+
+    def copy(self) -> Root:
+        return Root.unpack(self.pack())
+
+    def pack(self) -> dict[str, F64]:
+        return {"S": self.S.copy(), "u": self.u.copy()}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, F64]) -> Root:
+        S, u = arrays["S"], arrays["u"]
+        if u.ndim != 1 or S.shape != (len(u), len(u)):
+            raise StateFormatError(f"a root of shape {S.shape} with weights of shape {u.shape}")
+        root = cls(1.0, 0)
+        root.S, root.u = np.array(S, dtype=np.float64, order="C"), np.array(u, dtype=np.float64)
+        return root
+
+
+@final
+class RootRounds:
+    """n rounds whose features are known, learned one by one on a copy, so that one that fails leaves no trace."""
+
+    def __init__(self, root: Root, Phi: F64) -> None:  # Phi: (n, p)
+        self.root, self.Phi = root, Phi
+        self.learned = root.copy()
+
+    def moments(self, j: int) -> Moments:
+        """Those of round j, after the rounds before it: O(p^2)."""
+        return self.learned.moments(self.Phi[j])
+
+    def absorb(self, moments: Moments, decision: Decision) -> None:
+        """Carry a round into the copy: O(p^2)."""
+        self.learned.absorb(moments, decision)
+
+    def settle(self) -> None:
+        """Carry the rounds into S and u."""
+        self.root.S, self.root.u = self.learned.S, self.learned.u
+
+
+@final
+class RootBlock:
+    r"""n rounds whose features are known: what `RootRounds` does one by one, with S changed once, by matrix products.
+
+    After k rounds S has become S (I - sum_i beta_i h_i f_i^T), and u has become u + S d.
+
+    | symbol | meaning                                         | shape  |
+    |--------|-------------------------------------------------|--------|
+    | F0     | Phi S, of the S before the block                | (n, p) |
+    | F      | f of the rounds with weight                     | (k, p) |
+    | H      | beta h of the same: S_0 h = v                   | (k, p) |
+    | d      | sum of the steps of u, over S_0                 | (p,)   |
+    """
+
+    def __init__(self, root: Root, Phi: F64) -> None:  # Phi: (n, p)
+        self.root = root
+        self.F0 = Phi @ root.S
+        self.mu = Phi @ root.u
+        self.F, self.H = np.empty_like(self.F0), np.empty_like(self.F0)
+        self.d = np.zeros(len(root))
+        self.k = 0
+
+    def moments(self, j: int) -> Moments:
+        """Those of round j, after the rounds before it: O(p j)."""
+        f0, k = self.F0[j], self.k
+        f = f0 - (self.H[:k] @ f0) @ self.F[:k]
+        return Moments(self.mu.item(j) + ddot(self.d, f0), ddot(f, f), f)
+
+    def absorb(self, moments: Moments, decision: Decision) -> None:
+        """Carry a round into the block: O(p k)."""
+        _, q, f = moments
+        if decision.w == 0.0 and decision.c == 0.0:
+            return
+        k = self.k
+        gain, beta = _steps(q, decision)
+        h = f - (self.F[:k] @ f) @ self.H[:k]
+        self.d += gain * h
+        if decision.w > 0.0:
+            self.F[k] = f
+            np.multiply(h, beta, out=self.H[k])
+            self.k += 1
+
+    def settle(self) -> None:
+        """Carry the block into S and u."""
+        root, k = self.root, self.k
+        root.u += root.S @ self.d
+        if k:
+            # The transposed S loses F^T (S H^T)^T, in place: a C-ordered array is, transposed, the one that BLAS writes to.
+            G = root.S @ self.H[:k].T
+            dgemm(-1.0, self.F[:k].T, G.T, beta=1.0, c=root.S.T, overwrite_c=1)
+
+
+def _steps(q: float, decision: Decision) -> tuple[float, float]:
+    """The factor of v in the step of u, and beta."""
+    w = decision.w
+    if w == 0.0:
+        return decision.c, 0.0
+    return decision.rho_delta * math.sqrt(w) / (1.0 + w * q), square_root.shrinkage(w, q)
