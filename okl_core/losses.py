@@ -20,6 +20,13 @@ from okl_core.types import F64, Target
 class Loss(Protocol):
     name: ClassVar[str]
     target: ClassVar[Target]
+    kink: ClassVar[bool]
+    """Does the derivative jump?"""
+    has_flat_part: ClassVar[bool]
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        """The derivative on the side of a kink that a recorded choice took."""
+        ...
 
     def value(self, a: float, y: float) -> float:
         """l(a) for the prediction a and the truth y."""
@@ -57,6 +64,12 @@ class Squared:
     name: ClassVar[str] = "squared"
     target: ClassVar[Target] = "real"
 
+    kink: ClassVar[bool] = False
+    has_flat_part: ClassVar[bool] = True
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return self.derivative(a, y) if is_active else 0.0
+
     def value(self, a: float, y: float) -> float:
         return (a - y) ** 2
 
@@ -85,6 +98,12 @@ class Logistic:
 
     name: ClassVar[str] = "logistic"
     target: ClassVar[Target] = "binary"
+
+    kink: ClassVar[bool] = False
+    has_flat_part: ClassVar[bool] = False
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return self.derivative(a, y) if is_active else 0.0
 
     def value(self, a: float, y: float) -> float:
         s = y * a
@@ -117,6 +136,12 @@ class Hinge:
     name: ClassVar[str] = "hinge"
     target: ClassVar[Target] = "binary"
 
+    kink: ClassVar[bool] = True
+    has_flat_part: ClassVar[bool] = True
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return -y if is_active else 0.0
+
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a)
 
@@ -145,6 +170,12 @@ class SquaredHinge:
 
     name: ClassVar[str] = "squared-hinge"
     target: ClassVar[Target] = "binary"
+
+    kink: ClassVar[bool] = False
+    has_flat_part: ClassVar[bool] = True
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return self.derivative(a, y) if is_active else 0.0
 
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a) ** 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -110,10 +110,21 @@ class LearnerConfig(Parameters):
 
 
 @dataclass(slots=True)
-class LearnerState:
-    """Base of every learner's state: numbers, float64 arrays, objects with `pack` and `unpack`. `t` counts rounds.
+class StatePart:
+    """A group of a state's fields: numbers, float64 arrays, other parts, and objects with `pack`, `unpack` and `nbytes`.
 
-    `copy.deepcopy` must give a state that shares nothing with it that either writes to.
+    `copy.deepcopy` must give a part that shares nothing with it that either writes to.
     """
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that its arrays take, in bytes."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return sum(getattr(value, "nbytes", 0) for value in values)
+
+
+@dataclass(slots=True)
+class LearnerState(StatePart):
+    """Base of every learner's state. `t` counts rounds."""
 
     t: int

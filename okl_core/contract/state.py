@@ -19,26 +19,27 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 
 from okl_core.errors import StateFormatError
-from okl_core.types import F64, LearnerState
+from okl_core.types import F64, StatePart
 
 FORMAT_VERSION = 1
 META = "__meta__"
 DIGEST_BYTES = 16
 
-S = TypeVar("S", bound=LearnerState)
+S = TypeVar("S", bound=StatePart)
 
 
-def pack(state: LearnerState) -> dict[str, F64]:
-    """The state as {name: array}; fields of an object that packs to several arrays are named "field.part".
+def pack(state: StatePart) -> dict[str, F64]:
+    """The state as {name: array}; the fields of a part are named "part.field".
 
-    A field that is None has no array. What it holds otherwise must pack to several: a single one, lost, would not be missed.
+    Objects that are no part have a `pack` of their own. A field that is None has no array; what it holds otherwise must
+    pack to several: a single one, lost, would not be missed.
     """
     arrays: dict[str, F64] = {}
     for field in dataclasses.fields(state):
         value = getattr(state, field.name)
         if value is None:
             continue
-        packed = value.pack() if hasattr(value, "pack") else value
+        packed = pack(value) if isinstance(value, StatePart) else value.pack() if hasattr(value, "pack") else value
         if isinstance(packed, dict):
             arrays.update({f"{field.name}.{part}": array for part, array in packed.items()})
         else:
@@ -46,23 +47,29 @@ def pack(state: LearnerState) -> dict[str, F64]:
     return arrays
 
 
-def unpack(state_type: type[S], arrays: Mapping[str, F64]) -> S:
-    """The state that `pack` gave. Raises StateFormatError for arrays of anything else."""
+def unpack(state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, type[StatePart]] | None = None) -> S:
+    """The state that `pack` gave. Raises StateFormatError for arrays of anything else.
+
+    `parts`: the types of fields whose annotation is a type variable.
+    """
     values: dict[str, Any] = {}
     used: set[str] = set()
-    for name, kind in get_type_hints(state_type).items():
-        parts = {key[len(name) + 1 :]: key for key in arrays if key.startswith(f"{name}.")}
+    kinds: dict[str, Any] = get_type_hints(state_type) | dict(parts or {})
+    for name, kind in kinds.items():
+        own = {key[len(name) + 1 :]: key for key in arrays if key.startswith(f"{name}.")}
         if NoneType in get_args(kind):
             [kind] = set(get_args(kind)) - {NoneType}
-            if not parts:
+            if not own:
                 values[name] = None
                 continue
-        if name not in arrays and not parts:
+        if name not in arrays and not own:
             raise StateFormatError(f"the state has no array {name!r}; {state_type.__name__} needs it")
-        used.update(parts.values() if parts else [name])
+        used.update(own.values() if own else [name])
         try:
-            if parts:
-                values[name] = kind.unpack({part: arrays[key] for part, key in parts.items()})
+            if own and isinstance(kind, type) and issubclass(kind, StatePart):
+                values[name] = unpack(kind, {part: arrays[key] for part, key in own.items()})
+            elif own:
+                values[name] = kind.unpack({part: arrays[key] for part, key in own.items()})
             elif hasattr(kind, "unpack"):
                 values[name] = kind.unpack(arrays[name])
             elif kind in (int, float, bool):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from pydantic import Field
 
 from okl_core.types import F64, LearnerConfig
 
+Intercept = Annotated[bool, Field(description="Give every input one more coordinate, which is 1.")]
+
+
+def with_intercept(X: F64) -> F64:
+    """Inputs of shape (..., d) with one more coordinate of 1: (..., d + 1)."""
+    Phi = np.empty((*X.shape[:-1], X.shape[-1] + 1))
+    Phi[..., :-1] = X
+    Phi[..., -1] = 1.0
+    return Phi
+
 
 class InterceptConfig(LearnerConfig):
     """What every learner of linear functions is given."""
 
-    intercept: bool = Field(default=True, description="Give every input one more coordinate, which is 1.")
+    intercept: Intercept = True
 
     def phi(self, X: F64) -> F64:
         """The features of inputs, shape (..., d)."""
-        if not self.intercept:
-            return X
-        Phi = np.empty((*X.shape[:-1], X.shape[-1] + 1))
-        Phi[..., :-1] = X
-        Phi[..., -1] = 1.0
-        return Phi
+        return with_intercept(X) if self.intercept else X

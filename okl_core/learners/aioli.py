@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.learner import register
-from okl_core.second_order.engine import Rule
-from okl_core.second_order.improper import ImproperConfig
-from okl_core.second_order.improper_learner import ImproperLearner
-from okl_core.second_order.linear_learner import LinearConfig, LinearLearner, LinearState
-from okl_core.second_order.linear_root import Root
+from okl_core.kernels.intercept import Intercept
+from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState, LinearMap
+from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.improper import AioliRule, AioliTotals, ImproperConfig
+from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import F64
 
 
-class AioliConfig(LinearConfig, ImproperConfig):
+class AioliConfig(ImproperConfig):
     """Parameters of AIOLI."""
+
+    intercept: Intercept = True
+    half_life: HalfLifeRounds = None
 
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), the intercept counted in."""
         return [math.sqrt(ddot(x, x) + self.intercept) for x in X]
 
 
-@dataclass(slots=True)
-class AioliState(LinearState):
-    """The engine's state, the cumulative loss, and the running sum of the regret bound."""
-
-    loss: float
-    bound: float
-
-
 @final
 @register
-class Aioli(ImproperLearner, LinearLearner[AioliConfig, AioliState, Rule]):
+class Aioli(SecondOrder[AioliConfig, FeatureState, FeatureRound, AioliTotals]):
     r"""Improper logistic regression: probabilities from a linear function, with regret logarithmic in time.
 
     phi is the input, with one more coordinate of 1 for the intercept. With the symbols of `second_order.improper`,
@@ -80,20 +74,9 @@ class Aioli(ImproperLearner, LinearLearner[AioliConfig, AioliState, Rule]):
     kind: ClassVar[str] = "aioli"
     references: ClassVar[tuple[str, ...]] = ("jezequel2020",)
     config_type = AioliConfig
-    state_type = AioliState
 
-    def alpha(self, config: AioliConfig) -> float:
-        return config.alpha
+    def space(self, config: AioliConfig) -> FeatureSpace:
+        return FeatureSpace(LinearMap(config.intercept), config.alpha, HalfLife(config.half_life))
 
-    def width(self, config: AioliConfig, dim: int) -> int:
-        return dim + config.intercept
-
-    def init(self, config: AioliConfig, dim: int) -> AioliState:
-        return AioliState(0, Root(config.alpha, self.width(config, dim)), log_det=0.0, loss=0.0, bound=0.0)
-
-    def features(self, config: AioliConfig, state: AioliState, X: F64, rule: Rule | None) -> F64:
-        return config.phi(X)
-
-    def describe(self, config: AioliConfig, state: AioliState) -> dict[str, float]:
-        numbers = self.describe_engine(config, state) | {"loss": state.loss}
-        return numbers | {"bound": state.bound} if self.is_whole(config) else numbers
+    def rule(self, config: AioliConfig) -> AioliRule:
+        return config.rule

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from pydantic import Field
+
 from okl_core.contract.learner import register
-from okl_core.second_order.engine import Engine, EngineState, Rule
-from okl_core.second_order.engine_learner import EngineConfig, EngineLearner
-from okl_core.second_order.improper_learner import ImproperLearner, KernelImproperConfig
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
+from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelState, WindowRounds
+from okl_core.second_order.second_order import SecondOrder
+from okl_core.types import F64
 
 
-class KernelAioliConfig(EngineConfig, KernelImproperConfig):
+class KernelAioliConfig(KernelImproperConfig):
     """Parameters of kernel AIOLI."""
 
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    window: WindowRounds = None
 
-@dataclass(slots=True)
-class KernelAioliState(EngineState):
-    """The engine's state, the cumulative loss, and the running sum of the regret bound."""
-
-    loss: float
-    bound: float
+    def norms(self, X: F64) -> list[float]:
+        return kernel_norms(self.kernel, X)
 
 
 @final
 @register
-class KernelAioli(ImproperLearner, EngineLearner[KernelAioliConfig, KernelAioliState, Rule]):
+class KernelAioli(SecondOrder[KernelAioliConfig, KernelState, KernelRound, AioliTotals]):
     r"""Improper logistic regression in the kernel's feature space, exactly: probabilities with the strongest guarantee.
 
     With the symbols of `second_order.improper`, A_t = A_{t-1} + w_t phi_t phi_t^T and A_0 = 2 lambda I,
@@ -60,14 +61,9 @@ class KernelAioli(ImproperLearner, EngineLearner[KernelAioliConfig, KernelAioliS
     kind: ClassVar[str] = "kernel-aioli"
     references: ClassVar[tuple[str, ...]] = ("jezequel2020", "calandriello2017")
     config_type = KernelAioliConfig
-    state_type = KernelAioliState
 
-    def engine(self, config: KernelAioliConfig) -> Engine:
-        return Engine(config.kernel, config.alpha)
+    def space(self, config: KernelAioliConfig) -> KernelSpace:
+        return KernelSpace(config.kernel, config.alpha, config.window)
 
-    def init(self, config: KernelAioliConfig, dim: int) -> KernelAioliState:
-        return KernelAioliState(0, *self.engine(config).parts(dim, config.window), loss=0.0, bound=0.0)
-
-    def describe(self, config: KernelAioliConfig, state: KernelAioliState) -> dict[str, float]:
-        numbers = self.describe_engine(state) | {"loss": state.loss}
-        return numbers if config.window is not None else numbers | {"bound": state.bound}
+    def rule(self, config: KernelAioliConfig) -> AioliRule:
+        return config.rule

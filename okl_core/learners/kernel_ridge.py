@@ -2,52 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
 from okl_core.contract.learner import register
-from okl_core.second_order.engine import Engine, EngineState, Rule
-from okl_core.second_order.engine_learner import EngineConfig, EngineLearner
-from okl_core.second_order.least_squares import Aar, LeastSquaresLearner, Ridge
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelState, WindowRounds
+from okl_core.second_order.least_squares import LeastSquares, LeastSquaresTotals, TruthBound
+from okl_core.second_order.second_order import SecondOrder
+from okl_core.types import LearnerConfig
 
 
-class RidgeConfig(EngineConfig):
+class RidgeConfig(LearnerConfig):
     """Parameters of both."""
 
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    window: WindowRounds = None
     regularization: float = Field(default=1.0, gt=0.0, description="a: weight of the squared norm of the function.")
-    clip: float | None = Field(default=None, gt=0.0, description="Y: bound on predictions and truths; none by default.")
-
-
-@dataclass(slots=True)
-class RidgeState(EngineState):
-    """The engine's state; the cumulative loss, that of the best function in hindsight with its norm term, max |y|."""
-
-    loss: float
-    comparator_loss: float
-    largest: float
-
-
-class _Ridge(LeastSquaresLearner, EngineLearner[RidgeConfig, RidgeState, Rule]):
-    config_type = RidgeConfig
-    state_type = RidgeState
-
-    def engine(self, config: RidgeConfig) -> Engine:
-        return Engine(config.kernel, config.regularization)
-
-    def init(self, config: RidgeConfig, dim: int) -> RidgeState:
-        parts = self.engine(config).parts(dim, config.window)
-        return RidgeState(0, *parts, loss=0.0, comparator_loss=0.0, largest=0.0)
-
-    def describe(self, config: RidgeConfig, state: RidgeState) -> dict[str, float]:
-        numbers = self.describe_engine(state) | {"loss": state.loss}
-        return numbers if config.window is not None else numbers | self.fit.describe(config.clip, state)
+    clip: TruthBound = None
 
 
 @final
 @register
-class KernelRidge(_Ridge):
+class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresTotals]):
     r"""Kernel ridge regression, refitted in every round: least squares with a norm penalty over all that was seen.
 
     value = gamma_t, clipped to [-Y, Y] if a clip is given. Time O(t^2 + d t) a round, memory t^2 / 2 + O(d t).
@@ -77,12 +55,18 @@ class KernelRidge(_Ridge):
 
     kind: ClassVar[str] = "kernel-ridge"
     references: ClassVar[tuple[str, ...]] = ("zhdanov2013",)
-    fit = Ridge()
+    config_type = RidgeConfig
+
+    def space(self, config: RidgeConfig) -> KernelSpace:
+        return KernelSpace(config.kernel, config.regularization, config.window)
+
+    def rule(self, config: RidgeConfig) -> LeastSquares:
+        return LeastSquares(config.clip, shrinks=False)
 
 
 @final
 @register
-class KernelAar(_Ridge):
+class KernelAar(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresTotals]):
     r"""The Aggregating Algorithm Regression with kernels (Vovk, Azoury and Warmuth): ridge regression, shrunk where unsure.
 
     value = m / (1 + q), what ridge regression would answer had it seen x_t already, with the truth 0. Time
@@ -112,4 +96,10 @@ class KernelAar(_Ridge):
 
     kind: ClassVar[str] = "kernel-aar"
     references: ClassVar[tuple[str, ...]] = ("vovk2001", "azoury2001", "zhdanov2013")
-    fit = Aar()
+    config_type = RidgeConfig
+
+    def space(self, config: RidgeConfig) -> KernelSpace:
+        return KernelSpace(config.kernel, config.regularization, config.window)
+
+    def rule(self, config: RidgeConfig) -> LeastSquares:
+        return LeastSquares(config.clip, shrinks=True)

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from okl_core.contract.learner import register
-from okl_core.contract.rng import RoundRng
-from okl_core.losses import LOSSES, Loss
-from okl_core.second_order.engine import Decision, Engine, EngineState, Rule
-from okl_core.second_order.engine_learner import EngineLearner
-from okl_core.second_order.newton import KernelNewtonConfig, account, clipped, newton_rule
-from okl_core.types import F64, Interval
+from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelState
+from okl_core.second_order.newton import KernelNewtonConfig, NewtonRule, NewtonTotals
+from okl_core.second_order.second_order import SecondOrder
 
 
 class KonsConfig(KernelNewtonConfig):
     """Parameters of KONS."""
 
 
-@dataclass(slots=True)
-class KonsState(EngineState):
-    """The engine's state, and the running terms of the regret bound."""
-
-    loss: float
-    bound_gradient: float
-    bound_step: float
-
-
 @final
 @register
-class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
+class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
     r"""Online Newton steps in the kernel's feature space, exactly: the strongest guarantee, at a cost that grows with t.
 
     With the symbols of `second_order.newton`, A_t = A_{t-1} + eta g^2 phi_t phi_t^T and A_0 = alpha I,
@@ -78,41 +64,9 @@ class Kons(EngineLearner[KonsConfig, KonsState, Rule]):
     kind: ClassVar[str] = "kons"
     references: ClassVar[tuple[str, ...]] = ("calandriello2017",)
     config_type = KonsConfig
-    state_type = KonsState
 
-    def loss(self, config: KonsConfig) -> Loss:
-        return LOSSES[config.loss]
+    def space(self, config: KonsConfig) -> KernelSpace:
+        return KernelSpace(config.kernel, config.regularization, config.window)
 
-    def truth_range(self, config: KonsConfig) -> Interval:
-        return config.truth_range
-
-    def engine(self, config: KonsConfig) -> Engine:
-        return Engine(config.kernel, config.regularization)
-
-    def init(self, config: KonsConfig, dim: int) -> KonsState:
-        parts = self.engine(config).parts(dim, config.window)
-        return KonsState(0, *parts, loss=0.0, bound_gradient=0.0, bound_step=0.0)
-
-    def projected_to(self, config: KonsConfig) -> float | None:
-        return config.clip
-
-    def value(self, config: KonsConfig, m: float, q: float) -> float:
-        return clipped(config, m)
-
-    def rule(self, config: KonsConfig, state: KonsState, X: F64, rng: RoundRng) -> Rule:
-        return newton_rule(config, rng)
-
-    def carry(
-        self, config: KonsConfig, state: KonsState, rule: Rule, rounds: Sequence[tuple[float, float, Decision]]
-    ) -> None:
-        for loss, q, decision in rounds:
-            account(config, state, loss, q, decision)
-
-    def describe(self, config: KonsConfig, state: KonsState) -> dict[str, float]:
-        numbers = self.describe_engine(state) | {"loss": state.loss}
-        if config.window is None:
-            numbers |= {"bound_gradient": state.bound_gradient, "bound_step": state.bound_step}
-            if config.step == "curvature":
-                # w = sigma g^2, so that the two sums are the same one.
-                numbers["bound_b2"] = state.bound_gradient
-        return numbers
+    def rule(self, config: KonsConfig) -> NewtonRule:
+        return config.rule

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
 from okl_core.contract.learner import register
-from okl_core.second_order.embedding import Dictionary, KorsDictionary
-from okl_core.second_order.improper_learner import ImproperLearner, KernelImproperConfig
-from okl_core.second_order.nystrom import Nystrom, NystromConfig, NystromState
-from okl_core.second_order.nystrom_learner import NystromLearner
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
+from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
+from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
+from okl_core.second_order.second_order import SecondOrder
+from okl_core.types import F64
 
 
-class NystromAioliConfig(NystromConfig, KernelImproperConfig):
+class NystromAioliConfig(KernelImproperConfig):
     """Parameters of AIOLI on a dictionary."""
 
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
     dictionary: Dictionary = Field(default=KorsDictionary(regularization=0.1), description="How points are chosen.")
+    budget: Budget = DEFAULT_BUDGET
+    carry: Carry = "transport"
+    half_life: HalfLifeRounds = None
 
-
-@dataclass(slots=True)
-class NystromAioliState(NystromState):
-    """The embedding's state, the cumulative loss, and the running sum of the regret bound."""
-
-    loss: float
-    bound: float
+    def norms(self, X: F64) -> list[float]:
+        return kernel_norms(self.kernel, X)
 
 
 @final
 @register
-class NystromAioli(ImproperLearner, NystromLearner[NystromAioliConfig, NystromAioliState]):
+class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, AioliTotals]):
     r"""Improper logistic regression on a dictionary of points: good probabilities, and a round costs the same for ever.
 
     `kernel-aioli` with the features phi_t of the dictionary in round t in place of the kernel's. Time O(|I|^2 + d |I|) a
@@ -60,14 +61,10 @@ class NystromAioli(ImproperLearner, NystromLearner[NystromAioliConfig, NystromAi
     kind: ClassVar[str] = "nystrom-aioli"
     references: ClassVar[tuple[str, ...]] = ("jezequel2020", "calandriello2017b", "engel2004")
     config_type = NystromAioliConfig
-    state_type = NystromAioliState
 
-    def engine(self, config: NystromAioliConfig) -> Nystrom:
-        return Nystrom(config, config.alpha)
+    def space(self, config: NystromAioliConfig) -> NystromSpace:
+        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        return NystromSpace(embedding, config.alpha, config.carry, HalfLife(config.half_life))
 
-    def init(self, config: NystromAioliConfig, dim: int) -> NystromAioliState:
-        return NystromAioliState(0, *self.engine(config).parts(dim), loss=0.0, bound=0.0)
-
-    def describe(self, config: NystromAioliConfig, state: NystromAioliState) -> dict[str, float]:
-        numbers = self.describe_engine(config, state) | {"loss": state.loss}
-        return numbers | {"bound": state.bound} if self.is_whole(config) else numbers
+    def rule(self, config: NystromAioliConfig) -> AioliRule:
+        return config.rule

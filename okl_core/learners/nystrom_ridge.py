@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
 from okl_core.contract.learner import register
-from okl_core.second_order.least_squares import Aar, LeastSquaresLearner, Ridge
-from okl_core.second_order.nystrom import Nystrom, NystromConfig, NystromState
-from okl_core.second_order.nystrom_learner import NystromLearner
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
+from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.least_squares import LeastSquares, LeastSquaresTotals, TruthBound
+from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
+from okl_core.second_order.second_order import SecondOrder
+from okl_core.types import LearnerConfig
 
 
-class NystromRidgeConfig(NystromConfig):
+class NystromRidgeConfig(LearnerConfig):
     """Parameters of both."""
 
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    dictionary: Dictionary = Field(default=KorsDictionary(), description="How points are chosen.")
+    budget: Budget = DEFAULT_BUDGET
+    carry: Carry = "transport"
+    half_life: HalfLifeRounds = None
     regularization: float = Field(default=0.1, gt=0.0, description="a: weight of the squared norm of the function.")
-    clip: float | None = Field(default=None, gt=0.0, description="Y: bound on predictions and truths; none by default.")
+    clip: TruthBound = None
 
-
-@dataclass(slots=True)
-class NystromRidgeState(NystromState):
-    """The embedding's state, and what `second_order.least_squares` adds up."""
-
-    loss: float
-    comparator_loss: float
-    largest: float
-
-
-class _NystromRidge(LeastSquaresLearner, NystromLearner[NystromRidgeConfig, NystromRidgeState]):
-    config_type = NystromRidgeConfig
-    state_type = NystromRidgeState
-
-    def engine(self, config: NystromRidgeConfig) -> Nystrom:
-        return Nystrom(config, config.regularization)
-
-    def init(self, config: NystromRidgeConfig, dim: int) -> NystromRidgeState:
-        parts = self.engine(config).parts(dim)
-        return NystromRidgeState(0, *parts, loss=0.0, comparator_loss=0.0, largest=0.0)
-
-    def describe(self, config: NystromRidgeConfig, state: NystromRidgeState) -> dict[str, float]:
-        numbers = self.describe_engine(config, state) | {"loss": state.loss}
-        return numbers | self.fit.describe(config.clip, state) if self.is_whole(config) else numbers
+    @property
+    def space(self) -> NystromSpace:
+        embedding = Embedding(self.kernel, self.dictionary, self.budget)
+        return NystromSpace(embedding, self.regularization, self.carry, HalfLife(self.half_life))
 
 
 @final
 @register
-class NystromRidge(_NystromRidge):
+class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, LeastSquaresTotals]):
     r"""Ridge regression on a dictionary of points: least squares in the span of what was kept, at a cost that stays.
 
     `kernel-ridge` with the features phi_t of the dictionary in round t in place of the kernel's. Time O(|I|^2 + d |I|) a
@@ -75,12 +63,18 @@ class NystromRidge(_NystromRidge):
 
     kind: ClassVar[str] = "nystrom-ridge"
     references: ClassVar[tuple[str, ...]] = ("zhdanov2013", "calandriello2017b", "engel2004")
-    fit = Ridge()
+    config_type = NystromRidgeConfig
+
+    def space(self, config: NystromRidgeConfig) -> NystromSpace:
+        return config.space
+
+    def rule(self, config: NystromRidgeConfig) -> LeastSquares:
+        return LeastSquares(config.clip, shrinks=False)
 
 
 @final
 @register
-class NystromAar(_NystromRidge):
+class NystromAar(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, LeastSquaresTotals]):
     r"""The Aggregating Algorithm Regression on a dictionary of points: `nystrom-ridge`, shrunk where unsure.
 
     value = m / (1 + q) with the variance q of the embedding, which is 0 for what the dictionary does not reach. Time
@@ -106,4 +100,10 @@ class NystromAar(_NystromRidge):
 
     kind: ClassVar[str] = "nystrom-aar"
     references: ClassVar[tuple[str, ...]] = ("vovk2001", "azoury2001", "calandriello2017b", "engel2004")
-    fit = Aar()
+    config_type = NystromRidgeConfig
+
+    def space(self, config: NystromRidgeConfig) -> NystromSpace:
+        return config.space
+
+    def rule(self, config: NystromRidgeConfig) -> LeastSquares:
+        return LeastSquares(config.clip, shrinks=True)

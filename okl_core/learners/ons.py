@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from okl_core.contract.learner import register
-from okl_core.contract.rng import RoundRng
-from okl_core.losses import LOSSES, Loss
-from okl_core.second_order.engine import Decision, Rule
-from okl_core.second_order.linear_learner import LinearConfig, LinearLearner, LinearState
-from okl_core.second_order.linear_root import Root
-from okl_core.second_order.newton import NewtonConfig, account, clipped, newton_rule
-from okl_core.types import F64, Interval
+from okl_core.kernels.intercept import Intercept
+from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState, LinearMap
+from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals
+from okl_core.second_order.second_order import SecondOrder
 
 
-class OnsConfig(LinearConfig, NewtonConfig):
+class OnsConfig(NewtonConfig):
     """Parameters of ONS."""
 
-
-@dataclass(slots=True)
-class OnsState(LinearState):
-    """The engine's state, and the running terms of the regret bound."""
-
-    loss: float
-    bound_gradient: float
-    bound_step: float
+    intercept: Intercept = True
+    half_life: HalfLifeRounds = None
 
 
 @final
 @register
-class Ons(LinearLearner[OnsConfig, OnsState, Rule]):
+class Ons(SecondOrder[OnsConfig, FeatureState, FeatureRound, NewtonTotals]):
     r"""Online Newton steps for a linear function of the inputs: second-order learning in O(d^2) a round.
 
     phi is the input, with one more coordinate of 1 for the intercept. With the symbols of `second_order.newton`,
@@ -71,42 +61,9 @@ class Ons(LinearLearner[OnsConfig, OnsState, Rule]):
     kind: ClassVar[str] = "ons"
     references: ClassVar[tuple[str, ...]] = ("hazan2007", "calandriello2017")
     config_type = OnsConfig
-    state_type = OnsState
-    has_variance: ClassVar[bool] = False
 
-    def loss(self, config: OnsConfig) -> Loss:
-        return LOSSES[config.loss]
+    def space(self, config: OnsConfig) -> FeatureSpace:
+        return FeatureSpace(LinearMap(config.intercept), config.regularization, HalfLife(config.half_life))
 
-    def truth_range(self, config: OnsConfig) -> Interval:
-        return config.truth_range
-
-    def alpha(self, config: OnsConfig) -> float:
-        return config.regularization
-
-    def width(self, config: OnsConfig, dim: int) -> int:
-        return dim + config.intercept
-
-    def init(self, config: OnsConfig, dim: int) -> OnsState:
-        root = Root(config.regularization, self.width(config, dim))
-        return OnsState(0, root, log_det=0.0, loss=0.0, bound_gradient=0.0, bound_step=0.0)
-
-    def features(self, config: OnsConfig, state: OnsState, X: F64, rule: Rule | None) -> F64:
-        return config.phi(X)
-
-    def value(self, config: OnsConfig, m: float, q: float) -> float:
-        return clipped(config, m)
-
-    def rule(self, config: OnsConfig, state: OnsState, X: F64, rng: RoundRng) -> Rule:
-        return newton_rule(config, rng)
-
-    def carry(
-        self, config: OnsConfig, state: OnsState, rule: Rule, rounds: Sequence[tuple[float, float, Decision]]
-    ) -> None:
-        for loss, q, decision in rounds:
-            account(config, state, loss, q, decision)
-
-    def describe(self, config: OnsConfig, state: OnsState) -> dict[str, float]:
-        numbers = self.describe_engine(config, state) | {"loss": state.loss}
-        if self.is_whole(config):
-            numbers |= {"bound_gradient": state.bound_gradient, "bound_step": state.bound_step}
-        return numbers
+    def rule(self, config: OnsConfig) -> NewtonRule:
+        return config.rule

@@ -17,7 +17,9 @@ from okl_core.contract.workload import rows_at_once
 from okl_core.errors import StateFormatError
 from okl_core.losses import LOSSES, Loss
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
-from okl_core.pool.experts import BLOCK, Cells, Experts, ExpertSpec, Truth, UnitTurn, default_experts, trivial_experts
+from okl_core.pool.expert_specs import ExpertSpec, Truth, default_experts, trivial_experts
+from okl_core.pool.experts import BLOCK, Cells, Experts
+from okl_core.pool.units import UnitRound
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
 LARGEST_LOG_ODDS = 300.0
@@ -110,7 +112,7 @@ class PoolState(LearnerState):
 
 @dataclass(slots=True)
 class PoolRound(Round):
-    turns: list[UnitTurn]
+    turns: list[UnitRound]
     weights: F64
     """After the round."""
     expert_losses: F64

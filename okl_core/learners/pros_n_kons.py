@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
 from okl_core.contract.learner import register
-from okl_core.contract.rng import RoundRng
-from okl_core.losses import LOSSES, Loss
-from okl_core.second_order.engine import Decision, Rule
-from okl_core.second_order.newton import NewtonConfig, Step, account, clipped, newton_rule
-from okl_core.second_order.nystrom import Nystrom, NystromConfig, NystromState
-from okl_core.second_order.nystrom_learner import NystromLearner
-from okl_core.types import F64, Interval
+from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
+from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals, Step
+from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
+from okl_core.second_order.second_order import SecondOrder
 
 
-class ProsNKonsConfig(NystromConfig, NewtonConfig):
+class ProsNKonsConfig(NewtonConfig):
     """Parameters of PROS-N-KONS. Published: `carry: reset`, `step: half-curvature`, no budget."""
 
     clip: float = Field(
@@ -32,20 +29,16 @@ class ProsNKonsConfig(NystromConfig, NewtonConfig):
         description="eta: the loss's curvature at the point played (adaptive), on [-C, C] (curvature), half of that "
         "(half-curvature), 1 / (L C sqrt(t)) (inverse-sqrt), or a number.",
     )
-
-
-@dataclass(slots=True)
-class ProsNKonsState(NystromState):
-    """The embedding's state, and the running terms of the regret bound."""
-
-    loss: float
-    bound_gradient: float
-    bound_step: float
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    dictionary: Dictionary = Field(default=KorsDictionary(), description="How points are chosen.")
+    budget: Budget = DEFAULT_BUDGET
+    carry: Carry = "transport"
+    half_life: HalfLifeRounds = None
 
 
 @final
 @register
-class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
+class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonTotals]):
     r"""Online Newton steps on a dictionary of points: second-order learning at a cost that does not grow with the stream.
 
     phi is the embedding of the dictionary I, into which row sampling takes x_t with a probability that its leverage asks
@@ -87,38 +80,10 @@ class ProsNKons(NystromLearner[ProsNKonsConfig, ProsNKonsState]):
     kind: ClassVar[str] = "pros-n-kons"
     references: ClassVar[tuple[str, ...]] = ("calandriello2017b", "calandriello2017", "engel2004")
     config_type = ProsNKonsConfig
-    state_type = ProsNKonsState
 
-    def loss(self, config: ProsNKonsConfig) -> Loss:
-        return LOSSES[config.loss]
+    def space(self, config: ProsNKonsConfig) -> NystromSpace:
+        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
 
-    def truth_range(self, config: ProsNKonsConfig) -> Interval:
-        return config.truth_range
-
-    def engine(self, config: ProsNKonsConfig) -> Nystrom:
-        return Nystrom(config, config.regularization)
-
-    def init(self, config: ProsNKonsConfig, dim: int) -> ProsNKonsState:
-        return ProsNKonsState(0, *self.engine(config).parts(dim), loss=0.0, bound_gradient=0.0, bound_step=0.0)
-
-    def value(self, config: ProsNKonsConfig, m: float, q: float) -> float:
-        return clipped(config, m)
-
-    def rule(self, config: ProsNKonsConfig, state: ProsNKonsState, X: F64, rng: RoundRng) -> Rule:
-        return newton_rule(config, rng)
-
-    def carry(
-        self,
-        config: ProsNKonsConfig,
-        state: ProsNKonsState,
-        rule: Rule,
-        rounds: Sequence[tuple[float, float, Decision]],
-    ) -> None:
-        for loss, q, decision in rounds:
-            account(config, state, loss, q, decision)
-
-    def describe(self, config: ProsNKonsConfig, state: ProsNKonsState) -> dict[str, float]:
-        numbers = self.describe_engine(config, state) | {"loss": state.loss}
-        if self.is_whole(config):
-            numbers |= {"bound_gradient": state.bound_gradient, "bound_step": state.bound_step}
-        return numbers
+    def rule(self, config: ProsNKonsConfig) -> NewtonRule:
+        return config.rule

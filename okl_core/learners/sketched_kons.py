@@ -1,34 +1,17 @@
-r"""Sketched-KONS: KONS that carries a gradient into A with the probability that its leverage asks for.
-
-| symbol  | meaning                                                                   | in [calandriello2017] |
-|---------|---------------------------------------------------------------------------|-----------------------|
-| gamma   | floor of the probabilities                                                | algorithm 3           |
-| tau     | estimated ridge leverage score of g sqrt(eta) phi_t, by `second_order.row_sampling` | section 4           |
-| beta    | oversampling: a gradient is kept with probability max(min(beta tau, 1), gamma) | algorithm 3      |
-| z       | 1 for a gradient that is kept, else 0                                     | algorithm 3           |
-| A~      | alpha I + sum_s z_s w_s phi_s phi_s^T, w = eta g^2                        | algorithm 3           |
-
-The other symbols are those of `second_order.newton`.
-"""
+"""Sketched-KONS: KONS that carries a gradient into A with the probability that its leverage asks for."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 from pydantic import Field
 
 from okl_core.contract.learner import register
-from okl_core.contract.rng import RoundRng
-from okl_core.linalg.growing import GrowingArray
-from okl_core.losses import LOSSES, Loss
-from okl_core.second_order.engine import Decision, Engine, EngineState
-from okl_core.second_order.engine_learner import EngineLearner
-from okl_core.second_order.newton import KernelNewtonConfig, account, clipped, newton_rule
-from okl_core.second_order.row_sampling import Kors, KorsBlock, Sample
-from okl_core.types import F64, Interval
+from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelState
+from okl_core.second_order.newton import KernelNewtonConfig, NewtonRule, NewtonTotals
+from okl_core.second_order.row_sampling import Kors
+from okl_core.second_order.second_order import SecondOrder
+from okl_core.second_order.sketch import Sketch
 
 
 class SketchedKonsConfig(KernelNewtonConfig):
@@ -43,56 +26,9 @@ class SketchedKonsConfig(KernelNewtonConfig):
     accuracy: float = Field(default=0.5, gt=0.0, lt=1.0, description="epsilon, by which tau is overestimated.")
 
 
-@dataclass(slots=True)
-class SketchedKonsState(EngineState):
-    """The engine's state, the terms of the regret bound, the dictionary of the leverage scores and its points' rounds."""
-
-    loss: float
-    bound_gradient: float
-    bound_step: float
-    sum_tau: float
-    sample: Sample
-    sampled: GrowingArray
-
-
-@final
-class Sketch:
-    """The rule of the rounds after a state: that of KONS, and two coins. `settle` ends it."""
-
-    def __init__(self, config: SketchedKonsConfig, state: SketchedKonsState, X: F64, rng: RoundRng) -> None:
-        kernel = config.kernel
-        self._newton = newton_rule(config, rng)
-        self._rng, self._gamma, self._t = rng, config.floor_probability, state.t
-        self._block = KorsBlock(_kors(config), state.sample, X, kernel.gram(X), kernel.block(state.sample.points, X))
-        self._kept: list[int] = []
-        self._sum_tau = 0.0
-
-    def __call__(self, m: float, q: float, y: float, t: int) -> Decision:
-        decision = self._newton(m, q, y, t)
-        j, scale = t - self._t - 1, math.sqrt(decision.w)
-        tau = self._block.tau(j, scale)
-        self._sum_tau += tau
-        p = self._block.kors.probability(tau)
-        # Two coins in every round, of the dictionary and of the sketch, so that none depends on how another one fell.
-        u, v = self._rng.uniform(2).tolist()
-        if self._rng.decide(u < p):
-            self._block.keep(j, p, scale)
-            self._kept.append(t)
-        z = self._rng.decide(v < max(p, self._gamma))
-        return decision if z else decision._replace(w=0.0)
-
-    def settle(self, state: SketchedKonsState) -> None:
-        """Carry what the rounds did to the dictionary into the state, which may be a restored twin of the first one."""
-        self._block.sample = state.sample
-        self._block.settle()
-        for t in self._kept:
-            state.sampled.append(t)
-        state.sum_tau += self._sum_tau
-
-
 @final
 @register
-class SketchedKons(EngineLearner[SketchedKonsConfig, SketchedKonsState, Sketch]):
+class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, NewtonTotals]):
     r"""KONS on a random part of the gradients: nearly its guarantee, for rounds that cost much less in long streams.
 
     With the symbols of `second_order.newton` and z = 1 with probability max(min(beta tau, 1), gamma), independent of the
@@ -139,57 +75,11 @@ class SketchedKons(EngineLearner[SketchedKonsConfig, SketchedKonsState, Sketch])
     kind: ClassVar[str] = "sketched-kons"
     references: ClassVar[tuple[str, ...]] = ("calandriello2017",)
     config_type = SketchedKonsConfig
-    state_type = SketchedKonsState
 
-    def loss(self, config: SketchedKonsConfig) -> Loss:
-        return LOSSES[config.loss]
+    def space(self, config: SketchedKonsConfig) -> KernelSpace:
+        kors = Kors(config.regularization, config.oversampling, config.accuracy)
+        sketch = Sketch(config.kernel, kors, config.floor_probability)
+        return KernelSpace(config.kernel, config.regularization, config.window, sketch)
 
-    def truth_range(self, config: SketchedKonsConfig) -> Interval:
-        return config.truth_range
-
-    def engine(self, config: SketchedKonsConfig) -> Engine:
-        return Engine(config.kernel, config.regularization)
-
-    def init(self, config: SketchedKonsConfig, dim: int) -> SketchedKonsState:
-        parts = self.engine(config).parts(dim, config.window)
-        sample = _kors(config).empty(dim)
-        return SketchedKonsState(0, *parts, 0.0, 0.0, 0.0, sum_tau=0.0, sample=sample, sampled=GrowingArray())
-
-    def projected_to(self, config: SketchedKonsConfig) -> float | None:
-        return config.clip
-
-    def value(self, config: SketchedKonsConfig, m: float, q: float) -> float:
-        return clipped(config, m)
-
-    def rule(self, config: SketchedKonsConfig, state: SketchedKonsState, X: F64, rng: RoundRng) -> Sketch:
-        return Sketch(config, state, X, rng)
-
-    def carry(
-        self,
-        config: SketchedKonsConfig,
-        state: SketchedKonsState,
-        rule: Sketch,
-        rounds: Sequence[tuple[float, float, Decision]],
-    ) -> None:
-        rule.settle(state)
-        for loss, q, decision in rounds:
-            account(config, state, loss, q, decision)
-        if state.window is not None and state.window.is_due(state.t):
-            first = state.window.first_kept(state.sampled, state.t)
-            state.sample = _kors(config).without(state.sample, first)
-            state.sampled = GrowingArray.unpack(state.sampled.view[first:])
-
-    def describe(self, config: SketchedKonsConfig, state: SketchedKonsState) -> dict[str, float]:
-        numbers = self.describe_engine(state) | {"loss": state.loss, "sampled": len(state.sample)}
-        numbers["bytes"] += state.sample.nbytes + state.sampled.nbytes
-        if config.window is None:
-            numbers |= {
-                "sum_tau": state.sum_tau,
-                "bound_gradient": state.bound_gradient,
-                "bound_step": state.bound_step,
-            }
-        return numbers
-
-
-def _kors(config: SketchedKonsConfig) -> Kors:
-    return Kors(config.kernel, config.regularization, config.oversampling, config.accuracy)
+    def rule(self, config: SketchedKonsConfig) -> NewtonRule:
+        return config.rule

@@ -1,4 +1,4 @@
-"""Several online Newton learners on one dictionary: they differ in loss, steps and memory, and share the embedding.
+"""Several second-order learners on one dictionary: they differ in rule, regularization and memory, and share the embedding.
 
 The dictionary looks at the inputs alone, so learners with the same kernel and the same rule for it have the same one. A
 bank computes the kernel values, the coordinates and the coins once for all of them.
@@ -10,34 +10,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from okl_core.contract.learner import Learner
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
 from okl_core.contract.workload import embedding_work
-from okl_core.errors import NumericalError, StateFormatError
-from okl_core.linalg.cholesky import Factor
-from okl_core.linalg.growing import GrowingArray
-from okl_core.linalg.guards import require_bearable, require_finite
-from okl_core.second_order.embedding import Embedding, EmbeddingBlock, Growth
-from okl_core.second_order.engine import Decision
-from okl_core.second_order.forgetting import HalfLife
-from okl_core.second_order.newton import NewtonConfig, clipped, newton_rule
-from okl_core.second_order.nystrom import Nystrom, NystromConfig
-from okl_core.second_order.posterior import Posterior, PosteriorBlock, Projection
-from okl_core.second_order.row_sampling import Sample
-from okl_core.types import F64, LearnerState
+from okl_core.errors import StateFormatError
+from okl_core.linalg.guards import require_finite
+from okl_core.pool.units import Unit
+from okl_core.second_order.embedding import EmbeddingBlock, EmbeddingState, Growth
+from okl_core.second_order.nystrom_space import NystromSpace
+from okl_core.second_order.posterior import Posterior, Projection
+from okl_core.second_order.posterior_block import PosteriorBlock
+from okl_core.second_order.second_order import SecondOrder
+from okl_core.second_order.space_and_rule import Decision, Rule
+from okl_core.types import F64, LearnerConfig, LearnerState
 
 
-class MemberConfig(NystromConfig, NewtonConfig):
-    """What a member is given: an online Newton step in an embedding."""
+class Member(NamedTuple):
+    """A learner of a bank."""
+
+    space: NystromSpace
+    rule: Rule[Any]
+
+
+def member_of(learner: Learner[Any, Any, Any], config: LearnerConfig) -> Member | None:
+    """The learner as a member of a bank; None if it has no embedding, or one that starts again with each point."""
+    if not isinstance(learner, SecondOrder):
+        return None
+    space = learner.space(config)
+    if not (isinstance(space, NystromSpace) and space.carry == "transport"):
+        return None
+    return Member(space, learner.rule(config))
 
 
 @final
 class Posteriors(list[Posterior]):
     """One of each member."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(posterior.nbytes for posterior in self)
 
     def pack(self) -> dict[str, F64]:
         return {f"{i}.{name}": array for i, posterior in enumerate(self) for name, array in posterior.pack().items()}
@@ -53,18 +69,11 @@ class Posteriors(list[Posterior]):
 
 @dataclass(slots=True)
 class BankState(LearnerState):
-    sample: Sample
-    independent: GrowingArray
-    L: Factor
+    embedding: EmbeddingState
     posteriors: Posteriors
 
-    @property
-    def nbytes(self) -> int:
-        shared = self.sample.nbytes + self.independent.nbytes + self.L.nbytes
-        return shared + sum(posterior.nbytes for posterior in self.posteriors)
 
-
-class BankTurn(NamedTuple):
+class BankRound(NamedTuple):
     """One round of all members, played but not learned."""
 
     x: F64
@@ -78,124 +87,104 @@ class BankTurn(NamedTuple):
 
 
 @final
-class Bank(NamedTuple):
-    """Members with the same kernel, dictionary and budget, which carry by `transport`."""
+class Bank(Unit[BankState, BankRound]):
+    """Members with the same embedding."""
 
-    members: Sequence[MemberConfig]
-
-    @property
-    def embedding(self) -> Embedding:
-        first = self.members[0]
-        return Embedding(first.kernel, first.dictionary, first.budget)
+    def __init__(self, places: Sequence[int], lags: int, kinds: str, members: Sequence[Member]) -> None:
+        super().__init__(places, lags, kinds)
+        self._members = members
+        self._embedding = members[0].space.embedding
 
     def init(self, dim: int) -> BankState:
-        posteriors = Posteriors(Posterior(member.regularization, 0) for member in self.members)
-        return BankState(0, *self.embedding.parts(dim), posteriors=posteriors)
+        posteriors = Posteriors(Posterior(space.alpha, 0) for space, _ in self._members)
+        return BankState(0, self._embedding.init(dim), posteriors)
+
+    def initial_bytes(self, dim: int) -> int:
+        return 0
 
     def unpack(self, arrays: Mapping[str, F64]) -> BankState:
-        """The state that `pack` gave as arrays. Raises StateFormatError."""
         state = unpack(BankState, arrays)
-        if len(state.posteriors) != len(self.members):
-            raise StateFormatError(f"{len(state.posteriors)} posteriors for {len(self.members)} members")
+        if len(state.posteriors) != len(self._members):
+            raise StateFormatError(f"{len(state.posteriors)} posteriors for {len(self._members)} members")
         return state
 
-    def conditioning(self, state: BankState) -> list[float]:
-        """That of every member."""
-        pairs = zip(self.members, state.posteriors, strict=True)
-        return [self._engine(member).conditioning(state, posterior) for member, posterior in pairs]
-
-    def extra_work(self, state: BankState, rounds: int) -> float:
-        """As that of a learner."""
-        due = [member for member in self.members if HalfLife(member.half_life).is_due_within(state.t, rounds)]
-        return len(due) * embedding_work(len(state.L) + rounds)
-
     def predict(self, state: BankState, x: F64) -> list[float]:
-        """The members' forecasts for x, shape (d,)."""
-        phi = self.embedding.coordinates(state, self.embedding.row(state, x))
-        values = [
-            clipped(member, float(posterior.u @ phi))
-            for member, posterior in zip(self.members, state.posteriors, strict=True)
-        ]
+        known = state.embedding
+        phi = self._embedding.coordinates(known, self._embedding.row(known, x))
+        values = []
+        for (_, rule), posterior in zip(self._members, state.posteriors, strict=True):
+            if rule.needs_variance:
+                m, q, _, _ = posterior.project(phi)
+            else:
+                m, q = posterior.mean(phi), 0.0
+            values.append(rule.value(m, q))
         require_finite(state.t + 1, *values)
         return values
 
-    def play(self, state: BankState, x: F64, y: float, rng: RoundRng) -> BankTurn:
-        """One round; changes nothing. Raises DivergedError."""
-        embedding, t = self.embedding, state.t + 1
-        row = embedding.row(state, x)
-        phi = embedding.coordinates(state, row)
-        played = []
-        for member, posterior in zip(self.members, state.posteriors, strict=True):
-            projection = posterior.project(phi)
-            decision = newton_rule(member, rng)(projection.m, projection.q, y, t)
-            require_finite(t, projection.m, projection.q, *decision)
-            require_bearable(t, decision.w, projection.square, posterior.alpha)
-            played.append((projection, decision))
-        return BankTurn(x, phi, played, embedding.choose(state, x, row, played[0][0].square, rng))
+    def play(self, state: BankState, x: F64, y: float, rng: RoundRng) -> BankRound:
+        embedding, known, t = self._embedding, state.embedding, state.t + 1
+        row, kappa = embedding.row(known, x), embedding.kernel.at(x)
+        phi = embedding.coordinates(known, row)
+        pairs = zip(self._members, state.posteriors, strict=True)
+        played = [posterior.play(t, phi, kappa, y, rule, rng)[1:] for (_, rule), posterior in pairs]
+        return BankRound(x, phi, played, embedding.choose(known, t, x, row, phi, kappa, rng))
 
-    def learn(self, state: BankState, turn: BankTurn) -> None:
-        """Carry a played round into the state."""
+    def learn(self, state: BankState, played: BankRound) -> None:
         state.t += 1
-        for posterior, (projection, decision) in zip(state.posteriors, turn.played, strict=True):
+        for posterior, (projection, decision) in zip(state.posteriors, played.played, strict=True):
             posterior.absorb(projection, decision)
-        if turn.growth is not None:
-            self.embedding.grow(state, turn.x, turn.phi, turn.growth)
+        if played.growth is not None:
+            self._embedding.grow(state.embedding, played.x, played.phi, played.growth)
             for posterior in state.posteriors:
                 posterior.grow()
         self._discount(state)
 
     def run(self, state: BankState, X: F64, y: F64, rng: RoundRng) -> F64:
-        """The members' forecasts in n rounds in order, shape (n, members). Raises DivergedError."""
-        values = np.empty((len(y), len(self.members)))
+        values = np.empty((len(y), len(self._members)))
         start = 0
         while start < len(y):
-            # Each member has arrays of its own for the block.
-            points = len(state.sample) * len(self.members)
-            rooms = (self._engine(member).room_after(state.t, points) for member in self.members)
-            rows = slice(start, start + min(rooms))
+            rows = slice(start, start + self._room(state))
             values[rows] = self._run_block(state, X[rows], y[rows], rng)
             self._discount(state)
             start = rows.stop
         return values
 
+    def _room(self, state: BankState) -> int:
+        # Each member has arrays of its own for the block.
+        points = len(state.embedding.points) * len(self._members)
+        return min(space.room_after(state.t, points) for space, _ in self._members)
+
     def _run_block(self, state: BankState, X: F64, y: F64, rng: RoundRng) -> F64:
-        inputs = EmbeddingBlock(self.embedding, state, X)
+        first = state.t + 1
+        inputs = EmbeddingBlock(self._embedding, state.embedding, first, X)
         blocks = [PosteriorBlock(posterior, inputs.Phi) for posterior in state.posteriors]
-        try:
-            values = self._play_block(state, inputs, blocks, y, rng)
-        except NumericalError:
-            inputs.undo()
-            raise
+        values = np.empty((len(y), len(blocks)))
+        for j, truth in enumerate(y.tolist()):
+            t, kappa = first + j, inputs.kappa[j]
+            rng.at(t)
+            for i, (block, (_, rule)) in enumerate(zip(blocks, self._members, strict=True)):
+                values[j, i] = block.play(j, t, kappa, truth, rule, rng)[1].value
+            added = inputs.choose(j, rng)
+            if added is not None:
+                for block in blocks:
+                    block.grow(added)
         for block in blocks:
             block.settle()
         inputs.settle()
         state.t += len(y)
         return values
 
-    def _play_block(
-        self, state: BankState, inputs: EmbeddingBlock, blocks: Sequence[PosteriorBlock], y: F64, rng: RoundRng
-    ) -> F64:
-        rules = [newton_rule(member, rng) for member in self.members]
-        values = np.empty((len(y), len(blocks)))
-        for j, truth in enumerate(y.tolist()):
-            t = state.t + 1 + j
-            rng.at(t)
-            for i, (block, rule) in enumerate(zip(blocks, rules, strict=True)):
-                m, q = block.moments(j)
-                decision = rule(m, q, truth, t)
-                require_finite(t, m, q, *decision)
-                require_bearable(t, decision.w, block.squares.item(j), block.posterior.alpha)
-                block.absorb(j, q, decision)
-                values[j, i] = decision.value
-            added = inputs.choose(j, rng)
-            if added is not None:
-                for block in blocks:
-                    block.grow(added)
-        return values
+    def conditioning(self, state: BankState) -> list[float]:
+        pairs = zip(self._members, state.posteriors, strict=True)
+        return [space.condition(state.embedding, posterior) for (space, _), posterior in pairs]
+
+    def extra_work(self, state: BankState, rounds: int) -> float:
+        due = [space for space, _ in self._members if space.forgetting.is_due_within(state.t, rounds)]
+        return len(due) * embedding_work(len(state.embedding.L) + rounds)
+
+    def size(self, state: BankState) -> tuple[int, int]:
+        return len(state.embedding.points), state.nbytes
 
     def _discount(self, state: BankState) -> None:
-        for member, posterior in zip(self.members, state.posteriors, strict=True):
-            self._engine(member).discount(posterior, state.t)
-
-    def _engine(self, member: MemberConfig) -> Nystrom:
-        return Nystrom(member, member.regularization)
+        for (space, _), posterior in zip(self._members, state.posteriors, strict=True):
+            space.discount(posterior, state.t)

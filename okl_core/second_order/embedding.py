@@ -17,30 +17,33 @@ References: [calandriello2017b] algorithms 1 and 2; [engel2004] for the determin
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import Annotated, Literal, NamedTuple, Protocol, final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple, final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
 from okl_core.kernels.kernels import Kernel
+from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_bearable, require_finite
-from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage, Sample
-from okl_core.types import F64
+from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
+from okl_core.second_order.weighted_factor import WeightedFactor
+from okl_core.types import F64, Parameters, StatePart
 
 INDEPENDENT = 1e-6
 """A point that keeps less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows
 with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9."""
 
 
-class KorsDictionary(BaseModel):
+class KorsDictionary(Parameters):
     """Online row sampling by ridge leverage scores."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     kind: Literal["kors"] = "kors"
     regularization: float = Field(default=1.0, gt=0.0, description="Of the leverage scores; smaller keeps more points.")
@@ -49,11 +52,13 @@ class KorsDictionary(BaseModel):
     )
     accuracy: float = Field(default=0.5, gt=0.0, lt=1.0, description="epsilon, by which scores are overestimated.")
 
+    @cached_property
+    def kors(self) -> Kors:
+        return Kors(self.regularization, self.oversampling, self.accuracy)
 
-class AldDictionary(BaseModel):
+
+class AldDictionary(Parameters):
     """Approximate linear dependence: no coins; a point is kept if it is far from the span of the others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     kind: Literal["ald"] = "ald"
     threshold: float = Field(
@@ -64,13 +69,18 @@ class AldDictionary(BaseModel):
 Dictionary = Annotated[KorsDictionary | AldDictionary, Field(discriminator="kind")]
 
 
-class Embedded(Protocol):
-    """What a state keeps of the embedding. `independent` is 1.0, or 0.0 for a point without a coordinate."""
+@final
+@dataclass(slots=True)
+class EmbeddingState(StatePart):
+    """The dictionary I and its factor L. `independent` is 1.0, or 0.0 for a point without a coordinate.
 
-    t: int
-    sample: Sample
+    `kept` is what row sampling keeps of the points; None for the other rule.
+    """
+
+    points: Points
     independent: GrowingArray
     L: Factor
+    kept: WeightedFactor | None
 
 
 class Growth(NamedTuple):
@@ -90,60 +100,57 @@ class Embedding(NamedTuple):
     dictionary: Dictionary
     budget: int | None
 
-    @property
-    def kors(self) -> Kors | None:
-        chosen = self.dictionary
-        if isinstance(chosen, AldDictionary):
-            return None
-        return Kors(self.kernel, chosen.regularization, chosen.oversampling, chosen.accuracy)
+    def init(self, dim: int) -> EmbeddingState:
+        kept = WeightedFactor.empty() if isinstance(self.dictionary, KorsDictionary) else None
+        return EmbeddingState(self.kernel.points(dim), GrowingArray(), Factor(), kept)
 
-    def parts(self, dim: int) -> tuple[Sample, GrowingArray, Factor]:
-        """The fields of `Embedded`, before the first round."""
-        return Kors(self.kernel).empty(dim), GrowingArray(), Factor()
-
-    def row(self, state: Embedded, x: F64) -> F64:
+    def row(self, state: EmbeddingState, x: F64) -> F64:
         """k_I(x), shape (|I|,)."""
-        return self.kernel.row(state.sample.points, x)
+        return self.kernel.row(state.points, x)
 
-    def coordinates(self, state: Embedded, rows: F64) -> F64:
+    def row_block(self, state: EmbeddingState, X: F64) -> F64:
+        """k_I of X, shape (n, d): (|I|, n)."""
+        return self.kernel.block(state.points, X)
+
+    def coordinates(self, state: EmbeddingState, rows: F64) -> F64:
         """phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
         independent = state.independent.view
         return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
 
-    def condition(self, state: Embedded) -> float:
+    def condition(self, state: EmbeddingState) -> float:
         """The largest share that a point with a coordinate keeps outside the span of those before it, inverted."""
         kept = state.independent.view > 0.0
         if not kept.any():
             return 1.0
-        kappas = self.kernel.diag(state.sample.points.coordinates()[kept])
+        kappas = self.kernel.diag(state.points.coordinates()[kept])
         return max(1.0, float((kappas / np.square(state.L.diagonal()[kept])).max()))
 
-    def room(self, state: Embedded) -> float:
+    def room(self, state: EmbeddingState) -> float:
         """Points that the budget still allows, perhaps infinitely many."""
-        return math.inf if self.budget is None else self.budget - len(state.sample)
+        return math.inf if self.budget is None else self.budget - len(state.points)
 
-    def choose(self, state: Embedded, x: F64, row: F64, square: float, rng: RoundRng) -> Growth | None:
-        """Is x, with its row and phi^T phi, kept? None if it is not. Changes nothing. Raises DivergedError."""
+    def choose(
+        self, state: EmbeddingState, t: int, x: F64, row: F64, phi: F64, kappa: float, rng: RoundRng
+    ) -> Growth | None:
+        """Is x of round t kept, with its row, phi and kappa? None if it is not. Changes nothing. Raises DivergedError."""
         if self.room(state) <= 0:
             return None
-        kappa, kors, leverage = self.kernel.at(x), self.kors, None
-        self.require_bearable(state.t + 1, kappa)
-        outside = max(kappa - square, 0.0)
-        if kors is None:
-            is_kept = rng.decide(self.is_far(outside, kappa))
+        self.require_bearable(t, kappa)
+        outside, leverage = lost(kappa, phi), None
+        chosen = self.dictionary
+        if isinstance(chosen, KorsDictionary) and state.kept is not None:
+            leverage = chosen.kors.leverage(state.kept, row, kappa)
+            is_kept = rng.bernoulli(chosen.kors.probability(leverage.tau))
         else:
-            leverage = kors.leverage(state.sample, x, row=row)
-            is_kept = rng.bernoulli(kors.probability(leverage.tau))
+            is_kept = rng.decide(self.is_far(outside, kappa))
         return Growth(leverage, outside, rng.decide(outside > INDEPENDENT * kappa)) if is_kept else None
 
-    def grow(self, state: Embedded, x: F64, phi: F64, growth: Growth) -> None:
+    def grow(self, state: EmbeddingState, x: F64, phi: F64, growth: Growth) -> None:
         """Add a point that was chosen: O(|I|)."""
-        kors = self.kors
-        if kors is None or growth.leverage is None:
-            state.sample.points.append(x)
-        else:
-            kors.keep(state.sample, x, growth.leverage, kors.probability(growth.leverage.tau))
-        self.extend(state, phi, growth.outside, growth.is_independent)
+        chosen = self.dictionary
+        if isinstance(chosen, KorsDictionary) and state.kept is not None and growth.leverage is not None:
+            chosen.kors.keep(state.kept, growth.leverage, chosen.kors.probability(growth.leverage.tau))
+        extend(state, x, phi, growth.outside, growth.is_independent)
 
     def require_bearable(self, t: int, kappa: float) -> None:
         """Raises DivergedError for a point that the leverage scores cannot take."""
@@ -153,92 +160,115 @@ class Embedding(NamedTuple):
             require_bearable(t, 1.0, kappa, chosen.regularization)
 
     def is_far(self, outside: float, kappa: float) -> bool:
+        """The test of approximate linear dependence."""
         chosen = self.dictionary
         if not isinstance(chosen, AldDictionary):
             return False
         return outside > max(chosen.threshold * chosen.threshold, INDEPENDENT) * kappa
 
-    def extend(self, state: Embedded, phi: F64, outside: float, is_independent: bool) -> None:
-        """Give the newest point its row of L. One without a coordinate gets a row of the identity."""
-        if is_independent:
-            state.L.append(phi, math.sqrt(outside))
-        else:
-            state.L.append(np.zeros_like(phi), 1.0)
-        state.independent.append(float(is_independent))
+
+def lost(kappa: float, phi: F64) -> float:
+    """e = kappa - phi^T phi, at least 0."""
+    # scipy's ddot takes no empty arrays.
+    return max(kappa - (ddot(phi, phi) if len(phi) else 0.0), 0.0)
+
+
+def extend(state: EmbeddingState, x: F64, phi: F64, outside: float, is_independent: bool) -> None:
+    """Give the dictionary the point x, and L its row. One without a coordinate gets a row of the identity."""
+    state.points.append(x)
+    state.independent.append(float(is_independent))
+    if is_independent:
+        state.L.append(phi, math.sqrt(outside))
+    else:
+        state.L.append(np.zeros_like(phi), 1.0)
 
 
 @final
 class EmbeddingBlock:
-    """Points whose inputs are known, chosen one by one: E is K - Phi^T Phi, what the span leaves of those after j; (n, n).
+    r"""n inputs that are known, of which some join the dictionary; the state changes in `settle` only.
 
-    Phi, shape (|I|, n), are their coordinates before the block; those that points of the block add are what `choose` gives.
+    | symbol | meaning                                                                              | shape       |
+    |--------|--------------------------------------------------------------------------------------|-------------|
+    | K      | kernel matrix of the inputs                                                          | (n, n)      |
+    | Phi    | their coordinates before the block                                                   | (\|I\|, n)  |
+    | E      | K - Phi^T Phi - C^T C: what the span of the dictionary leaves of those after the last to join | (n, n) |
+    | C      | the coordinates that points of the block have added, one a row, 0 up to the point itself | (., n)  |
     """
 
-    def __init__(self, embedding: Embedding, state: Embedded, X: F64) -> None:
-        self._embedding, self._state, self._X = embedding, state, X
-        self._size = len(state.L)
-        rows = embedding.kernel.block(state.sample.points, X)
+    def __init__(self, embedding: Embedding, state: EmbeddingState, t: int, X: F64) -> None:
+        self._embedding, self._state, self._t, self._X = embedding, state, t, X
+        self._grown = state
+        rows = embedding.row_block(state, X)
+        self.kappa: list[float] = embedding.kernel.diag(X).tolist()
         self.Phi = embedding.coordinates(state, rows)
-        self._added: list[F64] = []
+        self._C: list[F64] = []
         self._room = embedding.room(state)
-        self._kors: KorsBlock | None = None
+        self._scores: KorsBlock | None = None
         if self._room > 0:
             self._K = embedding.kernel.gram(X)
             self._E = self._K - self.Phi.T @ self.Phi
-            kors = embedding.kors
-            if kors is not None:
-                self._kors = KorsBlock(kors, state.sample, X, self._K, rows)
+            chosen = embedding.dictionary
+            if isinstance(chosen, KorsDictionary) and state.kept is not None:
+                self._scores = KorsBlock(chosen.kors, state.kept, self._K, rows)
 
     def choose(self, j: int, rng: RoundRng) -> F64 | None:
-        """The coordinate that point j adds, shape (n,), 0 up to itself; None if it is not kept.
-
-        O(n^2) and O(|I|^2) if it is; the dictionary has it at once.
-        """
-        embedding, state, x = self._embedding, self._state, self._X[j]
+        """The coordinate that input j adds, shape (n,); None if it does not join. O(n^2), and O(|I|^2) if it does."""
         if self._room <= 0:
             return None
-        kappa = self._K.item(j, j)
-        embedding.require_bearable(state.t + 1 + j, kappa)
-        if self._kors is None:
-            is_kept = rng.decide(embedding.is_far(max(self._E.item(j, j), 0.0), kappa))
-        else:
-            probability = self._kors.kors.probability(self._kors.tau(j))
-            is_kept = rng.bernoulli(probability)
-            if is_kept:
-                self._kors.keep(j, probability)
-        if not is_kept:
+        self._embedding.require_bearable(self._t + j, self.kappa[j])
+        if not self._is_kept(j, rng):
             return None
         self._room -= 1
+        coordinate = self._join(j, rng)
+        self._C.append(coordinate)
+        return coordinate
+
+    def _is_kept(self, j: int, rng: RoundRng) -> bool:
+        if self._scores is None:
+            return rng.decide(self._embedding.is_far(max(self._E.item(j, j), 0.0), self.kappa[j]))
+        probability = self._scores.kors.probability(self._scores.score(j))
+        is_kept = rng.bernoulli(probability)
+        if is_kept:
+            self._scores.keep(j, probability)
+        return is_kept
+
+    def _join(self, j: int, rng: RoundRng) -> F64:
+        """Input j joins the dictionary that `settle` will store."""
+        embedding, x, kappa = self._embedding, self._X[j], self.kappa[j]
+        if self._grown is self._state:
+            self._grown = copied(self._state)
         # Anew, in the order of operations of a single round: the coordinates of all points to come hang on these bits, and
         # K_II may be so near to singular that other bits would be other coordinates.
-        phi = embedding.coordinates(state, embedding.row(state, x))
-        outside = max(kappa - (ddot(phi, phi) if len(phi) else 0.0), 0.0)
+        phi = embedding.coordinates(self._grown, embedding.row(self._grown, x))
+        outside = lost(kappa, phi)
         is_independent = rng.decide(outside > INDEPENDENT * kappa)
-        state.sample.points.append(x)
-        embedding.extend(state, phi, outside, is_independent)
+        extend(self._grown, x, phi, outside, is_independent)
         coordinate = np.zeros(len(self._X))
         if is_independent:
-            # Not from E, whose entries carry the rounding of every point so far, multiplied with each that is nearly
-            # dependent: by substitution, as `coordinates` would.
+            # By substitution, as `coordinates` does: E's entries carry the rounding of every point so far.
             left, old = self._K[j, j + 1 :].copy(), len(self.Phi)
             left -= phi[:old] @ self.Phi[:, j + 1 :]
-            if self._added:
-                left -= phi[old:] @ np.array(self._added)[:, j + 1 :]
+            if self._C:
+                left -= phi[old:] @ np.array(self._C)[:, j + 1 :]
             np.multiply(left, 1.0 / math.sqrt(outside), out=coordinate[j + 1 :])
             self._E -= coordinate[:, None] * coordinate
-        self._added.append(coordinate)
         return coordinate
 
     def products(self) -> F64:
-        """phi^T phi of the points after the one chosen last, shape (n, n), in the present dictionary."""
+        """phi^T phi of the inputs after the last that joined, shape (n, n), in the present dictionary."""
         return self._K - self._E
 
     def settle(self) -> None:
-        """Make the points that were chosen part of the state for good."""
-        if self._kors is not None:
-            self._kors.settle(has_points=True)
+        """Carry those that joined into the state."""
+        if self._grown is self._state:
+            return
+        grown = self._grown
+        self._state.points, self._state.independent, self._state.L = grown.points, grown.independent, grown.L
+        if self._scores is not None:
+            self._scores.settle()
 
-    def undo(self) -> None:
-        """Take the points that were chosen out of the state again."""
-        for part in (self._state.sample.points, self._state.independent, self._state.L):
-            part.truncate(self._size)
+
+def copied(state: EmbeddingState) -> EmbeddingState:
+    """A copy that may grow; what row sampling keeps is shared."""
+    points, independent, L = copy.deepcopy((state.points, state.independent, state.L))
+    return EmbeddingState(points, independent, L, state.kept)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple, final
 
 import numpy as np
+from pydantic import Field
 
 from okl_core.errors import StateFormatError
 from okl_core.linalg.growing import GrowingArray
-from okl_core.types import F64
+from okl_core.types import StatePart
 
 CHUNKS = 4
 """Rounds are forgotten a quarter of a window at a time. More often, and building anew would cost more than the rounds."""
@@ -17,8 +19,15 @@ STAIRS = 4
 """Steps in which a half-life discounts: one costs O(p^3) with p features."""
 
 
+HalfLifeRounds = Annotated[
+    int | None,
+    Field(ge=8, description="Forgetting: rounds in which the weight of a past round halves; none by default."),
+]
+
+
 @final
-class Window:
+@dataclass(slots=True)
+class Window(StatePart):
     """The last W rounds, W >= 1, and after them up to a quarter as many again, which are then forgotten at once.
 
     `J` and `N` are the numbers of the rounds whose points are stored, `b` is c_i / sqrt(w_i) of those in J: with points and
@@ -33,15 +42,14 @@ class Window:
     (10, 1, 2)
     """
 
-    __slots__ = ("J", "N", "b", "size")
+    size: int
+    J: GrowingArray = field(default_factory=GrowingArray)
+    N: GrowingArray = field(default_factory=GrowingArray)
+    b: GrowingArray = field(default_factory=GrowingArray)
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.J, self.N, self.b = GrowingArray(), GrowingArray(), GrowingArray()
-
-    @property
-    def nbytes(self) -> int:
-        return self.J.nbytes + self.N.nbytes + self.b.nbytes
+    def __post_init__(self) -> None:
+        if self.size < 1 or len(self.J) != len(self.b):
+            raise StateFormatError(f"a window of {self.size} rounds, {len(self.J)} points and {len(self.b)} values")
 
     @property
     def _chunk(self) -> int:
@@ -65,20 +73,6 @@ class Window:
         for array, count in ((self.J, i), (self.b, i), (self.N, k)):
             array.select(np.arange(count, len(array)))
         return i, k
-
-    def pack(self) -> dict[str, F64]:
-        return {"size": np.array(float(self.size)), "J": self.J.pack(), "N": self.N.pack(), "b": self.b.pack()}
-
-    @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Window:
-        window = cls(int(arrays["size"]))
-        window.J, window.N = GrowingArray.unpack(arrays["J"]), GrowingArray.unpack(arrays["N"])
-        window.b = GrowingArray.unpack(arrays["b"])
-        if window.size < 1 or len(window.J) != len(window.b):
-            raise StateFormatError(
-                f"a window of {window.size} rounds, {len(window.J)} points and {len(window.b)} values"
-            )
-        return window
 
 
 @final

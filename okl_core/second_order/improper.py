@@ -1,4 +1,4 @@
-r"""Improper online logistic regression (AIOLI) as a rule of (m, q, y): what its linear, kernel and embedded forms share.
+r"""Improper online logistic regression (AIOLI): the rule of its linear, kernel and embedded forms.
 
 | symbol     | meaning                                                                  | in [jezequel2020]   |
 |------------|--------------------------------------------------------------------------|---------------------|
@@ -32,14 +32,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, Self, final
 
+import numpy as np
 from pydantic import Field
 
-from okl_core.losses import sigmoid
-from okl_core.second_order.engine import Decision, Rule
-from okl_core.types import F64, LearnerConfig
+from okl_core.contract.rng import RoundRng
+from okl_core.kernels.kernels import Kernel
+from okl_core.losses import LOSSES, Loss, sigmoid
+from okl_core.second_order.space_and_rule import Decision, Moments, Totals
+from okl_core.types import F64, REALS, Interval, LearnerConfig
 
 TOLERANCE = 1e-14
 """Relative step at which Newton's iteration stops."""
@@ -74,10 +77,10 @@ class ImproperConfig(LearnerConfig, ABC):
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), or what bounds it."""
 
-    def flatness(self, norm: float) -> float:
-        """kappa - 1 for an input of this norm."""
-        R = norm if self.input_norm is None else max(norm, float(self.input_norm))
-        return self.comparator_norm * R * (1.0 if self.curvature == "paper" else 0.5)
+    @property
+    def rule(self) -> AioliRule:
+        largest = self.input_norm if isinstance(self.input_norm, float) else 0.0
+        return AioliRule(self.comparator_norm, largest, 1.0 if self.curvature == "paper" else 0.5)
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return super().waiting() + ([(("input_norm",), "warmup")] if self.input_norm == "warmup" else [])
@@ -88,6 +91,19 @@ class ImproperConfig(LearnerConfig, ABC):
         if config.input_norm != "warmup":
             return config
         return config.model_copy(update={"input_norm": max(config.norms(X), default=0.0)})
+
+
+class KernelImproperConfig(ImproperConfig):
+    """The parameters of AIOLI, for functions of a kernel."""
+
+    comparator_norm: float = Field(
+        default=10.0, gt=0.0, description="B: bound on the norm of the functions that it competes with."
+    )
+
+
+def kernel_norms(kernel: Kernel, X: F64) -> list[float]:
+    """The root of k(x, x), which is |phi| or, where phi is projected, what bounds it; for X of shape (n, d)."""
+    return np.sqrt(kernel.diag(X)).tolist()
 
 
 def improper_value(m: float, q: float) -> float:
@@ -106,14 +122,58 @@ def improper_value(m: float, q: float) -> float:
     return math.copysign(a, m)
 
 
-def improper_rule(config: ImproperConfig, norms: Sequence[float], first: int) -> Rule:
-    """The AIOLI row of the engine's table. `norms` are |phi_t| of the rounds from `first` on."""
-    flatness = [config.flatness(norm) for norm in norms]
+@final
+@dataclass(slots=True)
+class AioliTotals(Totals):
+    """The running sum of the regret bound."""
 
-    def rule(m: float, q: float, y: float, t: int) -> Decision:
+    bound: float
+
+
+@final
+class AioliRule(NamedTuple):
+    r"""w = p (1 - p) / kappa, c = w a + y p; kappa is that of the round's norm, or of `largest_norm` where that is larger.
+
+    `bound` is the sum of p (1 - p) q / (1 + w q). With it, for every theta of the feature space with norm at most B,
+
+        loss <= sum l(x_s^T theta) + lambda |theta|^2 + bound.
+
+    For with L_t the sum of lambda |theta|^2 and the surrogates of the first t rounds, which are below the losses, the regret
+    is at most lambda |theta|^2 and the sum of l(a_t) + min L_{t-1} - min L_t. Each of these is at most
+    p (1 - p) phi_t^T A_t^{-1} phi_t, what `bound` adds. With one kappa for all rounds the sum is at most kappa `log_det`.
+
+    References: [jezequel2020] theorem 1 and its proof.
+    """
+
+    comparator_norm: float
+    largest_norm: float
+    flatness: float
+    """1 for the published kappa = 1 + B R, 1/2 for 1 + B R / 2."""
+
+    @property
+    def loss(self) -> Loss:
+        return LOSSES["logistic"]
+
+    @property
+    def truth_range(self) -> Interval:
+        return REALS
+
+    @property
+    def projects_to(self) -> None:
+        return None
+
+    @property
+    def needs_variance(self) -> bool:
+        return True
+
+    def value(self, m: float, q: float) -> float:
+        return improper_value(m, q)
+
+    def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
+        m, q, square = moments
         a = improper_value(m, q)
         p = sigmoid(-y * a)
-        kappa = 1.0 + flatness[t - first]
+        kappa = 1.0 + self.flatness * self.comparator_norm * max(math.sqrt(square), self.largest_norm)
         w = p * sigmoid(y * a) / kappa
         rho_delta = 0.0
         if w > 0.0:
@@ -121,4 +181,13 @@ def improper_rule(config: ImproperConfig, norms: Sequence[float], first: int) ->
             rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * q * math.tanh(0.5 * a)
         return Decision(a, w, w * a + y * p, rho_delta, -y * p)
 
-    return rule
+    def totals(self) -> AioliTotals:
+        return AioliTotals(0.0, 0.0)
+
+    def add(self, totals: AioliTotals, loss: float, q: float, decision: Decision) -> None:
+        a = decision.value
+        totals.loss += loss
+        totals.bound += sigmoid(a) * sigmoid(-a) * q / (1.0 + decision.w * q)
+
+    def describe(self, totals: AioliTotals, log_det: float) -> dict[str, float]:
+        return {"bound": totals.bound}

@@ -1,4 +1,4 @@
-r"""Regularised least squares as rules of (m, q, y): ridge regression, and the Aggregating Algorithm.
+r"""Regularised least squares: the rules of ridge regression and of the Aggregating Algorithm.
 
 | symbol   | meaning                                                                     | in [zhdanov2013] |
 |----------|-----------------------------------------------------------------------------|------------------|
@@ -18,116 +18,79 @@ so that the best function in hindsight is known in every round, and the regret a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, final
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, final
+
+from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss
-from okl_core.second_order.engine import Decision, Rule
-from okl_core.second_order.rule_learner import RuleLearner
-from okl_core.types import F64, REALS, Interval
+from okl_core.second_order.space_and_rule import Decision, Moments, Totals
+from okl_core.types import REALS, Interval
+
+TruthBound = Annotated[float | None, Field(gt=0.0, description="Y: bound on predictions and truths; none by default.")]
 
 
-class LeastSquaresConfig(Protocol):
-    """`clip` is Y, or None."""
+@final
+@dataclass(slots=True)
+class LeastSquaresTotals(Totals):
+    """The loss of the best function in hindsight with its norm term, and max |y|."""
 
-    @property
-    def clip(self) -> float | None: ...
-
-
-class LeastSquaresState(Protocol):
-    """The cumulative loss, that of the best function in hindsight with its norm term, and max |y|."""
-
-    log_det: float
-    loss: float
     comparator_loss: float
     largest: float
 
 
-class LeastSquares(ABC):
-    """w = 1 and c = y in every round: A and s are those of the regularised least squares."""
-
-    @abstractmethod
-    def fitted(self, m: float, q: float) -> float:
-        """The forecast before it is clipped."""
-
-    @abstractmethod
-    def bound(self, clip: float | None, state: LeastSquaresState) -> float | None:
-        """What the loss may exceed that of the best function by, its norm term included; None if nothing bounds it."""
-
-    def value(self, clip: float | None, m: float, q: float) -> float:
-        value = self.fitted(m, q)
-        return value if clip is None else min(max(value, -clip), clip)
-
-    def rule(self, clip: float | None) -> Rule:
-        def rule(m: float, q: float, y: float, t: int) -> Decision:
-            value = self.value(clip, m, q)
-            residual, error = y - m, y - value
-            # What `carry` adds up must be finite before the round is learned.
-            require_finite(t, residual * residual, error * error)
-            return Decision(value, 1.0, y, residual)
-
-        return rule
-
-    def carry(self, state: LeastSquaresState, rounds: Sequence[tuple[float, float, Decision]]) -> None:
-        for loss, q, (_, _, y, residual, _) in rounds:
-            state.loss += loss
-            state.comparator_loss += residual * residual / (1.0 + q)
-            state.largest = max(state.largest, abs(y))
-
-    def describe(self, clip: float | None, state: LeastSquaresState) -> dict[str, float]:
-        """`comparator_loss` and `bound`, which hold as long as nothing is forgotten."""
-        numbers = {"comparator_loss": state.comparator_loss}
-        bound = self.bound(clip, state)
-        return numbers if bound is None else numbers | {"bound": bound}
-
-
 @final
-class Ridge(LeastSquares):
-    """gamma_t."""
+class LeastSquares(NamedTuple):
+    """w = 1 and c = y in every round: A and s are those of the regularised least squares.
 
-    def fitted(self, m: float, q: float) -> float:
-        return m
+    `shrinks`: the forecast is that of the Aggregating Algorithm, m / (1 + q): what ridge regression would answer had it seen
+    x_t already, with the truth 0. Otherwise it is that of ridge regression, gamma_t = m.
+    """
 
-    def bound(self, clip: float | None, state: LeastSquaresState) -> float | None:
-        return None if clip is None else 4.0 * clip * clip * state.log_det
+    clip: float | None
+    shrinks: bool
 
-
-@final
-class Aar(LeastSquares):
-    """What ridge regression would answer had it seen x_t already, with the truth 0."""
-
-    def fitted(self, m: float, q: float) -> float:
-        return m / (1.0 + q)
-
-    def bound(self, clip: float | None, state: LeastSquaresState) -> float:
-        return state.largest * state.largest * state.log_det
-
-
-class LeastSquaresLearner(RuleLearner[Any, Any, Rule, Any]):
-    """Either of the two on an engine: what does not depend on which."""
-
-    fit: ClassVar[LeastSquares]
-
-    def loss(self, config: LeastSquaresConfig) -> Loss:
+    @property
+    def loss(self) -> Loss:
         return LOSSES["squared"]
 
-    def truth_range(self, config: LeastSquaresConfig) -> Interval:
-        return REALS if config.clip is None else (-config.clip, config.clip)
+    @property
+    def truth_range(self) -> Interval:
+        return REALS if self.clip is None else (-self.clip, self.clip)
 
-    def value(self, config: LeastSquaresConfig, m: float, q: float) -> float:
-        return self.fit.value(config.clip, m, q)
+    @property
+    def projects_to(self) -> None:
+        return None
 
-    def rule(self, config: LeastSquaresConfig, state: LeastSquaresState, X: F64, rng: RoundRng) -> Rule:
-        return self.fit.rule(config.clip)
+    @property
+    def needs_variance(self) -> bool:
+        return self.shrinks
 
-    def carry(
-        self,
-        config: LeastSquaresConfig,
-        state: LeastSquaresState,
-        rule: Rule,
-        rounds: Sequence[tuple[float, float, Decision]],
-    ) -> None:
-        self.fit.carry(state, rounds)
+    def value(self, m: float, q: float) -> float:
+        value = m / (1.0 + q) if self.shrinks else m
+        return value if self.clip is None else min(max(value, -self.clip), self.clip)
+
+    def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
+        value = self.value(moments.m, moments.q)
+        residual, error = y - moments.m, y - value
+        # What `add` adds up must be finite before the round is learned.
+        require_finite(t, residual * residual, error * error)
+        return Decision(value, 1.0, y, residual)
+
+    def totals(self) -> LeastSquaresTotals:
+        return LeastSquaresTotals(0.0, 0.0, 0.0)
+
+    def add(self, totals: LeastSquaresTotals, loss: float, q: float, decision: Decision) -> None:
+        y, residual = decision.c, decision.rho_delta
+        totals.loss += loss
+        totals.comparator_loss += residual * residual / (1.0 + q)
+        totals.largest = max(totals.largest, abs(y))
+
+    def describe(self, totals: LeastSquaresTotals, log_det: float) -> dict[str, float]:
+        """`bound`: what the loss may exceed `comparator_loss` by; that of ridge regression needs a clip."""
+        numbers = {"comparator_loss": totals.comparator_loss}
+        if self.shrinks:
+            return numbers | {"bound": totals.largest * totals.largest * log_det}
+        return numbers if self.clip is None else numbers | {"bound": 4.0 * self.clip * self.clip * log_det}

@@ -1,4 +1,4 @@
-r"""The online Newton step as a rule of (m, q, y): what KONS, its sketch, its Nystrom form and linear ONS have in common.
+r"""The online Newton step: the rule of KONS, its sketch, its Nystrom form and linear ONS.
 
 | symbol | meaning                                                              | in [calandriello2017] |
 |--------|----------------------------------------------------------------------|-----------------------|
@@ -16,15 +16,17 @@ r"""The online Newton step as a rule of (m, q, y): what KONS, its sketch, its Ny
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Protocol, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, Self, final
 
 from pydantic import Field, model_validator
 
 from okl_core.contract.rng import RoundRng
+from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.linalg.guards import require_finite
-from okl_core.losses import LOSSES, LossName
-from okl_core.second_order.engine import Decision, Rule
-from okl_core.second_order.engine_learner import EngineConfig
+from okl_core.losses import LOSSES, Loss, LossName
+from okl_core.second_order.kernel_space import WindowRounds
+from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import REALS, Interval, LearnerConfig
 
 BORDER = 1e-10
@@ -53,18 +55,20 @@ class NewtonConfig(LearnerConfig):
         return self
 
     @property
-    def truth_range(self) -> Interval:
-        """The truths that the loss's constants are made for."""
-        return (-self.clip, self.clip) if self.loss == "squared" else REALS
+    def rule(self) -> NewtonRule:
+        return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 
 
-class KernelNewtonConfig(EngineConfig, NewtonConfig):
-    """What an online Newton step on the engine is given.
+class KernelNewtonConfig(NewtonConfig):
+    """What an online Newton step in the whole feature space is given.
 
     A window needs adaptive steps. The quadratics of the others are flatter than the loss, with minima far beyond its own:
-    it takes all of them to balance. Those of the last rounds alone throw the function from side to side, and its error is
-    several times that of no window, under a drift too.
+    only all of them together balance. Those of the last rounds alone make the function swing, with several times the error
+    of no window, under a drift too.
     """
+
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    window: WindowRounds = None
 
     @model_validator(mode="after")
     def _step_fits_window(self) -> Self:
@@ -75,65 +79,81 @@ class KernelNewtonConfig(EngineConfig, NewtonConfig):
         return self
 
 
-class BoundState(Protocol):
-    """The cumulative loss and the running terms of the regret bound."""
+@final
+@dataclass(slots=True)
+class NewtonTotals(Totals):
+    """The running terms of the regret bound."""
 
-    loss: float
     bound_gradient: float
     bound_step: float
 
 
-def clipped(config: NewtonConfig, m: float) -> float:
-    """m, projected to [-C, C]."""
-    C = config.clip
-    return m if abs(m) < C * (1.0 - BORDER) else math.copysign(C, m)
+@final
+class NewtonRule(NamedTuple):
+    """w = eta g^2, c = w value - g - h(m) / q."""
 
+    loss: Loss
+    clip: float
+    step: Step
 
-def newton_rule(config: NewtonConfig, rng: RoundRng) -> Rule:
-    """The KONS row of the engine's table: w = eta g^2, c = w value - g - h(m) / q."""
+    @property
+    def truth_range(self) -> Interval:
+        """The truths that the loss's constants are made for."""
+        return (-self.clip, self.clip) if self.loss.target == "real" else REALS
 
-    C = config.clip
+    @property
+    def projects_to(self) -> float:
+        return self.clip
 
-    def rule(m: float, q: float, y: float, t: int) -> Decision:
-        rng.at(t)
-        value = clipped(config, m)
-        g = _derivative(config, value, y, rng)
-        w = _weight(config, value, g, y, t)
-        # What `account` adds up, and the loss, must be finite before the round is learned.
+    @property
+    def needs_variance(self) -> bool:
+        return False
+
+    def value(self, m: float, q: float) -> float:
+        """m, projected to [-C, C]."""
+        C = self.clip
+        return m if abs(m) < C * (1.0 - BORDER) else math.copysign(C, m)
+
+    def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
+        m, q, _ = moments
+        value = self.value(m, q)
+        g = self._derivative(value, y, rng)
+        w = self._weight(value, g, y, t)
+        # What `add` adds up, and the loss, must be finite before the round is learned.
         require_finite(t, w * q, g * g * (1.0 + q))
-        h_over_q = (m - value) / q if q > 0.0 and abs(m) > C * (1.0 + BORDER) else 0.0
+        h_over_q = (m - value) / q if q > 0.0 and abs(m) > self.clip * (1.0 + BORDER) else 0.0
         rho_delta = -(g + h_over_q * (1.0 + w * q)) / math.sqrt(w) if w > 0.0 else 0.0
         return Decision(value, w, -g - h_over_q, rho_delta, g)
 
-    return rule
+    def _derivative(self, value: float, y: float, rng: RoundRng) -> float:
+        """g. At a kink the side is a choice to record."""
+        if self.loss.kink:
+            return self.loss.side(value, y, rng.decide(self.loss.derivative(value, y) != 0.0))
+        return self.loss.derivative(value, y)
 
+    def _weight(self, value: float, g: float, y: float, t: int) -> float:
+        """w = eta g^2."""
+        loss, C, step = self.loss, self.clip, self.step
+        if step == "adaptive":
+            return loss.weight(value, y, C)
+        if step == "curvature":
+            return loss.curvature(C) * (g * g)
+        if step == "half-curvature":
+            return 0.5 * loss.curvature(C) * (g * g)
+        if step == "inverse-sqrt":
+            return (g * g) / (loss.lipschitz(C) * C * math.sqrt(t))
+        return step * (g * g)
 
-def _derivative(config: NewtonConfig, value: float, y: float, rng: RoundRng) -> float:
-    """g. The hinge's jumps at its kink, so that the side is a choice to record."""
-    if config.loss == "hinge":
-        return -y if rng.decide(y * value < 1.0) else 0.0
-    return LOSSES[config.loss].derivative(value, y)
+    def totals(self) -> NewtonTotals:
+        return NewtonTotals(0.0, 0.0, 0.0)
 
+    def add(self, totals: NewtonTotals, loss: float, q: float, decision: Decision) -> None:
+        w, g = decision.w, decision.g
+        totals.loss += loss
+        totals.bound_gradient += 0.5 * g * g * q / (1.0 + w * q)
+        excess = 0.0 if self.step == "adaptive" else w - self.loss.curvature(self.clip) * (g * g)
+        if excess > 0.0:
+            totals.bound_step += 2.0 * self.clip * self.clip * excess
 
-def _weight(config: NewtonConfig, value: float, g: float, y: float, t: int) -> float:
-    """w = eta g^2."""
-    loss, C = LOSSES[config.loss], config.clip
-    if config.step == "adaptive":
-        return loss.weight(value, y, C)
-    if config.step == "curvature":
-        return loss.curvature(C) * (g * g)
-    if config.step == "half-curvature":
-        return 0.5 * loss.curvature(C) * (g * g)
-    if config.step == "inverse-sqrt":
-        return (g * g) / (loss.lipschitz(C) * C * math.sqrt(t))
-    return config.step * (g * g)
-
-
-def account(config: NewtonConfig, state: BoundState, loss: float, q: float, decision: Decision) -> None:
-    """Add a round to the cumulative loss and to the terms of the bound."""
-    C, w, g = config.clip, decision.w, decision.g
-    state.loss += loss
-    state.bound_gradient += 0.5 * g * g * q / (1.0 + w * q)
-    excess = 0.0 if config.step == "adaptive" else w - LOSSES[config.loss].curvature(C) * (g * g)
-    if excess > 0.0:
-        state.bound_step += 2.0 * C * C * excess
+    def describe(self, totals: NewtonTotals, log_det: float) -> dict[str, float]:
+        return {"bound_gradient": totals.bound_gradient, "bound_step": totals.bound_step}

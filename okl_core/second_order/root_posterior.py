@@ -1,4 +1,4 @@
-r"""The engine of linear second-order learners: A^{-1} as S S^T, which cannot lose its sign, however far inputs are apart.
+r"""A and s in a fixed number of coordinates, A^{-1} kept as S S^T: no rounding makes it lose its sign.
 
 | symbol | meaning                                                          | shape  |
 |--------|------------------------------------------------------------------|--------|
@@ -27,11 +27,11 @@ from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessI
 
 from okl_core.errors import StateFormatError
 from okl_core.linalg import square_root
-from okl_core.second_order.engine import Decision
+from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64
 
 
-class Moments(NamedTuple):
+class RootProjection(NamedTuple):
     """What the past says of phi; the letters of the module's table."""
 
     m: float
@@ -40,7 +40,7 @@ class Moments(NamedTuple):
 
 
 @final
-class Root:
+class RootPosterior:
     """S and u, for p features."""
 
     __slots__ = ("S", "u")
@@ -60,14 +60,14 @@ class Root:
         """m alone: O(p)."""
         return ddot(self.u, phi)
 
-    def moments(self, phi: F64) -> Moments:
+    def project(self, phi: F64) -> RootProjection:
         """m, q and f of phi, shape (p,): O(p^2)."""
         f = square_root.project(self.S, phi)
-        return Moments(ddot(self.u, phi), ddot(f, f), f)
+        return RootProjection(ddot(self.u, phi), ddot(f, f), f)
 
-    def absorb(self, moments: Moments, decision: Decision) -> None:
+    def absorb(self, projection: RootProjection, decision: Decision) -> None:
         """Carry a round into S and u: O(p^2)."""
-        _, q, f = moments
+        _, q, f = projection
         if decision.w == 0.0 and decision.c == 0.0:
             return
         gain, beta = _steps(q, decision)
@@ -91,14 +91,14 @@ class Root:
         sigma = np.linalg.svd(self.S, compute_uv=False)
         return float(sigma[0] / sigma[-1]) if sigma[-1] > 0.0 else math.inf
 
-    def copy(self) -> Root:
-        return Root.unpack(self.pack())
+    def copy(self) -> RootPosterior:
+        return RootPosterior.unpack(self.pack())
 
     def pack(self) -> dict[str, F64]:
         return {"S": self.S.copy(), "u": self.u.copy()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Root:
+    def unpack(cls, arrays: dict[str, F64]) -> RootPosterior:
         S, u = arrays["S"], arrays["u"]
         if u.ndim != 1 or S.shape != (len(u), len(u)):
             raise StateFormatError(f"a root of shape {S.shape} with weights of shape {u.shape}")
@@ -111,17 +111,17 @@ class Root:
 class RootRounds:
     """n rounds whose features are known, learned one by one on a copy, so that one that fails leaves no trace."""
 
-    def __init__(self, root: Root, Phi: F64) -> None:  # Phi: (n, p)
+    def __init__(self, root: RootPosterior, Phi: F64) -> None:  # Phi: (n, p)
         self.root, self.Phi = root, Phi
         self.learned = root.copy()
 
-    def moments(self, j: int) -> Moments:
+    def project(self, j: int) -> RootProjection:
         """Those of round j, after the rounds before it: O(p^2)."""
-        return self.learned.moments(self.Phi[j])
+        return self.learned.project(self.Phi[j])
 
-    def absorb(self, moments: Moments, decision: Decision) -> None:
+    def absorb(self, projection: RootProjection, decision: Decision) -> None:
         """Carry a round into the copy: O(p^2)."""
-        self.learned.absorb(moments, decision)
+        self.learned.absorb(projection, decision)
 
     def settle(self) -> None:
         """Carry the rounds into S and u."""
@@ -142,7 +142,7 @@ class RootBlock:
     | d      | sum of the steps of u, over S_0                 | (p,)   |
     """
 
-    def __init__(self, root: Root, Phi: F64) -> None:  # Phi: (n, p)
+    def __init__(self, root: RootPosterior, Phi: F64) -> None:  # Phi: (n, p)
         self.root = root
         self.F0 = Phi @ root.S
         self.mu = Phi @ root.u
@@ -150,15 +150,15 @@ class RootBlock:
         self.d = np.zeros(len(root))
         self.k = 0
 
-    def moments(self, j: int) -> Moments:
+    def project(self, j: int) -> RootProjection:
         """Those of round j, after the rounds before it: O(p j)."""
         f0, k = self.F0[j], self.k
         f = f0 - (self.H[:k] @ f0) @ self.F[:k]
-        return Moments(self.mu.item(j) + ddot(self.d, f0), ddot(f, f), f)
+        return RootProjection(self.mu.item(j) + ddot(self.d, f0), ddot(f, f), f)
 
-    def absorb(self, moments: Moments, decision: Decision) -> None:
+    def absorb(self, projection: RootProjection, decision: Decision) -> None:
         """Carry a round into the block: O(p k)."""
-        _, q, f = moments
+        _, q, f = projection
         if decision.w == 0.0 and decision.c == 0.0:
             return
         k = self.k

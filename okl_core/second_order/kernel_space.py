@@ -1,0 +1,354 @@
+r"""The whole feature space of a kernel: A = alpha I + sum_s w_s phi_s phi_s^T and s, kept in the kernel's terms.
+
+A round joins one of two sets: J, the rounds with weight, or N, those that only move s.
+
+| symbol | meaning                                                                      | shape      |
+|--------|------------------------------------------------------------------------------|------------|
+| A      | alpha I + sum_s w_s phi_s phi_s^T, never formed                              |            |
+| s      | sum_s c_s phi_s; the function learned is A^{-1} s, never formed              |            |
+| m      | phi_t^T A_{t-1}^{-1} s_{t-1}, the mean                                       |            |
+| q      | phi_t^T A_{t-1}^{-1} phi_t, the variance                                     |            |
+| kappa  | k(x_t, x_t)                                                                  |            |
+| J, N   | points with w > 0; points with w = 0 and c != 0                              | (., d)     |
+| D, L   | of the `weighted_factor` of J                                                |            |
+| r      | L^{-1} (D^{-1} c_J - D K_JN c_N / alpha), row by row                         | (\|J\|,)   |
+| c      | coefficients of N                                                            | (\|N\|,)   |
+| z      | L^{-1} D k_J, k_J = (k(x_i, x_t))_{i in J}                                   | (\|J\|,)   |
+| delta  | sqrt(alpha (1 + w q)), the new diagonal entry of L                           |            |
+| rho    | (c / sqrt(w) - sqrt(w) m) / delta, the new entry of r                        |            |
+
+Then m = z^T r + k_N^T c / alpha and alpha q = kappa - z^T z. L, J and N only ever grow; nothing is inverted, and nothing is
+divided by a weight or a derivative that may be 0. The split into J and N is exact wherever it is drawn. With a window the
+sums run over its rounds only: every so often the older ones are dropped, and L and r built anew.
+
+References: [calandriello2017] lemmas 1 and 2, restated so that rounds without a derivative are covered.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, final
+
+import numpy as np
+from pydantic import Field
+
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.kernels.kernels import Kernel
+from okl_core.kernels.points import Points
+from okl_core.linalg.growing import GrowingArray
+from okl_core.linalg.guards import require_bearable, require_finite
+from okl_core.second_order.forgetting import Window
+from okl_core.second_order.sketch import Sampled, Sketch, SketchState
+from okl_core.second_order.space_and_rule import Decision, Moments, Rule, T
+from okl_core.second_order.weighted_factor import WeightedBlock, WeightedFactor
+from okl_core.types import F64, StatePart
+
+BLOCK = 128
+"""Rounds per block at most: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
+
+NEGLIGIBLE = 1e-15
+"""A weight with w kappa below this share of alpha changes A by less than rounding: the round joins N, if any."""
+
+WindowRounds = Annotated[
+    int | None, Field(ge=1, description="Forgetting: rounds to remember, and up to a quarter more; all by default.")
+]
+
+
+@final
+@dataclass(slots=True)
+class KernelState(StatePart):
+    """The letters of the module's table; `trace` = sum_J w kappa, `log_det` = log det(A / alpha)."""
+
+    J: Points
+    factor: WeightedFactor
+    r: GrowingArray
+    N: Points
+    c: GrowingArray
+    trace: float
+    log_det: float
+    window: Window | None
+    sketch: SketchState | None
+
+
+class KernelRound(NamedTuple):
+    moments: Moments
+    z: F64
+    decision: Decision
+    sampled: Sampled | None
+
+
+class Joined(NamedTuple):
+    """What J takes of a round beside its point and factor; b = c / sqrt(w)."""
+
+    w: float
+    q: float
+    kappa: float
+    b: float
+
+
+@final
+class KernelSpace(NamedTuple):
+    """The space of one kernel, with alpha > 0. `window`: rounds to remember; `sketch`: which gradients join J."""
+
+    kernel: Kernel
+    alpha: float
+    window: int | None = None
+    sketch: Sketch | None = None
+
+    @property
+    def state_type(self) -> type[KernelState]:
+        return KernelState
+
+    @property
+    def is_whole(self) -> bool:
+        return self.window is None
+
+    def init(self, dim: int) -> KernelState:
+        window = None if self.window is None else Window(self.window)
+        sketch = None if self.sketch is None else self.sketch.init(dim)
+        factor, points = WeightedFactor.empty(), self.kernel.points
+        return KernelState(points(dim), factor, GrowingArray(), points(dim), GrowingArray(), 0.0, 0.0, window, sketch)
+
+    def initial_bytes(self, dim: int) -> int:
+        return 0
+
+    def moments(self, state: KernelState, t: int, x: F64, needs_variance: bool) -> Moments:
+        return self._look(state, t, x)[0]
+
+    def _look(self, state: KernelState, t: int, x: F64) -> tuple[Moments, F64]:
+        """The moments of x, shape (d,), and z: one triangular solve, O(|J|^2 + d |J| + d |N|)."""
+        kappa = self.kernel.at(x)
+        z = state.factor.solve(self.kernel.row(state.J, x))
+        m = float(z @ state.r.view)
+        if len(state.N):
+            m += float(self.kernel.row(state.N, x) @ state.c.view) / self.alpha
+        q = self.variance(state.trace, kappa, kappa - float(z @ z))
+        require_finite(t, m, q)
+        return Moments(m, q, kappa), z
+
+    def play(self, state: KernelState, t: int, x: F64, y: float, rule: Rule[T], rng: RoundRng) -> KernelRound:
+        moments, z = self._look(state, t, x)
+        decision, sampled = rule.decide(moments, y, t, rng), None
+        if self.sketch is not None and state.sketch is not None:
+            decision, sampled = self.sketch.thin(state.sketch, x, moments.kappa, decision, rng)
+        self.check(t, moments.kappa, decision)
+        return KernelRound(moments, z, decision, sampled)
+
+    def absorb(self, state: KernelState, t: int, x: F64, played: KernelRound) -> None:
+        """O(|J|). With a window, every so often a rebuild of O(|J|^3), which costs a round O(|J|^2) in the mean."""
+        (m, q, kappa), z, decision, sampled = played
+        w = decision.w
+        if self.has_weight(w, kappa):
+            root, delta = math.sqrt(w), math.sqrt(self.alpha * (1.0 + w * q))
+            state.factor.append(z, root, delta)
+            state.r.append(decision.rho_delta / delta)
+            grow_J(state, t, x, Joined(w, q, kappa, decision.rho_delta + root * m))
+        elif decision.c != 0.0 and kappa > 0.0:
+            r = state.r.view
+            r -= (decision.c / self.alpha) * z
+            grow_N(state, t, x, decision.c)
+        if self.sketch is not None and state.sketch is not None:
+            self.sketch.absorb(state.sketch, t, x, sampled)
+        self.forget(state, t)
+
+    def room(self, state: KernelState, t: int) -> int:
+        """At most BLOCK, and none after a round that forgets."""
+        most = rows_at_once(len(state.J) + len(state.N), BLOCK)
+        return most if state.window is None else min(most, state.window.room(t - 1))
+
+    def block(self, state: KernelState, t: int, X: F64, rng: RoundRng) -> KernelBlock:
+        return KernelBlock(self, state, t, X)
+
+    def variance(self, trace: float, kappa: float, alpha_q: float) -> float:
+        """q, kept off the zero that alpha q = kappa - z^T z may round to: A <= (alpha + sum_J w kappa) I bounds it below."""
+        return max(alpha_q / self.alpha, kappa / (self.alpha + trace))
+
+    def check(self, t: int, kappa: float, decision: Decision) -> None:
+        """Raises DivergedError if the state cannot take this round."""
+        require_finite(t, *decision, decision.c * kappa / self.alpha)
+        weight = decision.w if self.has_weight(decision.w, kappa) else float(decision.c != 0.0)
+        require_bearable(t, weight, kappa, self.alpha)
+
+    def has_weight(self, w: float, kappa: float) -> bool:
+        return w * kappa > NEGLIGIBLE * self.alpha
+
+    def forget(self, state: KernelState, t: int) -> None:
+        """After round t, build J, N, L and r anew from the rounds that the window keeps, if it is time to.
+
+        The order in which rounds enter is free: first those of J, then all of N.
+        """
+        window = state.window
+        if window is None or not window.is_due(t):
+            return
+        i, k = window.forget(t)
+        fresh = KernelSpace(self.kernel, self.alpha).init(state.J.dim)
+        # Points decoded and stored again: the first kept is the new origin, so that distances stay exact under a drift.
+        X, roots, b = state.J.coordinates()[i:], state.factor.roots.view[i:], window.b.view
+        for start in range(0, len(X), BLOCK):
+            rows = slice(start, start + BLOCK)
+            KernelBlock(self, fresh, t, X[rows]).enter(roots[rows], b[rows])
+        if k < len(state.N):
+            fresh.N.extend(state.N.coordinates()[k:])
+            fresh.c.extend(state.c.view[k:])
+            K_JN = self.kernel.block(fresh.J, fresh.N.coordinates())
+            fresh.r.view[:] -= fresh.factor.solve(K_JN @ fresh.c.view) / self.alpha
+        state.J, state.N, state.factor = fresh.J, fresh.N, fresh.factor
+        state.r, state.c, state.trace, state.log_det = fresh.r, fresh.c, fresh.trace, fresh.log_det
+        if self.sketch is not None and state.sketch is not None:
+            self.sketch.forget(state.sketch, window, t)
+
+    def extra_work(self, state: KernelState, t: int, rounds: int) -> float:
+        """A window that forgets is built anew."""
+        is_due = state.window is not None and state.window.room(t - 1) <= rounds
+        return embedding_work(len(state.J) + rounds) if is_due else 0.0
+
+    def conditioning(self, state: KernelState, projected_to: float | None) -> float:
+        """The condition of A, and the coefficients; with projections, a multiple.
+
+        A projection carries the error of an input that is well known to others that are not: the root of the condition times
+        as large at most, and another one back again. How much of that happens shows in what the quadratics of all rounds
+        leave at their common minimum, alpha |r|^2: a few C^2 a round, but far more where projections contradict each other.
+        An estimate, then, checked by bench.replay: with many of these it is chaos.
+        """
+        # alpha I <= A <= (alpha + sum_J w kappa) I.
+        condition = 1.0 + state.trace / self.alpha
+        on_J = state.factor.roots.view * state.factor.L.solve_transposed(state.r.view)
+        mass = self.kernel.mass(state.J, on_J) + self.kernel.mass(state.N, state.c.view) / self.alpha
+        if projected_to is None:
+            return condition + mass
+        residual = self.alpha * float(state.r.view @ state.r.view)
+        return (condition + mass) * min(condition, max(1.0, residual / projected_to / projected_to))
+
+    def describe(self, state: KernelState) -> dict[str, float]:
+        numbers: dict[str, float] = {
+            "dictionary": len(state.J) + len(state.N),
+            "bytes": state.nbytes,
+            "active": len(state.J),
+            "passive": len(state.N),
+            "log_det": state.log_det,
+        }
+        if state.sketch is not None:
+            numbers["sampled"] = len(state.sketch.points)
+            if self.is_whole:
+                numbers["sum_tau"] = state.sketch.sum_tau
+        return numbers
+
+    def log_det(self, state: KernelState) -> float:
+        return state.log_det
+
+
+def grow_J(state: KernelState, t: int, x: F64, joined: Joined) -> None:
+    """The rest of what J takes of round t, beside the factor and r."""
+    state.J.append(x)
+    state.trace += joined.w * joined.kappa
+    state.log_det += math.log1p(joined.w * joined.q)
+    if state.window is not None:
+        state.window.J.append(t)
+        state.window.b.append(joined.b)
+
+
+def grow_N(state: KernelState, t: int, x: F64, c: float) -> None:
+    """Round t joins N."""
+    state.N.append(x)
+    state.c.append(c)
+    if state.window is not None:
+        state.window.N.append(t)
+
+
+@final
+class KernelBlock:
+    r"""n rounds whose inputs are known: the posterior of their values, alpha q on the diagonal of S, m in mu.
+
+    | symbol | meaning                                                                | shape      |
+    |--------|------------------------------------------------------------------------|------------|
+    | Z, S, U | of the `WeightedBlock`: S the covariance given all rounds so far       |            |
+    | mu     | m of the inputs given all rounds so far; entries > j                   | (n,)       |
+    """
+
+    def __init__(self, space: KernelSpace, state: KernelState, t: int, X: F64) -> None:
+        kernel, n = space.kernel, len(X)
+        self.space, self.state, self.t, self.X = space, state, t, X
+        K = kernel.gram(X)
+        self.kappa: list[float] = K.diagonal().tolist()
+        self.sketch = None
+        if space.sketch is not None and state.sketch is not None:
+            self.sketch = space.sketch.block(state.sketch, t, X, K)
+        self.inputs = WeightedBlock(state.factor, K, kernel.block(state.J, X))
+        self.r = state.r.view.copy()
+        self.mu = self.r @ self.inputs.Z
+        if len(state.N):
+            self.mu += state.c.view @ kernel.block(state.N, X) / space.alpha
+        self.trace = state.trace
+        self.rho = np.empty(n)
+        self.joined: list[tuple[int, Joined]] = []
+        self.passed: list[tuple[int, float]] = []
+        """(j, c) of the rounds of N."""
+
+    def moments(self, j: int) -> Moments:
+        kappa = self.kappa[j]
+        return Moments(self.mu.item(j), self.space.variance(self.trace, kappa, self.inputs.variance(j)), kappa)
+
+    def play(self, j: int, y: float, rule: Rule[T], rng: RoundRng) -> tuple[float, Decision]:
+        space, t = self.space, self.t + j
+        rng.at(t)
+        moments = self.moments(j)
+        m, q, kappa = moments
+        require_finite(t, m, q)
+        decision = rule.decide(moments, y, t, rng)
+        if self.sketch is not None:
+            decision = self.sketch.thin(j, decision, rng)
+        space.check(t, kappa, decision)
+        if space.has_weight(decision.w, kappa):
+            self.join(j, decision.w, q, decision.rho_delta)
+        elif decision.c != 0.0 and kappa > 0.0:
+            self.pass_by(j, decision.c)
+        return q, decision
+
+    def join(self, j: int, w: float, q: float, rho_delta: float) -> None:
+        """Round j joins J."""
+        root, delta = math.sqrt(w), math.sqrt(self.space.alpha * (1.0 + w * q))
+        self.rho[len(self.joined)] = rho = rho_delta / delta
+        joined = Joined(w, q, self.kappa[j], rho_delta + root * self.mu.item(j))
+        self.mu[j + 1 :] += rho * self.inputs.join(j, root, delta)
+        self.trace += w * self.kappa[j]
+        self.joined.append((j, joined))
+
+    def pass_by(self, j: int, c: float) -> None:
+        """Round j joins N."""
+        step, k, later = c / self.space.alpha, len(self.joined), slice(j + 1, None)
+        self.mu[later] += step * self.inputs.S[j, later]
+        self.r -= step * self.inputs.Z[:, j]
+        self.rho[:k] -= step * self.inputs.U[:k, j]
+        self.passed.append((j, c))
+
+    def enter(self, roots: F64, b: F64) -> None:
+        """All rounds join J, with weights and b known, and the block is carried into the state."""
+        # With all of r and L^{-1} D K of the rounds before, rho solves L rho = b - D Z^T r.
+        rho = self.inputs.join_all(roots, self.space.alpha, b - roots * self.mu)
+        if rho is None:
+            # alpha is below rounding here. One by one they keep q off zero.
+            for j, (root, b_j) in enumerate(zip(roots.tolist(), b.tolist(), strict=True)):
+                m, q, _ = self.moments(j)
+                self.join(j, root * root, q, b_j - root * m)
+        else:
+            self.rho[:] = rho
+            for j, (root, b_j) in enumerate(zip(roots.tolist(), b.tolist(), strict=True)):
+                diagonal = self.inputs.joined[j].diagonal
+                q = (diagonal * diagonal / self.space.alpha - 1.0) / (root * root)
+                self.joined.append((j, Joined(root * root, q, self.kappa[j], b_j)))
+        self.settle()
+
+    def settle(self) -> None:
+        state = self.state
+        self.inputs.settle()
+        state.r.view[:] = self.r
+        state.r.extend(self.rho[: len(self.joined)])
+        for j, joined in self.joined:
+            grow_J(state, self.t + j, self.X[j], joined)
+        for j, c in self.passed:
+            grow_N(state, self.t + j, self.X[j], c)
+        if self.sketch is not None:
+            self.sketch.settle()
+        self.space.forget(state, self.t + len(self.X) - 1)

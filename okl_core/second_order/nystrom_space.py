@@ -1,0 +1,174 @@
+r"""The space of a dictionary that grows with the stream: A and s in the coordinates of an `embedding`.
+
+A point that joins the dictionary gives A^{-1} and A^{-1} s, those of the `posterior`, one coordinate more. A round costs the
+same early and late.
+
+References: [calandriello2017b] algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, final
+
+from pydantic import Field
+
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.linalg.guards import require_finite
+from okl_core.second_order.embedding import Embedding, EmbeddingBlock, EmbeddingState, Growth
+from okl_core.second_order.forgetting import HalfLife
+from okl_core.second_order.posterior import Posterior, Projection
+from okl_core.second_order.posterior_block import PosteriorBlock
+from okl_core.second_order.space_and_rule import Decision, Moments, Rule, T
+from okl_core.types import F64, StatePart
+
+BLOCK = 64
+"""Rounds per block at most."""
+
+Budget = Annotated[int | None, Field(ge=1, description="Points at most; when they are used up the dictionary stays.")]
+DEFAULT_BUDGET = 400
+
+Carry = Annotated[
+    Literal["transport", "reset"],
+    Field(description="What a new point does to the learned function: keep it, or (as first published) start again."),
+]
+
+
+@final
+@dataclass(slots=True)
+class NystromState(StatePart):
+    """`log_det` = log det(A / alpha), as long as nothing is forgotten."""
+
+    embedding: EmbeddingState
+    posterior: Posterior
+    log_det: float
+
+
+class NystromRound(NamedTuple):
+    moments: Moments
+    decision: Decision
+    phi: F64
+    projection: Projection
+    growth: Growth | None
+
+
+@final
+class NystromSpace(NamedTuple):
+    """The space of one embedding, with alpha > 0. `carry`: what a new point does to A and s."""
+
+    embedding: Embedding
+    alpha: float
+    carry: Carry
+    forgetting: HalfLife
+
+    @property
+    def state_type(self) -> type[NystromState]:
+        return NystromState
+
+    @property
+    def is_whole(self) -> bool:
+        return self.forgetting.rounds is None and self.carry == "transport"
+
+    def init(self, dim: int) -> NystromState:
+        return NystromState(self.embedding.init(dim), Posterior(self.alpha, 0), 0.0)
+
+    def initial_bytes(self, dim: int) -> int:
+        return 0
+
+    def moments(self, state: NystromState, t: int, x: F64, needs_variance: bool) -> Moments:
+        """O(|I|^2 + d |I|)."""
+        phi = self.embedding.coordinates(state.embedding, self.embedding.row(state.embedding, x))
+        if needs_variance:
+            m, q, _, _ = state.posterior.project(phi)
+        else:
+            m, q = state.posterior.mean(phi), 0.0
+        require_finite(t, m, q)
+        return Moments(m, q, self.embedding.kernel.at(x))
+
+    def play(self, state: NystromState, t: int, x: F64, y: float, rule: Rule[T], rng: RoundRng) -> NystromRound:
+        embedding, known = self.embedding, state.embedding
+        row, kappa = embedding.row(known, x), embedding.kernel.at(x)
+        phi = embedding.coordinates(known, row)
+        moments, projection, decision = state.posterior.play(t, phi, kappa, y, rule, rng)
+        growth = embedding.choose(known, t, x, row, phi, kappa, rng)
+        return NystromRound(moments, decision, phi, projection, growth)
+
+    def absorb(self, state: NystromState, t: int, x: F64, played: NystromRound) -> None:
+        """O(|I|^2), and O(|I|^3) where it discounts."""
+        moments, decision, phi, projection, growth = played
+        state.posterior.absorb(projection, decision)
+        state.log_det += math.log1p(decision.w * moments.q)
+        if growth is not None:
+            self.embedding.grow(state.embedding, x, phi, growth)
+            state.posterior.grow()
+            if self.carry == "reset":
+                state.posterior.reset(len(state.posterior))
+        self.discount(state.posterior, t)
+
+    def room(self, state: NystromState, t: int) -> int:
+        """At most BLOCK, and none after a round that discounts."""
+        return self.room_after(t - 1, len(state.embedding.points))
+
+    def room_after(self, t: int, points: int) -> int:
+        """Rounds that a block after round t may have with so many points."""
+        return self.forgetting.room(t, rows_at_once(points, BLOCK))
+
+    def block(self, state: NystromState, t: int, X: F64, rng: RoundRng) -> NystromBlock:
+        return NystromBlock(self, state, t, X)
+
+    def discount(self, posterior: Posterior, t: int) -> None:
+        """Forget a step's worth after round t, if it is time for one: O(|I|^3)."""
+        factor = self.forgetting.factor(t)
+        if factor is not None:
+            posterior.discount(factor)
+
+    def extra_work(self, state: NystromState, t: int, rounds: int) -> float:
+        is_due = self.forgetting.is_due_within(t - 1, rounds)
+        return embedding_work(len(state.posterior) + rounds) if is_due else 0.0
+
+    def conditioning(self, state: NystromState, projected_to: float | None) -> float:
+        return self.condition(state.embedding, state.posterior)
+
+    def condition(self, known: EmbeddingState, posterior: Posterior) -> float:
+        """The conditions of A and of the embedding, and the coefficients of the points in the function learned: O(|I|^2)."""
+        a = known.L.solve_transposed(posterior.u) * known.independent.view
+        of_A, of_K = posterior.largest / posterior.alpha, self.embedding.condition(known)
+        return of_A + of_K + self.embedding.kernel.mass(known.points, a)
+
+    def describe(self, state: NystromState) -> dict[str, float]:
+        return {"dictionary": len(state.embedding.points), "bytes": state.nbytes}
+
+    def log_det(self, state: NystromState) -> float:
+        return state.log_det
+
+
+@final
+class NystromBlock:
+    """Rounds whose inputs are known; see `SpaceBlock`."""
+
+    def __init__(self, space: NystromSpace, state: NystromState, t: int, X: F64) -> None:
+        self._space, self._state, self._t = space, state, t
+        self._inputs = EmbeddingBlock(space.embedding, state.embedding, t, X)
+        self._posterior = PosteriorBlock(state.posterior, self._inputs.Phi)
+        self._log_det = 0.0
+        self._last = t + len(X) - 1
+
+    def play(self, j: int, y: float, rule: Rule[T], rng: RoundRng) -> tuple[float, Decision]:
+        t = self._t + j
+        rng.at(t)
+        q, decision = self._posterior.play(j, t, self._inputs.kappa[j], y, rule, rng)
+        self._log_det += math.log1p(decision.w * q)
+        added = self._inputs.choose(j, rng)
+        if added is not None:
+            self._posterior.grow(added)
+            if self._space.carry == "reset":
+                self._posterior.reset(self._inputs.products())
+        return q, decision
+
+    def settle(self) -> None:
+        self._posterior.settle()
+        self._inputs.settle()
+        self._state.log_det += self._log_det
+        self._space.discount(self._state.posterior, self._last)

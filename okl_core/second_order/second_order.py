@@ -1,0 +1,111 @@
+"""A learner made of a space and a rule."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Generic
+
+import numpy as np
+
+from okl_core.contract.learner import C, Learner
+from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import unpack
+from okl_core.losses import Loss, probabilities
+from okl_core.second_order.space_and_rule import P, Rule, S, Space, T
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
+
+
+@dataclass(slots=True)
+class SecondOrderState(LearnerState, Generic[S, T]):
+    """What the space keeps, and the running totals of the rule."""
+
+    space: S
+    totals: T
+
+
+@dataclass(slots=True)
+class SecondOrderRound(Round, Generic[P]):
+    played: P
+
+
+class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Generic[C, S, P, T]):
+    """Subclasses are final and say which space and which rule they are; all else is here."""
+
+    state_type: ClassVar[type[LearnerState]] = SecondOrderState
+
+    @abstractmethod
+    def space(self, config: C) -> Space[S, P]:
+        """The space of this config."""
+
+    @abstractmethod
+    def rule(self, config: C) -> Rule[T]:
+        """The rule of this config."""
+
+    def loss(self, config: C) -> Loss:
+        return self.rule(config).loss
+
+    def truth_range(self, config: C) -> Interval:
+        return self.rule(config).truth_range
+
+    def init(self, config: C, dim: int) -> SecondOrderState[S, T]:
+        return SecondOrderState(0, self.space(config).init(dim), self.rule(config).totals())
+
+    def initial_bytes(self, config: C, dim: int) -> int:
+        return self.space(config).initial_bytes(dim)
+
+    def unpack(self, config: C, arrays: Mapping[str, F64]) -> SecondOrderState[S, T]:
+        space, totals = self.space(config).state_type, type(self.rule(config).totals())
+        return unpack(SecondOrderState[S, T], arrays, {"space": space, "totals": totals})
+
+    def predict(self, config: C, state: SecondOrderState[S, T], x: F64) -> Forecast:
+        space, rule = self.space(config), self.rule(config)
+        m, q, _ = space.moments(state.space, state.t + 1, x, rule.needs_variance)
+        value = rule.value(m, q)
+        return Forecast(value, rule.loss.probability(value))
+
+    def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P]:
+        rule, t = self.rule(config), state.t + 1
+        played = self.space(config).play(state.space, t, x, y, rule, rng)
+        value = played.decision.value
+        forecast = Forecast(value, rule.loss.probability(value))
+        return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played)
+
+    def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P]) -> None:
+        turn = played.played
+        self.space(config).absorb(state.space, played.t, played.x, turn)
+        self.rule(config).add(state.totals, played.loss, turn.moments.q, turn.decision)
+        state.t += 1
+
+    def run(self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        space, rule = self.space(config), self.rule(config)
+        loss = rule.loss
+        values, losses = np.empty(len(y)), np.empty(len(y))
+        start = 0
+        while start < len(y):
+            rows = slice(start, start + space.room(state.space, state.t + 1))
+            block = space.block(state.space, state.t + 1, X[rows], rng)
+            played = [block.play(j, truth, rule, rng) for j, truth in enumerate(y[rows].tolist())]
+            block.settle()
+            state.t += len(played)
+            values[rows] = [decision.value for _, decision in played]
+            losses[rows] = loss.values(values[rows], y[rows])
+            for cost, (q, decision) in zip(losses[rows].tolist(), played, strict=True):
+                rule.add(state.totals, cost, q, decision)
+            start = rows.stop
+        return BlockInfo(state.t, values, losses, probabilities(loss, values), rng.finish())
+
+    def extra_work(self, config: C, state: SecondOrderState[S, T], rounds: int) -> float:
+        return self.space(config).extra_work(state.space, state.t + 1, rounds)
+
+    def conditioning(self, config: C, state: SecondOrderState[S, T]) -> float:
+        return self.space(config).conditioning(state.space, self.rule(config).projects_to)
+
+    def describe(self, config: C, state: SecondOrderState[S, T]) -> dict[str, float]:
+        space, rule = self.space(config), self.rule(config)
+        log_det = space.log_det(state.space)
+        numbers = {"t": state.t, "loss": state.totals.loss} | space.describe(state.space)
+        if not space.is_whole:
+            return numbers
+        return numbers | {"log_det": log_det} | rule.describe(state.totals, log_det)

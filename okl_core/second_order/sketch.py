@@ -1,0 +1,140 @@
+r"""The sketch of KONS: a gradient joins A with the probability that its leverage score asks for.
+
+| symbol  | meaning                                                                   | in [calandriello2017] |
+|---------|---------------------------------------------------------------------------|-----------------------|
+| gamma   | floor of the probabilities                                                | algorithm 3           |
+| tau     | estimated leverage score of g sqrt(eta) phi_t, by `row_sampling`          | section 4             |
+| beta    | oversampling: a gradient is kept with probability max(min(beta tau, 1), gamma) | algorithm 3      |
+| z       | 1 for a gradient that is kept, else 0                                     | algorithm 3           |
+
+Each round tosses two coins, of the dictionary and of the sketch, so that neither depends on how another one fell.
+
+References: [calandriello2017] algorithm 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core.contract.rng import RoundRng
+from okl_core.kernels.kernels import Kernel
+from okl_core.kernels.points import Points
+from okl_core.linalg.growing import GrowingArray
+from okl_core.second_order.forgetting import Window
+from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
+from okl_core.second_order.space_and_rule import Decision
+from okl_core.second_order.weighted_factor import WeightedFactor
+from okl_core.types import F64, StatePart
+
+BLOCK = 64
+"""Points that enter a factor built anew at once."""
+
+
+@final
+@dataclass(slots=True)
+class SketchState(StatePart):
+    """The dictionary of the leverage scores, the rounds of its points, and the sum of all scores."""
+
+    points: Points
+    kept: WeightedFactor
+    rounds: GrowingArray
+    sum_tau: float
+
+
+class Sampled(NamedTuple):
+    """What a round does to the dictionary; `leverage` is None if its point is not kept."""
+
+    tau: float
+    leverage: Leverage | None
+    scale: float
+
+
+@final
+class Sketch(NamedTuple):
+    kernel: Kernel
+    kors: Kors
+    floor: float
+    """gamma."""
+
+    def init(self, dim: int) -> SketchState:
+        return SketchState(self.kernel.points(dim), WeightedFactor.empty(), GrowingArray(), 0.0)
+
+    def toss(self, tau: float, decision: Decision, rng: RoundRng) -> tuple[Decision, bool]:
+        """The decision, with w = 0 if z is 0; and whether the point joins the dictionary."""
+        p = self.kors.probability(tau)
+        u, v = rng.uniforms(2)
+        is_sampled = rng.decide(u < p)
+        z = rng.decide(v < max(p, self.floor))
+        return decision if z else decision._replace(w=0.0), is_sampled
+
+    def thin(
+        self, state: SketchState, x: F64, kappa: float, decision: Decision, rng: RoundRng
+    ) -> tuple[Decision, Sampled]:
+        """What is left of a decision on x, shape (d,), and what the dictionary takes. Changes nothing."""
+        scale = math.sqrt(decision.w)
+        leverage = self.kors.leverage(state.kept, self.kernel.row(state.points, x), kappa, scale)
+        decision, is_sampled = self.toss(leverage.tau, decision, rng)
+        return decision, Sampled(leverage.tau, leverage if is_sampled else None, scale)
+
+    def absorb(self, state: SketchState, t: int, x: F64, sampled: Sampled | None) -> None:
+        """Carry round t into the dictionary."""
+        if sampled is None:
+            return
+        state.sum_tau += sampled.tau
+        if sampled.leverage is not None:
+            self.kors.keep(state.kept, sampled.leverage, self.kors.probability(sampled.tau), sampled.scale)
+            state.points.append(x)
+            state.rounds.append(t)
+
+    def block(self, state: SketchState, t: int, X: F64, K: F64) -> SketchBlock:
+        return SketchBlock(self, state, t, X, K)
+
+    def forget(self, state: SketchState, window: Window, t: int) -> None:
+        """Drop the points of rounds that the window has forgotten; the others keep their weights: O(|I|^3)."""
+        first = window.first_kept(state.rounds, t)
+        if not first:
+            return
+        X, roots = state.points.coordinates()[first:], state.kept.roots.view[first:]
+        points, kept = self.kernel.points(state.points.dim), WeightedFactor.empty()
+        for start in range(0, len(X), BLOCK):
+            rows = slice(start, start + BLOCK)
+            block = KorsBlock(self.kors, kept, self.kernel.gram(X[rows]), self.kernel.block(points, X[rows]))
+            for j, root in enumerate(roots[rows].tolist()):
+                block.join(j, root)
+            block.settle()
+            points.extend(X[rows])
+        state.points, state.kept = points, kept
+        state.rounds.select(np.arange(first, len(state.rounds)))
+
+
+@final
+class SketchBlock:
+    """Rounds whose inputs are known, thinned one by one. K: (n, n), their kernel matrix; the state changes in `settle`."""
+
+    def __init__(self, sketch: Sketch, state: SketchState, t: int, X: F64, K: F64) -> None:
+        self._sketch, self._state, self._t, self._X = sketch, state, t, X
+        self._scores = KorsBlock(sketch.kors, state.kept, K, sketch.kernel.block(state.points, X))
+        self._sampled: list[int] = []
+        self._sum_tau = 0.0
+
+    def thin(self, j: int, decision: Decision, rng: RoundRng) -> Decision:
+        scale = math.sqrt(decision.w)
+        tau = self._scores.score(j, scale)
+        decision, is_sampled = self._sketch.toss(tau, decision, rng)
+        self._sum_tau += tau
+        if is_sampled:
+            self._scores.keep(j, self._sketch.kors.probability(tau), scale)
+            self._sampled.append(j)
+        return decision
+
+    def settle(self) -> None:
+        state = self._state
+        self._scores.settle()
+        state.points.extend(self._X[self._sampled])
+        for j in self._sampled:
+            state.rounds.append(self._t + j)
+        state.sum_tau += self._sum_tau
