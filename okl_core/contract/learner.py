@@ -12,7 +12,8 @@ import functools
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -175,6 +176,19 @@ def register(cls: type[Learner[Any, Any, Any]]) -> type[Learner[Any, Any, Any]]:
         raise ConfigError(f"two learners are called {cls.kind!r}")
     _REGISTRY[cls.kind] = cls()
     return cls
+
+
+@contextmanager
+def registered(*learners: Learner[Any, Any, Any]) -> Iterator[None]:
+    """These learners are known by their kinds, in place of others of the same, as long as the context lasts: for tests."""
+    _discover()
+    before = dict(_REGISTRY)
+    _REGISTRY.update({learner.kind: learner for learner in learners})
+    try:
+        yield
+    finally:
+        _REGISTRY.clear()
+        _REGISTRY.update(before)
 
 
 def get_learner(kind: str) -> Learner[Any, Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import ClassVar, final
 
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
@@ -25,6 +26,10 @@ class AioliConfig(ImproperConfig):
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), the intercept counted in."""
         return [math.sqrt(ddot(x, x) + self.intercept) for x in X]
+
+    @cached_property
+    def space(self) -> FeatureSpace:
+        return FeatureSpace(LinearMap(self.intercept), self.alpha, HalfLife(self.half_life))
 
 
 @final
@@ -76,7 +81,7 @@ class Aioli(SecondOrder[AioliConfig, FeatureState, FeatureRound, AioliTotals]):
     config_type = AioliConfig
 
     def space(self, config: AioliConfig) -> FeatureSpace:
-        return FeatureSpace(LinearMap(config.intercept), config.alpha, HalfLife(config.half_life))
+        return config.space
 
     def rule(self, config: AioliConfig) -> AioliRule:
         return config.rule

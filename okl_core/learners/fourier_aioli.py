@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -25,6 +26,11 @@ class FourierAioliConfig(KernelImproperConfig):
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
+
+    @cached_property
+    def space(self) -> FeatureSpace:
+        features = FourierMap(self.kernel, self.frequencies)
+        return FeatureSpace(features, self.alpha, HalfLife(self.half_life))
 
 
 @final
@@ -61,8 +67,7 @@ class FourierAioli(SecondOrder[FourierAioliConfig, FeatureState, FeatureRound, A
     config_type = FourierAioliConfig
 
     def space(self, config: FourierAioliConfig) -> FeatureSpace:
-        features = FourierMap(config.kernel, config.frequencies)
-        return FeatureSpace(features, config.alpha, HalfLife(config.half_life))
+        return config.space
 
     def rule(self, config: FourierAioliConfig) -> AioliRule:
         return config.rule

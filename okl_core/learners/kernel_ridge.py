@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -21,6 +22,10 @@ class RidgeConfig(LearnerConfig):
     window: WindowRounds = None
     regularization: float = Field(default=1.0, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
+
+    @cached_property
+    def space(self) -> KernelSpace:
+        return KernelSpace(self.kernel, self.regularization, self.window)
 
 
 @final
@@ -58,7 +63,7 @@ class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquare
     config_type = RidgeConfig
 
     def space(self, config: RidgeConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.regularization, config.window)
+        return config.space
 
     def rule(self, config: RidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=False)
@@ -99,7 +104,7 @@ class KernelAar(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresT
     config_type = RidgeConfig
 
     def space(self, config: RidgeConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.regularization, config.window)
+        return config.space
 
     def rule(self, config: RidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -27,6 +28,11 @@ class NystromAioliConfig(KernelImproperConfig):
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
+
+    @cached_property
+    def space(self) -> NystromSpace:
+        embedding = Embedding(self.kernel, self.dictionary, self.budget)
+        return NystromSpace(embedding, self.alpha, self.carry, HalfLife(self.half_life))
 
 
 @final
@@ -63,8 +69,7 @@ class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, A
     config_type = NystromAioliConfig
 
     def space(self, config: NystromAioliConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget)
-        return NystromSpace(embedding, config.alpha, config.carry, HalfLife(config.half_life))
+        return config.space
 
     def rule(self, config: NystromAioliConfig) -> AioliRule:
         return config.rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -27,7 +28,7 @@ class NystromRidgeConfig(LearnerConfig):
     regularization: float = Field(default=0.1, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
 
-    @property
+    @cached_property
     def space(self) -> NystromSpace:
         embedding = Embedding(self.kernel, self.dictionary, self.budget)
         return NystromSpace(embedding, self.regularization, self.carry, HalfLife(self.half_life))

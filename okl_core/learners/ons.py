@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, final
 
 from okl_core.contract.learner import register
@@ -17,6 +18,10 @@ class OnsConfig(NewtonConfig):
 
     intercept: Intercept = True
     half_life: HalfLifeRounds = None
+
+    @cached_property
+    def space(self) -> FeatureSpace:
+        return FeatureSpace(LinearMap(self.intercept), self.regularization, HalfLife(self.half_life))
 
 
 @final
@@ -63,7 +68,7 @@ class Ons(SecondOrder[OnsConfig, FeatureState, FeatureRound, NewtonTotals]):
     config_type = OnsConfig
 
     def space(self, config: OnsConfig) -> FeatureSpace:
-        return FeatureSpace(LinearMap(config.intercept), config.regularization, HalfLife(config.half_life))
+        return config.space
 
     def rule(self, config: OnsConfig) -> NewtonRule:
         return config.rule

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self, final
 
 import numpy as np
@@ -77,7 +78,7 @@ class ImproperConfig(LearnerConfig, ABC):
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), or what bounds it."""
 
-    @property
+    @cached_property
     def rule(self) -> AioliRule:
         largest = self.input_norm if isinstance(self.input_norm, float) else 0.0
         return AioliRule(self.comparator_norm, largest, 1.0 if self.curvature == "paper" else 0.5)

@@ -144,11 +144,13 @@ class KernelSpace(NamedTuple):
             root, delta = math.sqrt(w), math.sqrt(self.alpha * (1.0 + w * q))
             state.factor.append(z, root, delta)
             state.r.append(decision.rho_delta / delta)
-            grow_J(state, t, x, Joined(w, q, kappa, decision.rho_delta + root * m))
+            state.J.append(x)
+            note_J(state, t, Joined(w, q, kappa, decision.rho_delta + root * m))
         elif decision.c != 0.0 and kappa > 0.0:
             r = state.r.view
             r -= (decision.c / self.alpha) * z
-            grow_N(state, t, x, decision.c)
+            state.N.append(x)
+            note_N(state, t, decision.c)
         if self.sketch is not None and state.sketch is not None:
             self.sketch.absorb(state.sketch, t, x, sampled)
         self.forget(state, t)
@@ -239,19 +241,18 @@ class KernelSpace(NamedTuple):
         return state.log_det
 
 
-def grow_J(state: KernelState, t: int, x: F64, joined: Joined) -> None:
-    """The rest of what J takes of round t, beside the factor and r."""
-    state.J.append(x)
-    state.trace += joined.w * joined.kappa
-    state.log_det += math.log1p(joined.w * joined.q)
+def note_J(state: KernelState, t: int, joined: Joined) -> None:
+    """The rest of what J takes of round t, beside point, factor and r."""
+    w, q, kappa, b = joined
+    state.trace += w * kappa
+    state.log_det += math.log1p(w * q)
     if state.window is not None:
         state.window.J.append(t)
-        state.window.b.append(joined.b)
+        state.window.b.append(b)
 
 
-def grow_N(state: KernelState, t: int, x: F64, c: float) -> None:
-    """Round t joins N."""
-    state.N.append(x)
+def note_N(state: KernelState, t: int, c: float) -> None:
+    """The rest of what N takes of round t, beside its point."""
     state.c.append(c)
     if state.window is not None:
         state.window.N.append(t)
@@ -325,30 +326,33 @@ class KernelBlock:
 
     def enter(self, roots: F64, b: F64) -> None:
         """All rounds join J, with weights and b known, and the block is carried into the state."""
-        # With all of r and L^{-1} D K of the rounds before, rho solves L rho = b - D Z^T r.
-        rho = self.inputs.join_all(roots, self.space.alpha, b - roots * self.mu)
+        state, alpha = self.state, self.space.alpha
+        # The rows of r solve L rho = b - D Z^T r.
+        rho = self.inputs.join_all(roots, alpha, b - roots * self.mu)
         if rho is None:
             # alpha is below rounding here. One by one they keep q off zero.
             for j, (root, b_j) in enumerate(zip(roots.tolist(), b.tolist(), strict=True)):
                 m, q, _ = self.moments(j)
                 self.join(j, root * root, q, b_j - root * m)
-        else:
-            self.rho[:] = rho
-            for j, (root, b_j) in enumerate(zip(roots.tolist(), b.tolist(), strict=True)):
-                diagonal = self.inputs.joined[j].diagonal
-                q = (diagonal * diagonal / self.space.alpha - 1.0) / (root * root)
-                self.joined.append((j, Joined(root * root, q, self.kappa[j], b_j)))
-        self.settle()
+            self.settle()
+            return
+        self.inputs.settle()
+        state.r.extend(rho)
+        state.J.extend(self.X)
+        state.trace += float(roots * roots @ self.kappa)
+        state.log_det += sum(2.0 * math.log(diagonal) - math.log(alpha) for _, _, diagonal in self.inputs.joined)
 
     def settle(self) -> None:
         state = self.state
         self.inputs.settle()
         state.r.view[:] = self.r
         state.r.extend(self.rho[: len(self.joined)])
+        state.J.extend(self.X[[j for j, _ in self.joined]])
+        state.N.extend(self.X[[j for j, _ in self.passed]])
         for j, joined in self.joined:
-            grow_J(state, self.t + j, self.X[j], joined)
+            note_J(state, self.t + j, joined)
         for j, c in self.passed:
-            grow_N(state, self.t + j, self.X[j], c)
+            note_N(state, self.t + j, c)
         if self.sketch is not None:
             self.sketch.settle()
         self.space.forget(state, self.t + len(self.X) - 1)

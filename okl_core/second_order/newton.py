@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self, final
 
 from pydantic import Field, model_validator
@@ -54,7 +55,7 @@ class NewtonConfig(LearnerConfig):
             raise ValueError('the hinge loss has no curvature; step must be "inverse-sqrt" or a number')
         return self
 
-    @property
+    @cached_property
     def rule(self) -> NewtonRule:
         return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 

@@ -27,7 +27,7 @@ class SecondOrderState(LearnerState, Generic[S, T]):
 
 @dataclass(slots=True)
 class SecondOrderRound(Round, Generic[P]):
-    played: P
+    turn: P
 
 
 class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Generic[C, S, P, T]):
@@ -73,7 +73,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
         return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played)
 
     def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P]) -> None:
-        turn = played.played
+        turn = played.turn
         self.space(config).absorb(state.space, played.t, played.x, turn)
         self.rule(config).add(state.totals, played.loss, turn.moments.q, turn.decision)
         state.t += 1

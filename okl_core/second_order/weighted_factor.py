@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -53,14 +53,6 @@ class WeightedFactor(StatePart):
         self.roots.append(root)
 
 
-class _Member(NamedTuple):
-    """A point of the block that joins: its place, sqrt(w) and sqrt(alpha + w v)."""
-
-    j: int
-    root: float
-    diagonal: float
-
-
 @final
 class WeightedBlock:
     """n inputs that may join one by one. K: (n, n), their kernel matrix; rows: (k, n), that of the points with them."""
@@ -70,7 +62,8 @@ class WeightedBlock:
         self.Z = factor.solve(rows)
         self.S = K - self.Z.T @ self.Z
         self.U = np.empty_like(K)
-        self.joined: list[_Member] = []
+        self.joined: list[tuple[int, float, float]] = []
+        """Place, sqrt(w) and sqrt(alpha + w v) of those that have joined."""
 
     def variance(self, j: int) -> float:
         """v of input j, given all that have joined; rounding may leave it below 0."""
@@ -81,7 +74,7 @@ class WeightedBlock:
         later = slice(j + 1, None)
         u = np.multiply(self.S[j], root / diagonal, out=self.U[len(self.joined)])[later]
         self.S[later, later] -= u[:, None] * u
-        self.joined.append(_Member(j, root, diagonal))
+        self.joined.append((j, root, diagonal))
         return u
 
     def join_all(self, roots: F64, alpha: float, b: F64) -> F64 | None:
@@ -95,18 +88,17 @@ class WeightedBlock:
         if has_failed:
             return None
         self.U[:] = (L / roots[:, None]).T
-        self.joined += [
-            _Member(j, *pair) for j, pair in enumerate(zip(roots.tolist(), L.diagonal().tolist(), strict=True))
-        ]
+        self.joined += zip(range(len(L)), roots.tolist(), L.diagonal().tolist(), strict=True)
         return solve_triangular(L, b, lower=True, check_finite=False)
 
     def settle(self) -> None:
         """Carry those that joined into the factor."""
         # A copy by rows: reading columns of Z one by one would touch a cache line for every entry.
-        rows = self.Z.T[[member.j for member in self.joined]]
+        rows = self.Z.T[[j for j, _, _ in self.joined]]
         for i, (j, root, diagonal) in enumerate(self.joined):
             # The part of z that belongs to the points of the block before j is the column of U.
-            self.factor.append(np.concatenate((rows[i], self.U[:i, j])), root, diagonal)
+            self.factor.L.append(root * np.concatenate((rows[i], self.U[:i, j])), diagonal)
+        self.factor.roots.extend(np.array([root for _, root, _ in self.joined]))
 
 
 def diagonal_entry(alpha: float, root: float, variance: float) -> float:

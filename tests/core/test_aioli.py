@@ -15,8 +15,8 @@ from okl_core import OnlineLearner, ReservoirLearner, create, freeze
 from okl_core.diagnostics.comparator import best_in_hindsight
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Linear
-from okl_core.second_order import linear_learner
-from okl_core.second_order.linear_learner import BLOCK
+from okl_core.second_order import feature_space
+from okl_core.second_order.feature_space import BLOCK
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all
@@ -41,7 +41,7 @@ def oracle(Phi: F64, y: F64, **config: Any) -> Run:
 @pytest.fixture(params=["one by one", "in blocks"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How `run` learns; by itself it takes blocks for many features only."""
-    monkeypatch.setattr(linear_learner, "WIDE", 0 if request.param == "in blocks" else math.inf)
+    monkeypatch.setattr(feature_space, "WIDE", 0 if request.param == "in blocks" else math.inf)
     return request.param
 
 

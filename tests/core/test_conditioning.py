@@ -59,7 +59,7 @@ def test_that_of_a_root_is_the_root_of_the_condition() -> None:
     subject = make_subject("ons", {"loss": "squared", "step": 0.5, "intercept": False}, rounds=200)
     learner = subject.create()
     learner.run(subject.X, subject.y)
-    S, u = learner.state()["root.S"], learner.state()["root.u"]
+    S, u = learner.state()["space.posterior.S"], learner.state()["space.posterior.u"]
     A = np.linalg.inv(S @ S.T)
     assert learner.conditioning == pytest.approx(np.sqrt(np.linalg.cond(A)) + np.linalg.norm(u))
 

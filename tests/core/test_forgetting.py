@@ -11,11 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core import Gaussian, OnlineLearner, create, restore
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.second_order import engine
+from okl_core.linalg import guards
+from okl_core.second_order import weighted_factor
 from okl_core.second_order.forgetting import Window
-from okl_core.second_order.row_sampling import Kors, KorsBlock
-from okl_core.second_order.rule_learner import RuleRound
+from okl_core.second_order.row_sampling import Kors
+from okl_core.second_order.second_order import SecondOrderRound
+from okl_core.second_order.sketch import Sketch
+from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64
 from tests.core.newton_streams import STREAMS, stream_for
 from tests.oracles.kons import batch_moments
@@ -70,7 +74,7 @@ def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, A
         kept = kept_before(t, W)
         m, q = batch_moments(K[np.ix_(kept, kept)], K[kept, t], 1.0, w[kept], c[kept], ALPHA)
         played = learner.play(x, truth)
-        assert isinstance(played, RuleRound)
+        assert isinstance(played, SecondOrderRound)
         assert played.turn.moments.m == pytest.approx(m, rel=1e-9, abs=1e-9)
         assert played.turn.moments.q == pytest.approx(q, rel=1e-9, abs=1e-9)
         learner.learn(played)
@@ -166,10 +170,10 @@ def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypat
         failures.append(found[1])
         return found
 
-    lapack = engine.dpotrf
-    monkeypatch.setattr(engine, "dpotrf", dpotrf)
+    lapack = weighted_factor.dpotrf
+    monkeypatch.setattr(weighted_factor, "dpotrf", dpotrf)
     # Such rounds are refused; those that are not come near it only in numbers that a test cannot play.
-    monkeypatch.setattr(engine, "HEAVIEST", np.inf)
+    monkeypatch.setattr(guards, "HEAVIEST", np.inf)
     config = {"regularization": 1e-17, "kernel": {"kind": "linear"}}
     learner = create({"kind": "kernel-ridge", "config": config | {"window": 16}}, 1)
     for t in range(60):
@@ -182,24 +186,23 @@ def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypat
 def test_the_sampled_dictionary_forgets_its_oldest() -> None:
     rng = np.random.default_rng(0)
     X, scales = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(0.5, 2.0, 300)
-    kors = Kors(KERNEL, 0.3, 2.0, 0.5)
-    sample = kors.empty(2)
-    block = KorsBlock(kors, sample, X, KERNEL.gram(X), KERNEL.block(sample.points, X))
-    kept: list[int] = []
+    sketch = Sketch(KERNEL, Kors(0.3, 2.0, 0.5), 0.1)
+    state, coins, window = sketch.init(2), RoundRng(0), Window(100)
+    coins.begin()
+    block = sketch.block(state, 1, X, KERNEL.gram(X))
     for j in range(300):
-        p = kors.probability(block.tau(j, scales[j]))
-        if rng.random() < p:
-            block.keep(j, p, scales[j])
-            kept.append(j)
+        coins.at(j + 1)
+        block.thin(j, Decision(0.0, scales[j] ** 2, 0.0, 0.0), coins)
     block.settle()
-    assert len(kept) > 100
-    left = kors.without(sample, 20)
-    np.testing.assert_allclose(left.points.coordinates(), X[kept[20:]], atol=1e-12)
-    np.testing.assert_array_equal(left.probability.view, sample.probability.view[20:])
-    np.testing.assert_allclose(left.weight.view, sample.weight.view[20:], rtol=1e-14)
-    S = left.weight.view
-    L = left.L.dense()
-    expected = S[:, None] * KERNEL.gram(X[kept[20:]]) * S + 0.3 * np.eye(len(S))
+    rounds, roots = state.rounds.view.astype(int), state.kept.roots.view.copy()
+    assert np.count_nonzero(rounds > 200) > 30
+    sketch.forget(state, window, 300)
+    kept = rounds[rounds > 200]
+    np.testing.assert_array_equal(state.rounds.view, kept)
+    np.testing.assert_allclose(state.points.coordinates(), X[kept - 1], atol=1e-12)
+    np.testing.assert_allclose(state.kept.roots.view, roots[rounds > 200], rtol=1e-14)
+    S, L = state.kept.roots.view, state.kept.L.dense()
+    expected = S[:, None] * KERNEL.gram(X[kept - 1]) * S + 0.3 * np.eye(len(S))
     np.testing.assert_allclose(L @ L.T, expected, atol=1e-9 * expected.max())
 
 

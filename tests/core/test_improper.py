@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from okl_core import create, resolve, waits_for_inputs
 from okl_core.contract.learner import parse_spec
+from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError
 from okl_core.learners.aioli import AioliConfig
-from okl_core.second_order.improper import improper_rule, improper_value
+from okl_core.second_order.improper import improper_value
+from okl_core.second_order.space_and_rule import Moments
 
 EPS = float(np.finfo(np.float64).eps)
+COINS = RoundRng(0)
 
 MEDIAN = {"kind": "gaussian", "sigma": "median"}
 
@@ -90,7 +93,7 @@ def test_the_halved_constant_is_tight() -> None:
 @given(st.floats(-40.0, 40.0), log_uniform(1e-6, 1e6), st.sampled_from([-1.0, 1.0]), log_uniform(0.01, 100.0))
 def test_the_decision_is_that_of_the_table(m: float, q: float, y: float, R: float) -> None:
     config = AioliConfig(comparator_norm=3.0)
-    a, w, c, rho_delta, g = improper_rule(config, [R], 7)(m, q, y, 7)
+    a, w, c, rho_delta, g = config.rule.decide(Moments(m, q, R * R), y, 7, COINS)
     p, rest = 1.0 / (1.0 + math.exp(y * a)), 1.0 / (1.0 + math.exp(-y * a))
     assert a == improper_value(m, q)
     assert w == pytest.approx(p * rest / (1.0 + 3.0 * R * 0.5), rel=1e-9)
@@ -102,7 +105,7 @@ def test_the_decision_is_that_of_the_table(m: float, q: float, y: float, R: floa
 @pytest.mark.parametrize("m", [800.0, -800.0, 1e8, -1e12])
 @pytest.mark.parametrize("y", [-1.0, 1.0])
 def test_sure_forecasts_neither_overflow_nor_lose_their_gradient(m: float, y: float) -> None:
-    a, w, c, rho_delta, _ = improper_rule(AioliConfig(), [1.0], 1)(m, 0.5, y, 1)
+    a, w, c, rho_delta, _ = AioliConfig().rule.decide(Moments(m, 0.5, 1.0), y, 1, COINS)
     assert a == pytest.approx(m, rel=1e-3)
     assert (w, c, rho_delta) == (0.0, 0.0 if y * m > 0.0 else y, 0.0)
 
@@ -111,9 +114,14 @@ class TestInputNorm:
     """R: none, a number, or `warmup`."""
 
     def test_a_larger_input_counts_with_its_own_norm(self) -> None:
+        def flatness(config: AioliConfig, norm: float) -> float:
+            """kappa - 1, from the weight of a round with p = 1/2."""
+            decision = config.rule.decide(Moments(0.0, 1.0, norm * norm), 1.0, 1, COINS)
+            return 0.25 / decision.w - 1.0
+
         config = AioliConfig(comparator_norm=2.0, input_norm=3.0, curvature="paper")
-        assert [config.flatness(norm) for norm in (0.5, 3.0, 5.0)] == [6.0, 6.0, 10.0]
-        assert AioliConfig(comparator_norm=2.0, curvature="half").flatness(5.0) == 5.0
+        assert [flatness(config, norm) for norm in (0.5, 3.0, 5.0)] == pytest.approx([6.0, 6.0, 10.0])
+        assert flatness(AioliConfig(comparator_norm=2.0, curvature="half"), 5.0) == pytest.approx(5.0)
 
     @pytest.mark.parametrize("intercept", [True, False])
     def test_the_warmup_gives_the_largest_norm(self, intercept: bool) -> None:

@@ -15,7 +15,7 @@ from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.losses import LOSSES
-from okl_core.second_order.rule_learner import RuleRound
+from okl_core.second_order.second_order import SecondOrderRound
 from tests.core.newton_streams import (
     KERNELS,
     METHODS,
@@ -72,7 +72,7 @@ def test_its_moments_are_those_of_the_batch(loss: str, step: str | float, stream
     for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
         m, q = batch_moments(K[:t, :t], K[:t, t], 1.0, w[:t], c[:t], alpha)
         played = learner.play(x, truth)
-        assert isinstance(played, RuleRound)
+        assert isinstance(played, SecondOrderRound)
         assert played.turn.moments.m == pytest.approx(m, rel=1e-9, abs=1e-9)
         assert played.turn.moments.q == pytest.approx(q, rel=1e-9, abs=1e-9)
         learner.learn(played)
@@ -196,7 +196,7 @@ def test_the_variance_never_rounds_below_what_the_trace_allows() -> None:
     learner = kons("squared", "adaptive", {"kind": "linear"}, alpha=alpha, dim=1)
     for t in range(500):
         played = learner.play(np.ones(1), (-1.0) ** t)
-        assert isinstance(played, RuleRound)
+        assert isinstance(played, SecondOrderRound)
         # One input with w = 2: A is the number alpha + 2 t, and kappa - z^T z, alpha / (2 t), is at rounding level.
         assert played.turn.moments.q >= (1.0 - 1e-12) / (alpha + 2.0 * t)
         learner.learn(played)

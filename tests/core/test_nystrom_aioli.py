@@ -9,8 +9,8 @@ import pytest
 
 from okl_core import OnlineLearner, create
 from okl_core.kernels.kernels import Gaussian, Kernel, Linear
-from okl_core.second_order.nystrom import Turn
-from okl_core.second_order.rule_learner import RuleRound
+from okl_core.second_order.nystrom_space import NystromRound
+from okl_core.second_order.second_order import SecondOrderRound
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 
@@ -27,8 +27,8 @@ def features(learner: OnlineLearner, X: F64, y: F64) -> tuple[F64, F64]:
     values, Phi = np.empty(len(y)), np.zeros((len(y), len(y)))
     for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
         played = learner.play(x, truth)
-        assert isinstance(played, RuleRound)
-        assert isinstance(played.turn, Turn)
+        assert isinstance(played, SecondOrderRound)
+        assert isinstance(played.turn, NystromRound)
         values[t] = played.forecast.value
         Phi[t, : len(played.turn.phi)] = played.turn.phi
         learner.learn(played)

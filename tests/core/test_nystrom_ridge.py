@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from okl_core import Gaussian, OnlineLearner, create
-from okl_core.second_order.nystrom import Turn
-from okl_core.second_order.rule_learner import RuleRound
+from okl_core.second_order.nystrom_space import NystromRound
+from okl_core.second_order.second_order import SecondOrderRound
 from okl_core.types import F64
 
 KERNEL = Gaussian(sigma=0.25)
@@ -32,8 +32,8 @@ def features(learner: OnlineLearner, X: F64, y: F64) -> tuple[F64, F64]:
     values, kept = np.empty(ROUNDS), []
     for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
         played = learner.play(x, truth)
-        assert isinstance(played, RuleRound)
-        assert isinstance(played.turn, Turn)
+        assert isinstance(played, SecondOrderRound)
+        assert isinstance(played.turn, NystromRound)
         values[t] = played.forecast.value
         if played.turn.growth is not None:
             kept.append(t)

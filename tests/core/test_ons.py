@@ -12,8 +12,8 @@ import pytest
 from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
 from okl_core.losses import LOSSES
-from okl_core.second_order import linear_learner
-from okl_core.second_order.linear_learner import BLOCK, WIDE
+from okl_core.second_order import feature_space
+from okl_core.second_order.feature_space import BLOCK, WIDE
 from okl_core.types import F64
 from tests.core.test_kons import METHODS, STREAMS, comparators, definition, kons, play_all, stream_for
 from tests.oracles.kons import features, online_newton
@@ -34,7 +34,7 @@ def ons(
 @pytest.fixture(params=["one by one", "in blocks"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How `run` learns; by itself it takes blocks for many features only."""
-    monkeypatch.setattr(linear_learner, "WIDE", 0 if request.param == "in blocks" else math.inf)
+    monkeypatch.setattr(feature_space, "WIDE", 0 if request.param == "in blocks" else math.inf)
     return request.param
 
 
@@ -116,7 +116,8 @@ def test_the_inverse_stays_one(alpha: float) -> None:
     learner = ons("squared", "adaptive", alpha=alpha, intercept=False, dim=6)
     learner.run(X, np.clip(X[:, 0] - X[:, 1] + 0.3 * rng.standard_normal(len(X)), -1.0, 1.0))
     A = alpha * np.eye(6) + 2.0 * X.T @ X
-    product = A @ learner._state.root.S @ learner._state.root.S.T
+    S = learner.state()["space.posterior.S"]
+    product = A @ S @ S.T
     np.testing.assert_allclose(product, np.eye(6), rtol=0.0, atol=1e-13 * np.linalg.cond(A))
     assert learner.describe()["log_det"] == pytest.approx(np.linalg.slogdet(A / alpha)[1], rel=1e-9)
 

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from okl_core import create, restore
+from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Gaussian
+from okl_core.kernels.points import Points
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
 from okl_core.losses import LOSSES
 from okl_core.second_order.posterior import Posterior
@@ -205,6 +206,12 @@ def test_bound_terms_bound_the_regret_while_the_dictionary_grows(step: str) -> N
         assert regret <= 0.25 * float(v @ v) + numbers["bound_gradient"] + numbers["bound_step"]
 
 
+def part(learner: OnlineLearner, name: str) -> dict[str, F64]:
+    """The arrays of a part of the state."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): array for key, array in learner.state().items() if key.startswith(prefix)}
+
+
 def test_bound_terms_bound_the_regret_in_the_span() -> None:
     """With a dictionary that no longer changes this is kons on phi: its bound holds for every f in the span."""
     X, y = stream("squared", rounds=600)
@@ -213,7 +220,7 @@ def test_bound_terms_bound_the_regret_in_the_span() -> None:
     learner = create({"kind": "pros-n-kons", "config": config}, 2)
     learner.run(X, y)
     start = learner.describe()
-    points = learner._state.sample.points.coordinates()  # type: ignore[attr-defined]
+    points = Points.unpack(part(learner, "space.embedding.points")).coordinates()
     X2, y2 = stream("squared", seed=8, rounds=600)
     losses = learner.run(X2, y2).losses.sum()
     end = learner.describe()
@@ -223,8 +230,7 @@ def test_bound_terms_bound_the_regret_in_the_span() -> None:
     a /= max(1.0, np.abs(a @ k).max())
     best = float(((a @ k - y2) ** 2).sum())
     # What was learned before the start is a prior with A_start, centred at u: |f - u|^2_A / 2 is its norm term.
-    P = learner._state.posterior.full()  # type: ignore[attr-defined]
-    assert len(P) == 15
+    assert len(Posterior.unpack(part(learner, "space.posterior"))) == 15
     assert losses - best <= _norm(config, X, y, a, K_I) + end["bound_gradient"] - start["bound_gradient"]
 
 
@@ -232,7 +238,7 @@ def _norm(config: dict[str, Any], X: F64, y: F64, a: F64, K_I: F64) -> float:
     """|f - u|^2_A / 2 at the start, f = sum a_i k(x_i, .)."""
     learner = create({"kind": "pros-n-kons", "config": config}, 2)
     learner.run(X, y)
-    posterior = learner._state.posterior  # type: ignore[attr-defined]
+    posterior = Posterior.unpack(part(learner, "space.posterior"))
     coordinates = np.linalg.cholesky(K_I).T @ a
     difference = coordinates - posterior.u
     return 0.5 * float(difference @ np.linalg.solve(posterior.full(), difference))

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from okl_core.contract.rng import RoundRng
-from okl_core.kernels.kernels import Gaussian, Linear
-from okl_core.second_order.row_sampling import Kors, KorsBlock, Sample
+from okl_core.contract.state import pack
+from okl_core.kernels.kernels import Gaussian, Kernel, Linear
+from okl_core.second_order.row_sampling import Kors, KorsBlock
+from okl_core.second_order.weighted_factor import WeightedFactor
 from okl_core.types import F64
 
 RUNS = 50
@@ -19,17 +21,17 @@ DELTA = 0.1
 ALPHA = 1.0
 
 
-def sampled(kors: Kors, X: F64, seed: int, block: int = 100) -> tuple[Sample, F64, F64]:
+def sampled(kernel: Kernel, kors: Kors, X: F64, seed: int, block: int = 100) -> tuple[WeightedFactor, F64, F64]:
     """The dictionary, the estimate tau of every round, and the probability of every round that was kept (else 0)."""
-    rng, sample = RoundRng(seed), kors.empty(X.shape[1])
+    rng, sample = RoundRng(seed), WeightedFactor.empty()
     tau, kept = np.empty(len(X)), np.zeros(len(X))
     for start in range(0, len(X), block):
         points = X[start : start + block]
-        part = KorsBlock(kors, sample, points, kors.kernel.gram(points), kors.kernel.block(sample.points, points))
+        part = KorsBlock(kors, sample, kernel.gram(points), kernel.block(X[:start][kept[:start] > 0.0], points))
         for j in range(len(points)):
             rng.at(start + j + 1)
-            tau[start + j] = part.tau(j)
-            p = kors.probability(part.tau(j))
+            tau[start + j] = part.score(j)
+            p = kors.probability(part.score(j))
             if rng.bernoulli(p):
                 part.keep(j, p)
                 kept[start + j] = p
@@ -41,11 +43,11 @@ def test_theorem_2_holds_in_enough_of_many_runs() -> None:
     """In all rounds at once: the sandwich of A, the estimates of the leverage scores, and the size of the dictionary."""
     beta = 3.0 * math.log(ROUNDS / DELTA) / EPSILON**2
     rho = (1.0 + EPSILON) / (1.0 - EPSILON)
-    kors = Kors(Linear(), ALPHA, beta, EPSILON)
+    kors = Kors(ALPHA, beta, EPSILON)
     held, shares = 0, []
     for seed in range(RUNS):
         X = np.random.default_rng(seed).standard_normal((ROUNDS, 2)) * [1.0, 0.3]
-        sample, tau, kept = sampled(kors, X, seed)
+        sample, tau, kept = sampled(Linear(), kors, X, seed)
         outer = X[:, :, None] * X[:, None, :]
         A = ALPHA * np.eye(2) + np.cumsum(outer, axis=0)
         # A weight of 1 / p for the rounds that were kept.
@@ -68,9 +70,9 @@ def test_estimate_is_equation_4() -> None:
     """tau = (1 + epsilon) times the leverage score in the dictionary that holds the round itself with weight 1."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
-    kors = Kors(Gaussian(sigma=0.7), 0.5, 3.0, 0.3)
-    sample, tau, kept = sampled(kors, X, seed=3)
-    K = kors.kernel.gram(X)
+    kernel, kors = Gaussian(sigma=0.7), Kors(0.5, 3.0, 0.3)
+    sample, tau, kept = sampled(kernel, kors, X, seed=3)
+    K = kernel.gram(X)
     for t in range(60):
         kept_here = np.append(np.flatnonzero(kept[:t]), t)
         S = np.append(1.0 / np.sqrt(kept[:t][kept[:t] > 0.0]), 1.0)
@@ -79,7 +81,7 @@ def test_estimate_is_equation_4() -> None:
         score = (K[t, t] - k @ np.linalg.solve(inner, k)) / 0.5
         assert tau[t] == pytest.approx(1.3 * score, rel=1e-9)
     assert len(sample) == np.count_nonzero(kept) > 10
-    assert np.allclose(sample.probability.view, kept[kept > 0.0])
+    assert np.allclose(sample.roots.view, 1.0 / np.sqrt(kept[kept > 0.0]))
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -88,41 +90,33 @@ def test_block_equals_point_by_point(scaled: bool) -> None:
     X = rng.standard_normal((150, 3))
     X[40:60] = X[20:40]
     scales = rng.uniform(0.0, 2.0, 150) if scaled else np.ones(150)
-    kors = Kors(Gaussian(), 1.0, 2.0, 0.5)
-    single, blocked = kors.empty(3), kors.empty(3)
+    kernel, kors = Gaussian(), Kors(1.0, 2.0, 0.5)
+    single, blocked = WeightedFactor.empty(), WeightedFactor.empty()
     coins = rng.random(150)
-    taus = []
-    for x, u, scale in zip(X, coins, scales, strict=True):
-        leverage = kors.leverage(single, x, scale)
+    taus, inside = [], np.zeros(150, dtype=bool)
+    for t, (x, u, scale) in enumerate(zip(X, coins, scales, strict=True)):
+        leverage = kors.leverage(single, kernel.row(X[inside], x), 1.0, scale)
         p = kors.probability(leverage.tau)
         if u < p:
-            kors.keep(single, x, leverage, p, scale)
+            kors.keep(single, leverage, p, scale)
+            inside[t] = True
         taus.append(leverage.tau)
     for start in range(0, 150, 50):
         points = X[start : start + 50]
-        block = KorsBlock(kors, blocked, points, kors.kernel.gram(points), kors.kernel.block(blocked.points, points))
+        block = KorsBlock(kors, blocked, kernel.gram(points), kernel.block(X[:start][inside[:start]], points))
         for j in range(50):
-            tau = block.tau(j, scales[start + j])
+            tau = block.score(j, scales[start + j])
             assert tau == pytest.approx(taus[start + j], abs=1e-12)
             p = kors.probability(tau)
             if coins[start + j] < p:
                 block.keep(j, p, scales[start + j])
         block.settle()
-    for name, array in single.pack().items():
-        assert blocked.pack()[name] == pytest.approx(array, abs=1e-11), name
+    for name, array in pack(single).items():
+        assert pack(blocked)[name] == pytest.approx(array, abs=1e-11), name
 
 
 def test_a_zero_feature_has_no_leverage() -> None:
-    kors = Kors(Linear())
-    sample = kors.empty(2)
-    assert kors.leverage(sample, np.zeros(2)).tau == 0.0
-    assert kors.leverage(sample, np.ones(2), scale=0.0).tau == 0.0
+    kors, empty = Kors(), WeightedFactor.empty()
+    assert kors.leverage(empty, np.empty(0), kappa=0.0).tau == 0.0
+    assert kors.leverage(empty, np.empty(0), kappa=2.0, scale=0.0).tau == 0.0
     assert kors.probability(0.0) == 0.0
-
-
-def test_sample_survives_packing() -> None:
-    kors = Kors(Gaussian())
-    sample, _, _ = sampled(kors, np.random.default_rng(2).standard_normal((80, 2)), seed=1)
-    again = Sample.unpack(sample.pack())
-    for name, array in sample.pack().items():
-        assert again.pack()[name].tobytes() == array.tobytes(), name

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from okl_core.second_order.engine import Decision
 from okl_core.second_order.forgetting import STAIRS, HalfLife
-from okl_core.second_order.linear_root import Root, RootBlock, RootRounds
+from okl_core.second_order.root_posterior import RootBlock, RootPosterior, RootRounds
+from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64
 
 P = 5
 
 
-def learned(rounds: type[RootRounds | RootBlock], root: Root, Phi: F64, w: F64, c: F64) -> None:
+def learned(rounds: type[RootRounds | RootBlock], root: RootPosterior, Phi: F64, w: F64, c: F64) -> None:
     """Rounds with these weights and coefficients."""
     learning = rounds(root, Phi)
     for j, (weight, coefficient) in enumerate(zip(w.tolist(), c.tolist(), strict=True)):
-        moments = learning.moments(j)
-        rho_delta = 0.0 if weight == 0.0 else coefficient / np.sqrt(weight) - np.sqrt(weight) * moments.m
-        learning.absorb(moments, Decision(0.0, weight, coefficient, rho_delta))
+        projection = learning.project(j)
+        rho_delta = 0.0 if weight == 0.0 else coefficient / np.sqrt(weight) - np.sqrt(weight) * projection.m
+        learning.absorb(projection, Decision(0.0, weight, coefficient, rho_delta))
     learning.settle()
 
 
@@ -27,7 +27,7 @@ def learned(rounds: type[RootRounds | RootBlock], root: Root, Phi: F64, w: F64, 
 @pytest.mark.parametrize("rounds", [RootRounds, RootBlock])
 def test_it_is_the_inverse_of_the_sum_also_where_it_forgets(rounds: type[RootRounds | RootBlock], alpha: float) -> None:
     rng = np.random.default_rng(0)
-    root, A, s = Root(alpha, P), alpha * np.eye(P), np.zeros(P)
+    root, A, s = RootPosterior(alpha, P), alpha * np.eye(P), np.zeros(P)
     for factor in (0.5, 0.9, 0.99):
         Phi, w, c = rng.standard_normal((20, P)), rng.random(20), rng.standard_normal(20)
         w[rng.random(20) < 0.3] = 0.0
@@ -40,15 +40,15 @@ def test_it_is_the_inverse_of_the_sum_also_where_it_forgets(rounds: type[RootRou
 
 
 def test_rounds_that_are_not_settled_leave_no_trace() -> None:
-    root = Root(1.0, P)
+    root = RootPosterior(1.0, P)
     learning = RootRounds(root, np.ones((3, P)))
-    learning.absorb(learning.moments(0), Decision(0.0, 1.0, 1.0, 1.0))
+    learning.absorb(learning.project(0), Decision(0.0, 1.0, 1.0, 1.0))
     assert np.array_equal(root.S, np.eye(P))
     assert not root.u.any()
 
 
 def test_discounts_go_on_for_ever_without_losing_the_sign_or_alpha() -> None:
-    rng, root, alpha = np.random.default_rng(1), Root(1e-6, P), 1e-6
+    rng, root, alpha = np.random.default_rng(1), RootPosterior(1e-6, P), 1e-6
     for _ in range(2000):
         # In a line, and so large that the rest of A is only what is put back.
         learned(RootRounds, root, 1e4 * rng.standard_normal((1, 1)) * np.ones((1, P)), np.ones(1), np.ones(1))
