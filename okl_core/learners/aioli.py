@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import ClassVar, final
 
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.learner import register
+from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
-from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState, LinearMap
+from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState
 from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
 from okl_core.second_order.improper import AioliRule, AioliTotals, ImproperConfig
 from okl_core.second_order.second_order import SecondOrder
@@ -26,10 +26,6 @@ class AioliConfig(ImproperConfig):
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), the intercept counted in."""
         return [math.sqrt(ddot(x, x) + self.intercept) for x in X]
-
-    @cached_property
-    def space(self) -> FeatureSpace:
-        return FeatureSpace(LinearMap(self.intercept), self.alpha, HalfLife(self.half_life))
 
 
 @final
@@ -81,7 +77,7 @@ class Aioli(SecondOrder[AioliConfig, FeatureState, FeatureRound, AioliTotals]):
     config_type = AioliConfig
 
     def space(self, config: AioliConfig) -> FeatureSpace:
-        return config.space
+        return FeatureSpace(LinearMap(config.intercept), config.alpha, HalfLife(config.half_life))
 
     def rule(self, config: AioliConfig) -> AioliRule:
         return config.rule

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
 
 from okl_core.contract.learner import register
+from okl_core.kernels.feature_maps import FourierMap
 from okl_core.kernels.fourier import SpectralKernel
 from okl_core.kernels.kernels import Gaussian
-from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState, FourierMap
+from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState
 from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
 from okl_core.second_order.second_order import SecondOrder
@@ -26,11 +26,6 @@ class FourierAioliConfig(KernelImproperConfig):
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
-
-    @cached_property
-    def space(self) -> FeatureSpace:
-        features = FourierMap(self.kernel, self.frequencies)
-        return FeatureSpace(features, self.alpha, HalfLife(self.half_life))
 
 
 @final
@@ -67,7 +62,8 @@ class FourierAioli(SecondOrder[FourierAioliConfig, FeatureState, FeatureRound, A
     config_type = FourierAioliConfig
 
     def space(self, config: FourierAioliConfig) -> FeatureSpace:
-        return config.space
+        features = FourierMap(config.kernel, config.frequencies)
+        return FeatureSpace(features, config.alpha, HalfLife(config.half_life))
 
     def rule(self, config: FourierAioliConfig) -> AioliRule:
         return config.rule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -23,10 +22,6 @@ class KernelAioliConfig(KernelImproperConfig):
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
-
-    @cached_property
-    def space(self) -> KernelSpace:
-        return KernelSpace(self.kernel, self.alpha, self.window)
 
 
 @final
@@ -68,7 +63,7 @@ class KernelAioli(SecondOrder[KernelAioliConfig, KernelState, KernelRound, Aioli
     config_type = KernelAioliConfig
 
     def space(self, config: KernelAioliConfig) -> KernelSpace:
-        return config.space
+        return KernelSpace(config.kernel, config.alpha, config.window)
 
     def rule(self, config: KernelAioliConfig) -> AioliRule:
         return config.rule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -22,10 +21,6 @@ class RidgeConfig(LearnerConfig):
     window: WindowRounds = None
     regularization: float = Field(default=1.0, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
-
-    @cached_property
-    def space(self) -> KernelSpace:
-        return KernelSpace(self.kernel, self.regularization, self.window)
 
 
 @final
@@ -63,7 +58,7 @@ class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquare
     config_type = RidgeConfig
 
     def space(self, config: RidgeConfig) -> KernelSpace:
-        return config.space
+        return KernelSpace(config.kernel, config.regularization, config.window)
 
     def rule(self, config: RidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=False)
@@ -104,7 +99,7 @@ class KernelAar(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresT
     config_type = RidgeConfig
 
     def space(self, config: RidgeConfig) -> KernelSpace:
-        return config.space
+        return KernelSpace(config.kernel, config.regularization, config.window)
 
     def rule(self, config: RidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from okl_core.contract.learner import register
@@ -13,10 +12,6 @@ from okl_core.second_order.second_order import SecondOrder
 
 class KonsConfig(KernelNewtonConfig):
     """Parameters of KONS."""
-
-    @cached_property
-    def space(self) -> KernelSpace:
-        return KernelSpace(self.kernel, self.regularization, self.window)
 
 
 @final
@@ -71,7 +66,7 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
     config_type = KonsConfig
 
     def space(self, config: KonsConfig) -> KernelSpace:
-        return config.space
+        return KernelSpace(config.kernel, config.regularization, config.window)
 
     def rule(self, config: KonsConfig) -> NewtonRule:
         return config.rule

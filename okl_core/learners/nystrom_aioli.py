@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -28,11 +27,6 @@ class NystromAioliConfig(KernelImproperConfig):
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
-
-    @cached_property
-    def space(self) -> NystromSpace:
-        embedding = Embedding(self.kernel, self.dictionary, self.budget)
-        return NystromSpace(embedding, self.alpha, self.carry, HalfLife(self.half_life))
 
 
 @final
@@ -69,7 +63,8 @@ class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, A
     config_type = NystromAioliConfig
 
     def space(self, config: NystromAioliConfig) -> NystromSpace:
-        return config.space
+        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        return NystromSpace(embedding, config.alpha, config.carry, HalfLife(config.half_life))
 
     def rule(self, config: NystromAioliConfig) -> AioliRule:
         return config.rule

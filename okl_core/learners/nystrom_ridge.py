@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -27,11 +26,6 @@ class NystromRidgeConfig(LearnerConfig):
     half_life: HalfLifeRounds = None
     regularization: float = Field(default=0.1, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
-
-    @cached_property
-    def space(self) -> NystromSpace:
-        embedding = Embedding(self.kernel, self.dictionary, self.budget)
-        return NystromSpace(embedding, self.regularization, self.carry, HalfLife(self.half_life))
 
 
 @final
@@ -67,7 +61,8 @@ class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, L
     config_type = NystromRidgeConfig
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
-        return config.space
+        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=False)
@@ -104,7 +99,8 @@ class NystromAar(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, Lea
     config_type = NystromRidgeConfig
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
-        return config.space
+        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from okl_core.contract.learner import register
+from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
-from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState, LinearMap
+from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState
 from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
 from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals
 from okl_core.second_order.second_order import SecondOrder
@@ -18,10 +18,6 @@ class OnsConfig(NewtonConfig):
 
     intercept: Intercept = True
     half_life: HalfLifeRounds = None
-
-    @cached_property
-    def space(self) -> FeatureSpace:
-        return FeatureSpace(LinearMap(self.intercept), self.regularization, HalfLife(self.half_life))
 
 
 @final
@@ -68,7 +64,7 @@ class Ons(SecondOrder[OnsConfig, FeatureState, FeatureRound, NewtonTotals]):
     config_type = OnsConfig
 
     def space(self, config: OnsConfig) -> FeatureSpace:
-        return config.space
+        return FeatureSpace(LinearMap(config.intercept), config.regularization, HalfLife(config.half_life))
 
     def rule(self, config: OnsConfig) -> NewtonRule:
         return config.rule

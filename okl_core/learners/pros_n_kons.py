@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -35,11 +34,6 @@ class ProsNKonsConfig(NewtonConfig):
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
     half_life: HalfLifeRounds = None
-
-    @cached_property
-    def space(self) -> NystromSpace:
-        embedding = Embedding(self.kernel, self.dictionary, self.budget)
-        return NystromSpace(embedding, self.regularization, self.carry, HalfLife(self.half_life))
 
 
 @final
@@ -88,7 +82,8 @@ class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonT
     config_type = ProsNKonsConfig
 
     def space(self, config: ProsNKonsConfig) -> NystromSpace:
-        return config.space
+        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
 
     def rule(self, config: ProsNKonsConfig) -> NewtonRule:
         return config.rule

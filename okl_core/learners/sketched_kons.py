@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, final
 
 from pydantic import Field
@@ -25,12 +24,6 @@ class SketchedKonsConfig(KernelNewtonConfig):
         default=4.0, gt=0.0, description="beta: a gradient is kept with probability beta tau, between gamma and 1."
     )
     accuracy: float = Field(default=0.5, gt=0.0, lt=1.0, description="epsilon, by which tau is overestimated.")
-
-    @cached_property
-    def space(self) -> KernelSpace:
-        kors = Kors(self.regularization, self.oversampling, self.accuracy)
-        sketch = Sketch(self.kernel, kors, self.floor_probability)
-        return KernelSpace(self.kernel, self.regularization, self.window, sketch)
 
 
 @final
@@ -84,7 +77,9 @@ class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, New
     config_type = SketchedKonsConfig
 
     def space(self, config: SketchedKonsConfig) -> KernelSpace:
-        return config.space
+        kors = Kors(config.regularization, config.oversampling, config.accuracy)
+        sketch = Sketch(config.kernel, kors, config.floor_probability)
+        return KernelSpace(config.kernel, config.regularization, config.window, sketch)
 
     def rule(self, config: SketchedKonsConfig) -> NewtonRule:
         return config.rule

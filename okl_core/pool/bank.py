@@ -23,8 +23,7 @@ from okl_core.linalg.guards import require_finite
 from okl_core.pool.units import Unit
 from okl_core.second_order.embedding import EmbeddingBlock, EmbeddingState, Growth
 from okl_core.second_order.nystrom_space import NystromSpace
-from okl_core.second_order.posterior import Posterior, Projection
-from okl_core.second_order.posterior_block import PosteriorBlock
+from okl_core.second_order.posterior import Posterior, PosteriorBlock, Projection
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.second_order.space_and_rule import Decision, Rule
 from okl_core.types import F64, LearnerConfig, LearnerState
@@ -41,10 +40,8 @@ def member_of(learner: Learner[Any, Any, Any], config: LearnerConfig) -> Member 
     """The learner as a member of a bank; None if it has no embedding, or one that starts again with each point."""
     if not isinstance(learner, SecondOrder):
         return None
-    space = learner.space(config)
-    if not (isinstance(space, NystromSpace) and space.carry == "transport"):
-        return None
-    return Member(space, learner.rule(config))
+    space, rule = learner.parts(config)
+    return Member(space, rule) if isinstance(space, NystromSpace) and space.carry == "transport" else None
 
 
 @final
@@ -110,7 +107,7 @@ class Bank(Unit[BankState, BankRound]):
 
     def predict(self, state: BankState, x: F64) -> list[float]:
         known = state.embedding
-        phi = self._embedding.coordinates(known, self._embedding.row(known, x))
+        phi = self._embedding.coordinates(known, self._embedding.kernel.row(known.points, x))
         values = []
         for (_, rule), posterior in zip(self._members, state.posteriors, strict=True):
             if rule.needs_variance:
@@ -123,7 +120,7 @@ class Bank(Unit[BankState, BankRound]):
 
     def play(self, state: BankState, x: F64, y: float, rng: RoundRng) -> BankRound:
         embedding, known, t = self._embedding, state.embedding, state.t + 1
-        row, kappa = embedding.row(known, x), embedding.kernel.at(x)
+        row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
         phi = embedding.coordinates(known, row)
         pairs = zip(self._members, state.posteriors, strict=True)
         played = [posterior.play(t, phi, kappa, y, rule, rng)[1:] for (_, rule), posterior in pairs]

@@ -33,8 +33,8 @@ from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_bearable, require_finite
+from okl_core.linalg.weighted_factor import WeightedFactor
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
-from okl_core.second_order.weighted_factor import WeightedFactor
 from okl_core.types import F64, Parameters, StatePart
 
 INDEPENDENT = 1e-6
@@ -103,14 +103,6 @@ class Embedding(NamedTuple):
     def init(self, dim: int) -> EmbeddingState:
         kept = WeightedFactor.empty() if isinstance(self.dictionary, KorsDictionary) else None
         return EmbeddingState(self.kernel.points(dim), GrowingArray(), Factor(), kept)
-
-    def row(self, state: EmbeddingState, x: F64) -> F64:
-        """k_I(x), shape (|I|,)."""
-        return self.kernel.row(state.points, x)
-
-    def row_block(self, state: EmbeddingState, X: F64) -> F64:
-        """k_I of X, shape (n, d): (|I|, n)."""
-        return self.kernel.block(state.points, X)
 
     def coordinates(self, state: EmbeddingState, rows: F64) -> F64:
         """phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
@@ -198,7 +190,7 @@ class EmbeddingBlock:
     def __init__(self, embedding: Embedding, state: EmbeddingState, t: int, X: F64) -> None:
         self._embedding, self._state, self._t, self._X = embedding, state, t, X
         self._grown = state
-        rows = embedding.row_block(state, X)
+        rows = embedding.kernel.block(state.points, X)
         self.kappa: list[float] = embedding.kernel.diag(X).tolist()
         self.Phi = embedding.coordinates(state, rows)
         self._C: list[F64] = []
@@ -239,7 +231,7 @@ class EmbeddingBlock:
             self._grown = copied(self._state)
         # Anew, in the order of operations of a single round: the coordinates of all points to come hang on these bits, and
         # K_II may be so near to singular that other bits would be other coordinates.
-        phi = embedding.coordinates(self._grown, embedding.row(self._grown, x))
+        phi = embedding.coordinates(self._grown, embedding.kernel.row(self._grown.points, x))
         outside = lost(kappa, phi)
         is_independent = rng.decide(outside > INDEPENDENT * kappa)
         extend(self._grown, x, phi, outside, is_independent)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple, final
 
 import numpy as np
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.workload import DRAW_WORK, embedding_work, rows_at_once
+from okl_core.contract.workload import embedding_work, rows_at_once
 from okl_core.errors import DivergedError
-from okl_core.kernels.fourier import SpectralKernel, draw, features
-from okl_core.kernels.intercept import with_intercept
-from okl_core.kernels.points import origin_from
+from okl_core.kernels.feature_maps import DrawnFeatures, FeatureMap
 from okl_core.linalg.guards import require_finite
 from okl_core.second_order.forgetting import HalfLife
 from okl_core.second_order.root_posterior import RootBlock, RootPosterior, RootProjection, RootRounds
-from okl_core.second_order.space_and_rule import Decision, Moments, Rule, T
-from okl_core.types import F64, StatePart
+from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceState, T, decided
+from okl_core.types import F64
 
 WIDE = 128
 """Features from which on a block of rounds is faster than its rounds one by one."""
@@ -32,100 +30,8 @@ again the weights of all others would be off by eps |phi| / sqrt(alpha) and more
 
 @final
 @dataclass(slots=True)
-class DrawnFeatures(StatePart):
-    """Random features: the origin of the inputs, shape (d,), and the frequencies in turns, (D, d); none before round 1."""
-
-    origin: F64
-    frequencies: F64
-
-
-class FeatureMap(Protocol):
-    """phi of an input, from what has been drawn for it, if anything."""
-
-    def width(self, dim: int) -> int:
-        """p: the features of an input in R^dim."""
-        ...
-
-    def init(self, dim: int) -> DrawnFeatures | None:
-        """What is there before the first round."""
-        ...
-
-    def drawn(self, known: DrawnFeatures | None, x: F64, rng: RoundRng) -> DrawnFeatures | None:
-        """What there is in the next round, whose input is x: the first one draws. Changes nothing."""
-        ...
-
-    def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
-        """Shape (..., p), for X of shape (..., d)."""
-        ...
-
-    def draw_work(self, known: DrawnFeatures | None) -> float:
-        """What the next round takes to draw."""
-        ...
-
-
-@final
-class LinearMap(NamedTuple):
-    """The input itself, with one more coordinate of 1 for an intercept."""
-
-    intercept: bool
-
-    def width(self, dim: int) -> int:
-        return dim + self.intercept
-
-    def init(self, dim: int) -> None:
-        return None
-
-    def drawn(self, known: DrawnFeatures | None, x: F64, rng: RoundRng) -> None:
-        return None
-
-    def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
-        return with_intercept(X) if self.intercept else X
-
-    def draw_work(self, known: DrawnFeatures | None) -> float:
-        return 0.0
-
-
-@final
-class FourierMap(NamedTuple):
-    """Random Fourier features of a kernel: D frequencies, each with a cosine and a sine."""
-
-    kernel: SpectralKernel
-    frequencies: int
-
-    def width(self, dim: int) -> int:
-        return 2 * self.frequencies
-
-    def init(self, dim: int) -> DrawnFeatures:
-        # A metric of another dimension would otherwise be found out in the first round only.
-        self.kernel.root_for(dim)
-        return DrawnFeatures(np.zeros(dim), np.empty((0, dim)))
-
-    def drawn(self, known: DrawnFeatures | None, x: F64, rng: RoundRng) -> DrawnFeatures | None:
-        if known is None or len(known.frequencies):
-            return known
-        origin = origin_from(x, self.kernel.scale)
-        return DrawnFeatures(origin, draw(self.kernel, len(x), self.frequencies, rng))
-
-    def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
-        """0 for an input that is asked about before the first round."""
-        if known is None or not len(known.frequencies):
-            return np.zeros((*X.shape[:-1], 2 * self.frequencies))
-        Z = features(known.frequencies, np.atleast_2d(X - known.origin))
-        return Z[0] if X.ndim == 1 else Z
-
-    def draw_work(self, known: DrawnFeatures | None) -> float:
-        if known is None or len(known.frequencies):
-            return 0.0
-        return DRAW_WORK * self.frequencies * len(known.origin)
-
-
-@final
-@dataclass(slots=True)
-class FeatureState(StatePart):
-    """A^{-1} and the weights; `log_det` = log det(A / alpha), as long as nothing is forgotten."""
-
+class FeatureState(SpaceState):
     posterior: RootPosterior
-    log_det: float
     drawn: DrawnFeatures | None
 
 
@@ -143,10 +49,7 @@ class FeatureSpace(NamedTuple):
     map: FeatureMap
     alpha: float
     forgetting: HalfLife
-
-    @property
-    def state_type(self) -> type[FeatureState]:
-        return FeatureState
+    state_type = FeatureState
 
     @property
     def is_whole(self) -> bool:
@@ -154,7 +57,7 @@ class FeatureSpace(NamedTuple):
 
     def init(self, dim: int) -> FeatureState:
         drawn = self.map.init(dim)
-        return FeatureState(RootPosterior(self.alpha, self.map.width(dim)), 0.0, drawn)
+        return FeatureState(0.0, RootPosterior.prior(self.alpha, self.map.width(dim)), drawn)
 
     def initial_bytes(self, dim: int) -> int:
         p = self.map.width(dim)
@@ -177,7 +80,7 @@ class FeatureSpace(NamedTuple):
         self._require_bearable(t, square)
         projection = state.posterior.project(phi)
         moments = Moments(projection.m, projection.q, square)
-        return FeatureRound(moments, projection, decide(t, moments, y, rule, rng), drawn)
+        return FeatureRound(moments, projection, decided(t, moments, y, rule, rng), drawn)
 
     def absorb(self, state: FeatureState, t: int, x: F64, played: FeatureRound) -> None:
         """O(p^2), and O(p^3) where it discounts."""
@@ -217,9 +120,6 @@ class FeatureSpace(NamedTuple):
     def describe(self, state: FeatureState) -> dict[str, float]:
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}
 
-    def log_det(self, state: FeatureState) -> float:
-        return state.log_det
-
     def _require_bearable(self, t: int, square: float) -> None:
         """Raises DivergedError for a round with |phi|^2 = `square` that S could not tell from the others any more."""
         if not square <= LONGEST * LONGEST * self.alpha:
@@ -252,7 +152,7 @@ class FeatureBlock:
         rng.at(t)
         projection = self._rounds.project(j)
         m, q, _ = projection
-        decision = decide(t, Moments(m, q, self._squares[j]), y, rule, rng)
+        decision = decided(t, Moments(m, q, self._squares[j]), y, rule, rng)
         self._rounds.absorb(projection, decision)
         self._log_det += math.log1p(decision.w * q)
         return q, decision
@@ -262,11 +162,3 @@ class FeatureBlock:
         self._state.drawn = self._drawn
         self._state.log_det += self._log_det
         self._space.discount(self._state, self._t + len(self._squares) - 1)
-
-
-def decide(t: int, moments: Moments, y: float, rule: Rule[T], rng: RoundRng) -> Decision:
-    """The rule's decision. Raises DivergedError."""
-    require_finite(t, moments.m, moments.q)
-    decision = rule.decide(moments, y, t, rng)
-    require_finite(t, *decision)
-    return decision

@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self, final
 
 import numpy as np
@@ -41,9 +40,9 @@ from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.kernels.kernels import Kernel
-from okl_core.losses import LOSSES, Loss, sigmoid
+from okl_core.losses import LOSSES, sigmoid
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
-from okl_core.types import F64, REALS, Interval, LearnerConfig
+from okl_core.types import F64, REALS, LearnerConfig
 
 TOLERANCE = 1e-14
 """Relative step at which Newton's iteration stops."""
@@ -78,7 +77,7 @@ class ImproperConfig(LearnerConfig, ABC):
     def norms(self, X: F64) -> list[float]:
         """|phi| of the inputs X, shape (n, d), or what bounds it."""
 
-    @cached_property
+    @property
     def rule(self) -> AioliRule:
         largest = self.input_norm if isinstance(self.input_norm, float) else 0.0
         return AioliRule(self.comparator_norm, largest, 1.0 if self.curvature == "paper" else 0.5)
@@ -148,24 +147,16 @@ class AioliRule(NamedTuple):
 
     comparator_norm: float
     largest_norm: float
-    flatness: float
+    slope: float
     """1 for the published kappa = 1 + B R, 1/2 for 1 + B R / 2."""
+    loss = LOSSES["logistic"]
+    truth_range = REALS
+    projects_to = None
+    needs_variance = True
 
-    @property
-    def loss(self) -> Loss:
-        return LOSSES["logistic"]
-
-    @property
-    def truth_range(self) -> Interval:
-        return REALS
-
-    @property
-    def projects_to(self) -> None:
-        return None
-
-    @property
-    def needs_variance(self) -> bool:
-        return True
+    def kappa(self, square: float) -> float:
+        """That of an input with |phi|^2 = `square`."""
+        return 1.0 + self.slope * self.comparator_norm * max(math.sqrt(square), self.largest_norm)
 
     def value(self, m: float, q: float) -> float:
         return improper_value(m, q)
@@ -174,7 +165,7 @@ class AioliRule(NamedTuple):
         m, q, square = moments
         a = improper_value(m, q)
         p = sigmoid(-y * a)
-        kappa = 1.0 + self.flatness * self.comparator_norm * max(math.sqrt(square), self.largest_norm)
+        kappa = self.kappa(square)
         w = p * sigmoid(y * a) / kappa
         rho_delta = 0.0
         if w > 0.0:

@@ -39,11 +39,11 @@ from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_bearable, require_finite
+from okl_core.linalg.weighted_factor import WeightedBlock, WeightedFactor
 from okl_core.second_order.forgetting import Window
 from okl_core.second_order.sketch import Sampled, Sketch, SketchState
-from okl_core.second_order.space_and_rule import Decision, Moments, Rule, T
-from okl_core.second_order.weighted_factor import WeightedBlock, WeightedFactor
-from okl_core.types import F64, StatePart
+from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceState, T, decided
+from okl_core.types import F64
 
 BLOCK = 128
 """Rounds per block at most: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
@@ -58,8 +58,8 @@ WindowRounds = Annotated[
 
 @final
 @dataclass(slots=True)
-class KernelState(StatePart):
-    """The letters of the module's table; `trace` = sum_J w kappa, `log_det` = log det(A / alpha)."""
+class KernelState(SpaceState):
+    """The letters of the module's table; `trace` = sum_J w kappa."""
 
     J: Points
     factor: WeightedFactor
@@ -67,7 +67,6 @@ class KernelState(StatePart):
     N: Points
     c: GrowingArray
     trace: float
-    log_det: float
     window: Window | None
     sketch: SketchState | None
 
@@ -96,10 +95,7 @@ class KernelSpace(NamedTuple):
     alpha: float
     window: int | None = None
     sketch: Sketch | None = None
-
-    @property
-    def state_type(self) -> type[KernelState]:
-        return KernelState
+    state_type = KernelState
 
     @property
     def is_whole(self) -> bool:
@@ -109,15 +105,17 @@ class KernelSpace(NamedTuple):
         window = None if self.window is None else Window(self.window)
         sketch = None if self.sketch is None else self.sketch.init(dim)
         factor, points = WeightedFactor.empty(), self.kernel.points
-        return KernelState(points(dim), factor, GrowingArray(), points(dim), GrowingArray(), 0.0, 0.0, window, sketch)
+        return KernelState(0.0, points(dim), factor, GrowingArray(), points(dim), GrowingArray(), 0.0, window, sketch)
 
     def initial_bytes(self, dim: int) -> int:
         return 0
 
     def moments(self, state: KernelState, t: int, x: F64, needs_variance: bool) -> Moments:
-        return self._look(state, t, x)[0]
+        moments, _ = self._look(state, x)
+        require_finite(t, moments.m, moments.q)
+        return moments
 
-    def _look(self, state: KernelState, t: int, x: F64) -> tuple[Moments, F64]:
+    def _look(self, state: KernelState, x: F64) -> tuple[Moments, F64]:
         """The moments of x, shape (d,), and z: one triangular solve, O(|J|^2 + d |J| + d |N|)."""
         kappa = self.kernel.at(x)
         z = state.factor.solve(self.kernel.row(state.J, x))
@@ -125,12 +123,11 @@ class KernelSpace(NamedTuple):
         if len(state.N):
             m += float(self.kernel.row(state.N, x) @ state.c.view) / self.alpha
         q = self.variance(state.trace, kappa, kappa - float(z @ z))
-        require_finite(t, m, q)
         return Moments(m, q, kappa), z
 
     def play(self, state: KernelState, t: int, x: F64, y: float, rule: Rule[T], rng: RoundRng) -> KernelRound:
-        moments, z = self._look(state, t, x)
-        decision, sampled = rule.decide(moments, y, t, rng), None
+        moments, z = self._look(state, x)
+        decision, sampled = decided(t, moments, y, rule, rng), None
         if self.sketch is not None and state.sketch is not None:
             decision, sampled = self.sketch.thin(state.sketch, x, moments.kappa, decision, rng)
         self.check(t, moments.kappa, decision)
@@ -169,7 +166,7 @@ class KernelSpace(NamedTuple):
 
     def check(self, t: int, kappa: float, decision: Decision) -> None:
         """Raises DivergedError if the state cannot take this round."""
-        require_finite(t, *decision, decision.c * kappa / self.alpha)
+        require_finite(t, decision.c * kappa / self.alpha)
         weight = decision.w if self.has_weight(decision.w, kappa) else float(decision.c != 0.0)
         require_bearable(t, weight, kappa, self.alpha)
 
@@ -237,9 +234,6 @@ class KernelSpace(NamedTuple):
                 numbers["sum_tau"] = state.sketch.sum_tau
         return numbers
 
-    def log_det(self, state: KernelState) -> float:
-        return state.log_det
-
 
 def note_J(state: KernelState, t: int, joined: Joined) -> None:
     """The rest of what J takes of round t, beside point, factor and r."""
@@ -295,9 +289,8 @@ class KernelBlock:
         space, t = self.space, self.t + j
         rng.at(t)
         moments = self.moments(j)
-        m, q, kappa = moments
-        require_finite(t, m, q)
-        decision = rule.decide(moments, y, t, rng)
+        _, q, kappa = moments
+        decision = decided(t, moments, y, rule, rng)
         if self.sketch is not None:
             decision = self.sketch.thin(j, decision, rng)
         space.check(t, kappa, decision)

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.linalg.guards import require_finite
-from okl_core.losses import LOSSES, Loss
+from okl_core.losses import LOSSES
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import REALS, Interval
 
@@ -51,18 +51,12 @@ class LeastSquares(NamedTuple):
 
     clip: float | None
     shrinks: bool
-
-    @property
-    def loss(self) -> Loss:
-        return LOSSES["squared"]
+    loss = LOSSES["squared"]
+    projects_to = None
 
     @property
     def truth_range(self) -> Interval:
         return REALS if self.clip is None else (-self.clip, self.clip)
-
-    @property
-    def projects_to(self) -> None:
-        return None
 
     @property
     def needs_variance(self) -> bool:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self, final
 
 from pydantic import Field, model_validator
@@ -55,7 +54,7 @@ class NewtonConfig(LearnerConfig):
             raise ValueError('the hinge loss has no curvature; step must be "inverse-sqrt" or a number')
         return self
 
-    @cached_property
+    @property
     def rule(self) -> NewtonRule:
         return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 
@@ -96,6 +95,7 @@ class NewtonRule(NamedTuple):
     loss: Loss
     clip: float
     step: Step
+    needs_variance = False
 
     @property
     def truth_range(self) -> Interval:
@@ -105,10 +105,6 @@ class NewtonRule(NamedTuple):
     @property
     def projects_to(self) -> float:
         return self.clip
-
-    @property
-    def needs_variance(self) -> bool:
-        return False
 
     def value(self, m: float, q: float) -> float:
         """m, projected to [-C, C]."""

@@ -19,10 +19,9 @@ from okl_core.contract.workload import embedding_work, rows_at_once
 from okl_core.linalg.guards import require_finite
 from okl_core.second_order.embedding import Embedding, EmbeddingBlock, EmbeddingState, Growth
 from okl_core.second_order.forgetting import HalfLife
-from okl_core.second_order.posterior import Posterior, Projection
-from okl_core.second_order.posterior_block import PosteriorBlock
-from okl_core.second_order.space_and_rule import Decision, Moments, Rule, T
-from okl_core.types import F64, StatePart
+from okl_core.second_order.posterior import Posterior, PosteriorBlock, Projection
+from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceState, T
+from okl_core.types import F64
 
 BLOCK = 64
 """Rounds per block at most."""
@@ -38,12 +37,9 @@ Carry = Annotated[
 
 @final
 @dataclass(slots=True)
-class NystromState(StatePart):
-    """`log_det` = log det(A / alpha), as long as nothing is forgotten."""
-
+class NystromState(SpaceState):
     embedding: EmbeddingState
     posterior: Posterior
-    log_det: float
 
 
 class NystromRound(NamedTuple):
@@ -62,24 +58,21 @@ class NystromSpace(NamedTuple):
     alpha: float
     carry: Carry
     forgetting: HalfLife
-
-    @property
-    def state_type(self) -> type[NystromState]:
-        return NystromState
+    state_type = NystromState
 
     @property
     def is_whole(self) -> bool:
         return self.forgetting.rounds is None and self.carry == "transport"
 
     def init(self, dim: int) -> NystromState:
-        return NystromState(self.embedding.init(dim), Posterior(self.alpha, 0), 0.0)
+        return NystromState(0.0, self.embedding.init(dim), Posterior(self.alpha, 0))
 
     def initial_bytes(self, dim: int) -> int:
         return 0
 
     def moments(self, state: NystromState, t: int, x: F64, needs_variance: bool) -> Moments:
         """O(|I|^2 + d |I|)."""
-        phi = self.embedding.coordinates(state.embedding, self.embedding.row(state.embedding, x))
+        phi = self.embedding.coordinates(state.embedding, self.embedding.kernel.row(state.embedding.points, x))
         if needs_variance:
             m, q, _, _ = state.posterior.project(phi)
         else:
@@ -89,7 +82,7 @@ class NystromSpace(NamedTuple):
 
     def play(self, state: NystromState, t: int, x: F64, y: float, rule: Rule[T], rng: RoundRng) -> NystromRound:
         embedding, known = self.embedding, state.embedding
-        row, kappa = embedding.row(known, x), embedding.kernel.at(x)
+        row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
         phi = embedding.coordinates(known, row)
         moments, projection, decision = state.posterior.play(t, phi, kappa, y, rule, rng)
         growth = embedding.choose(known, t, x, row, phi, kappa, rng)
@@ -139,9 +132,6 @@ class NystromSpace(NamedTuple):
 
     def describe(self, state: NystromState) -> dict[str, float]:
         return {"dictionary": len(state.embedding.points), "bytes": state.nbytes}
-
-    def log_det(self, state: NystromState) -> float:
-        return state.log_det
 
 
 @final

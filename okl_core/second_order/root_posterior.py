@@ -19,6 +19,7 @@ References: [bierman1977].
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
@@ -28,7 +29,7 @@ from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessI
 from okl_core.errors import StateFormatError
 from okl_core.linalg import square_root
 from okl_core.second_order.space_and_rule import Decision
-from okl_core.types import F64
+from okl_core.types import F64, StatePart
 
 
 class RootProjection(NamedTuple):
@@ -40,21 +41,24 @@ class RootProjection(NamedTuple):
 
 
 @final
-class RootPosterior:
+@dataclass(slots=True)
+class RootPosterior(StatePart):
     """S and u, for p features."""
 
-    __slots__ = ("S", "u")
+    S: F64
+    u: F64
 
-    def __init__(self, alpha: float, p: int) -> None:
-        self.S: F64 = np.eye(p) / math.sqrt(alpha)
-        self.u: F64 = np.zeros(p)
+    @classmethod
+    def prior(cls, alpha: float, p: int) -> RootPosterior:
+        """A = alpha I, s = 0."""
+        return cls(np.eye(p) / math.sqrt(alpha), np.zeros(p))
+
+    def __post_init__(self) -> None:
+        if self.u.ndim != 1 or self.S.shape != (len(self.u), len(self.u)):
+            raise StateFormatError(f"a root of shape {self.S.shape} with weights of shape {self.u.shape}")
 
     def __len__(self) -> int:
         return len(self.u)
-
-    @property
-    def nbytes(self) -> int:
-        return self.S.nbytes + self.u.nbytes
 
     def mean(self, phi: F64) -> float:
         """m alone: O(p)."""
@@ -91,21 +95,6 @@ class RootPosterior:
         sigma = np.linalg.svd(self.S, compute_uv=False)
         return float(sigma[0] / sigma[-1]) if sigma[-1] > 0.0 else math.inf
 
-    def copy(self) -> RootPosterior:
-        return RootPosterior.unpack(self.pack())
-
-    def pack(self) -> dict[str, F64]:
-        return {"S": self.S.copy(), "u": self.u.copy()}
-
-    @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> RootPosterior:
-        S, u = arrays["S"], arrays["u"]
-        if u.ndim != 1 or S.shape != (len(u), len(u)):
-            raise StateFormatError(f"a root of shape {S.shape} with weights of shape {u.shape}")
-        root = cls(1.0, 0)
-        root.S, root.u = np.array(S, dtype=np.float64, order="C"), np.array(u, dtype=np.float64)
-        return root
-
 
 @final
 class RootRounds:
@@ -113,7 +102,7 @@ class RootRounds:
 
     def __init__(self, root: RootPosterior, Phi: F64) -> None:  # Phi: (n, p)
         self.root, self.Phi = root, Phi
-        self.learned = root.copy()
+        self.learned = RootPosterior(root.S.copy(), root.u.copy())
 
     def project(self, j: int) -> RootProjection:
         """Those of round j, after the rounds before it: O(p^2)."""

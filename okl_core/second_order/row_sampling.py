@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, final
 
-from okl_core.second_order.weighted_factor import WeightedBlock, WeightedFactor, diagonal_entry
+from okl_core.linalg.weighted_factor import WeightedBlock, WeightedFactor, diagonal_entry
 from okl_core.types import F64
 
 

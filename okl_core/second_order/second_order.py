@@ -43,6 +43,14 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
     def rule(self, config: C) -> Rule[T]:
         """The rule of this config."""
 
+    def parts(self, config: C) -> tuple[Space[S, P], Rule[T]]:
+        """Both, made once for each config."""
+        made = vars(config).get(self.kind)
+        if made is None:
+            # As cached properties are kept: beside the fields, and no part of them.
+            made = vars(config)[self.kind] = self.space(config), self.rule(config)
+        return made
+
     def loss(self, config: C) -> Loss:
         return self.rule(config).loss
 
@@ -57,29 +65,29 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
 
     def unpack(self, config: C, arrays: Mapping[str, F64]) -> SecondOrderState[S, T]:
         space, totals = self.space(config).state_type, type(self.rule(config).totals())
-        return unpack(SecondOrderState[S, T], arrays, {"space": space, "totals": totals})
+        return unpack(SecondOrderState, arrays, {"space": space, "totals": totals})
 
     def predict(self, config: C, state: SecondOrderState[S, T], x: F64) -> Forecast:
-        space, rule = self.space(config), self.rule(config)
+        space, rule = self.parts(config)
         m, q, _ = space.moments(state.space, state.t + 1, x, rule.needs_variance)
         value = rule.value(m, q)
         return Forecast(value, rule.loss.probability(value))
 
     def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P]:
-        rule, t = self.rule(config), state.t + 1
-        played = self.space(config).play(state.space, t, x, y, rule, rng)
+        (space, rule), t = self.parts(config), state.t + 1
+        played = space.play(state.space, t, x, y, rule, rng)
         value = played.decision.value
         forecast = Forecast(value, rule.loss.probability(value))
         return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played)
 
     def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P]) -> None:
-        turn = played.turn
-        self.space(config).absorb(state.space, played.t, played.x, turn)
-        self.rule(config).add(state.totals, played.loss, turn.moments.q, turn.decision)
+        (space, rule), turn = self.parts(config), played.turn
+        space.absorb(state.space, played.t, played.x, turn)
+        rule.add(state.totals, played.loss, turn.moments.q, turn.decision)
         state.t += 1
 
     def run(self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        space, rule = self.space(config), self.rule(config)
+        space, rule = self.parts(config)
         loss = rule.loss
         values, losses = np.empty(len(y)), np.empty(len(y))
         start = 0
@@ -103,9 +111,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
         return self.space(config).conditioning(state.space, self.rule(config).projects_to)
 
     def describe(self, config: C, state: SecondOrderState[S, T]) -> dict[str, float]:
-        space, rule = self.space(config), self.rule(config)
-        log_det = space.log_det(state.space)
+        space, rule = self.parts(config)
         numbers = {"t": state.t, "loss": state.totals.loss} | space.describe(state.space)
-        if not space.is_whole:
-            return numbers
-        return numbers | {"log_det": log_det} | rule.describe(state.totals, log_det)
+        log_det = state.space.log_det
+        return numbers | {"log_det": log_det} | rule.describe(state.totals, log_det) if space.is_whole else numbers

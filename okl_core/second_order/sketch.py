@@ -24,10 +24,10 @@ from okl_core.contract.rng import RoundRng
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
+from okl_core.linalg.weighted_factor import WeightedFactor
 from okl_core.second_order.forgetting import Window
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.second_order.space_and_rule import Decision
-from okl_core.second_order.weighted_factor import WeightedFactor
 from okl_core.types import F64, StatePart
 
 BLOCK = 64

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from okl_core.contract.rng import RoundRng
+from okl_core.linalg.guards import require_finite
 from okl_core.losses import Loss
 from okl_core.types import F64, Interval, StatePart
 
@@ -51,8 +52,15 @@ class Totals(StatePart):
     loss: float
 
 
+@dataclass(slots=True)
+class SpaceState(StatePart):
+    """What a space keeps; log_det = log det(A / alpha), as long as nothing is forgotten."""
+
+    log_det: float
+
+
 T = TypeVar("T", bound=Totals)
-S = TypeVar("S", bound=StatePart)
+S = TypeVar("S", bound=SpaceState)
 
 
 class Rule(Protocol[T]):
@@ -90,7 +98,6 @@ class Rule(Protocol[T]):
 
     def add(self, totals: T, loss: float, q: float, decision: Decision) -> None:
         """Add a round, its loss and its decision, to the totals."""
-        ...
 
     def describe(self, totals: T, log_det: float) -> dict[str, float]:
         """What the totals say as long as nothing is forgotten, the regret bound among it. log_det = log det(A / alpha)."""
@@ -118,7 +125,6 @@ class SpaceBlock(Protocol):
 
     def settle(self) -> None:
         """Carry the whole block into the state."""
-        ...
 
 
 class Space(Protocol[S, P]):
@@ -150,7 +156,6 @@ class Space(Protocol[S, P]):
 
     def absorb(self, state: S, t: int, x: F64, played: P) -> None:
         """Carry round t into the state."""
-        ...
 
     def room(self, state: S, t: int) -> int:
         """Rounds that a block from round t on may have, at least 1."""
@@ -172,6 +177,10 @@ class Space(Protocol[S, P]):
         """`dictionary`, `bytes`, and what else there is to say."""
         ...
 
-    def log_det(self, state: S) -> float:
-        """log det(A / alpha)."""
-        ...
+
+def decided(t: int, moments: Moments, y: float, rule: Rule[T], rng: RoundRng) -> Decision:
+    """What the rule makes of round t. Raises DivergedError for numbers that are not finite."""
+    require_finite(t, moments.m, moments.q)
+    decision = rule.decide(moments, y, t, rng)
+    require_finite(t, *decision)
+    return decision

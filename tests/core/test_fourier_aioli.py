@@ -38,7 +38,7 @@ def test_every_forecast_minimises_the_objective_on_its_features(config: dict[str
     learner = learner_of(**config)
     values, _ = play_all(learner, X, y)
     state = learner.state()
-    Phi = by_definition(state["frequencies"], X[0], X)
+    Phi = by_definition(state["space.drawn.frequencies"], X[0], X)
     oracle = expected(config, Phi, np.ones(ROUNDS), y)
     np.testing.assert_allclose(values, oracle.values, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(learner_of(**config).run(X, y).values, oracle.values, rtol=1e-7, atol=1e-7)
@@ -56,10 +56,10 @@ def test_frequencies_are_those_of_the_seed() -> None:
     for play in (lambda one: one.run(X, y), lambda one: play_all(one, X, y)):
         learner = learner_of(seed=5)
         play(learner)
-        assert np.array_equal(learner.state()["frequencies"], first)
+        assert np.array_equal(learner.state()["space.drawn.frequencies"], first)
     other = learner_of(seed=6)
     other.run(X, y)
-    assert not np.array_equal(other.state()["frequencies"], first)
+    assert not np.array_equal(other.state()["space.drawn.frequencies"], first)
 
 
 @pytest.mark.parametrize("kernel", [KERNEL, Laplacian(sigma=2.0)], ids=["gaussian", "laplacian"])
@@ -109,7 +109,7 @@ def test_a_first_input_that_is_nonsense_does_not_blur_the_others(first: list[flo
     nonsense, plain = learner_of(), learner_of()
     nonsense.update(np.array(first), 1.0)
     plain.update(np.zeros(2), 1.0)
-    assert not nonsense.state()["origin"][np.abs(first) > 1.0].any()
+    assert not nonsense.state()["space.drawn.origin"][np.abs(first) > 1.0].any()
     # The features are those of the same seed; one round apart the forecasts are alike, not equal.
     assert np.corrcoef(nonsense.run(X, y).values, plain.run(X, y).values)[0, 1] > 0.8
 

@@ -78,7 +78,7 @@ def curvature_at(b: float) -> np.longdouble:
 @pytest.mark.parametrize("curvature", ["paper", "half"])
 def test_the_surrogate_is_below_the_loss(curvature: str, C: float, share: float, side: float, far: float) -> None:
     config = AioliConfig.model_validate({"comparator_norm": C, "curvature": curvature})
-    kappa, u, b = 1.0 + config.flatness(1.0), share * C, side * far
+    kappa, u, b = config.rule.kappa(1.0), share * C, side * far
     surrogate = curvature_at(b) * (np.longdouble(u) - b) ** 2 / (2 * kappa)
     rounding = 16 * np.finfo(np.longdouble).eps * (1.0 + abs(u) + abs(b))
     assert bregman(u, b) - surrogate >= -rounding
@@ -114,14 +114,9 @@ class TestInputNorm:
     """R: none, a number, or `warmup`."""
 
     def test_a_larger_input_counts_with_its_own_norm(self) -> None:
-        def flatness(config: AioliConfig, norm: float) -> float:
-            """kappa - 1, from the weight of a round with p = 1/2."""
-            decision = config.rule.decide(Moments(0.0, 1.0, norm * norm), 1.0, 1, COINS)
-            return 0.25 / decision.w - 1.0
-
-        config = AioliConfig(comparator_norm=2.0, input_norm=3.0, curvature="paper")
-        assert [flatness(config, norm) for norm in (0.5, 3.0, 5.0)] == pytest.approx([6.0, 6.0, 10.0])
-        assert flatness(AioliConfig(comparator_norm=2.0, curvature="half"), 5.0) == pytest.approx(5.0)
+        rule = AioliConfig(comparator_norm=2.0, input_norm=3.0, curvature="paper").rule
+        assert [rule.kappa(norm * norm) for norm in (0.5, 3.0, 5.0)] == [7.0, 7.0, 11.0]
+        assert AioliConfig(comparator_norm=2.0, curvature="half").rule.kappa(25.0) == 6.0
 
     @pytest.mark.parametrize("intercept", [True, False])
     def test_the_warmup_gives_the_largest_norm(self, intercept: bool) -> None:

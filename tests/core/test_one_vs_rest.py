@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import okl_core.contract.learner
-from okl_core import create, freeze, learner_kinds, register, resolve, restore
+from okl_core import create, freeze, resolve, restore
 from okl_core.contract.frozen import ReservoirLearner
+from okl_core.contract.learner import registered
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError, LabelError, ShapeError, StateFormatError
 from okl_core.pool.experts import BLOCK
@@ -118,11 +119,9 @@ class Certain(Sleepy):
 
 
 @pytest.fixture
-def certain(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    learner_kinds()
-    monkeypatch.setattr(okl_core.learner, "_REGISTRY", dict(okl_core.learner._REGISTRY))
-    register(Certain)
-    return {"kind": "certain"}
+def certain() -> Iterator[dict[str, Any]]:
+    with registered(Certain()):
+        yield {"kind": "certain"}
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-310, 1.0])

@@ -141,7 +141,7 @@ def test_a_round_without_features_or_derivative_leaves_no_trace() -> None:
     learner.update(np.array([1.2, 0.0]), 1.0)
     learner.run(np.array([[0.0, 0.0], [1.0, 0.0]]), np.ones(2))
     after = learner.state()
-    assert (after.pop("t"), after.pop("loss")) == (before.pop("t") + 3, before.pop("loss") + 1.0)
+    assert (after.pop("t"), after.pop("totals.loss")) == (before.pop("t") + 3, before.pop("totals.loss") + 1.0)
     assert same(before, after)
 
 

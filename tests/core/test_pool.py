@@ -21,7 +21,8 @@ from okl_core.errors import (
     StateFormatError,
 )
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
-from okl_core.pool.experts import ExpertSpec, default_experts, units_of
+from okl_core.pool.expert_specs import ExpertSpec, default_experts
+from okl_core.pool.experts import units_of
 from okl_core.types import F64
 
 AGGREGATIONS = list(itertools.product(get_args(MixedLoss), get_args(AggregationName)))
@@ -128,6 +129,8 @@ def test_experts_are_the_learners_that_they_are_alone() -> None:
         {"kind": "pros-n-kons", "config": newton(loss="logistic", clip=4.0, half_life=64)},
         {"kind": "pros-n-kons", "config": newton(loss="squared", budget=20)},
         {"kind": "pros-n-kons", "config": newton(loss="squared-hinge", regularization=1.0), "lags": 2},
+        {"kind": "nystrom-aioli", "config": newton(half_life=64)},
+        {"kind": "nystrom-aar", "config": newton()},
         {"kind": "ons", "config": {"loss": "squared-hinge"}, "lags": 1},
         {"kind": "pomdr"},
     ]
@@ -147,8 +150,10 @@ def test_experts_with_one_dictionary_share_it() -> None:
     apart = ExpertSpec(kind="pros-n-kons", config=newton(budget=7))
     lagged = ExpertSpec(kind="pros-n-kons", config=newton(), lags=1)
     published = ExpertSpec(kind="pros-n-kons", config=newton(carry="reset"))
+    experts += [ExpertSpec(kind=kind, config=newton()) for kind in ("nystrom-ridge", "nystrom-aioli")]
     units = units_of([*experts, apart, lagged, published])
-    assert [unit.experts for unit in units] == [(0, 1), (2,), (3,), (4,)]
+    assert [unit.places for unit in units] == [[0, 1, 2, 3], [4], [5], [6]]
+    assert [unit.kinds for unit in units[:1]] == ["pros-n-kons, nystrom-ridge, nystrom-aioli"]
     shared = create({"kind": "pool", "config": {"experts": [e.model_dump() for e in experts]}}, 2)
     alone = create({"kind": "pool", "config": {"experts": [experts[0].model_dump()]}}, 2)
     shared.run(*stream())

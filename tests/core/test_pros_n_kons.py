@@ -142,7 +142,7 @@ def test_repeated_points_add_no_coordinate() -> None:
     learner = create({"kind": "pros-n-kons", "config": {"dictionary": everything, "budget": None}}, 2)
     values = learner.run(X, y).values
     assert learner.describe()["dictionary"] == 200
-    assert learner.state()["independent"].sum() == 5
+    assert learner.state()["space.embedding.independent"].sum() == 5
     assert np.isfinite(values).all()
     assert np.abs(values).max() <= 1.0
 

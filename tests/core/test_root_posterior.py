@@ -27,7 +27,7 @@ def learned(rounds: type[RootRounds | RootBlock], root: RootPosterior, Phi: F64,
 @pytest.mark.parametrize("rounds", [RootRounds, RootBlock])
 def test_it_is_the_inverse_of_the_sum_also_where_it_forgets(rounds: type[RootRounds | RootBlock], alpha: float) -> None:
     rng = np.random.default_rng(0)
-    root, A, s = RootPosterior(alpha, P), alpha * np.eye(P), np.zeros(P)
+    root, A, s = RootPosterior.prior(alpha, P), alpha * np.eye(P), np.zeros(P)
     for factor in (0.5, 0.9, 0.99):
         Phi, w, c = rng.standard_normal((20, P)), rng.random(20), rng.standard_normal(20)
         w[rng.random(20) < 0.3] = 0.0
@@ -40,7 +40,7 @@ def test_it_is_the_inverse_of_the_sum_also_where_it_forgets(rounds: type[RootRou
 
 
 def test_rounds_that_are_not_settled_leave_no_trace() -> None:
-    root = RootPosterior(1.0, P)
+    root = RootPosterior.prior(1.0, P)
     learning = RootRounds(root, np.ones((3, P)))
     learning.absorb(learning.project(0), Decision(0.0, 1.0, 1.0, 1.0))
     assert np.array_equal(root.S, np.eye(P))
@@ -48,7 +48,7 @@ def test_rounds_that_are_not_settled_leave_no_trace() -> None:
 
 
 def test_discounts_go_on_for_ever_without_losing_the_sign_or_alpha() -> None:
-    rng, root, alpha = np.random.default_rng(1), RootPosterior(1e-6, P), 1e-6
+    rng, root, alpha = np.random.default_rng(1), RootPosterior.prior(1e-6, P), 1e-6
     for _ in range(2000):
         # In a line, and so large that the rest of A is only what is put back.
         learned(RootRounds, root, 1e4 * rng.standard_normal((1, 1)) * np.ones((1, P)), np.ones(1), np.ones(1))

@@ -10,8 +10,8 @@ import pytest
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import pack
 from okl_core.kernels.kernels import Gaussian, Kernel, Linear
+from okl_core.linalg.weighted_factor import WeightedFactor
 from okl_core.second_order.row_sampling import Kors, KorsBlock
-from okl_core.second_order.weighted_factor import WeightedFactor
 from okl_core.types import F64
 
 RUNS = 50
