@@ -160,6 +160,7 @@ def test_a_page_says_which_parameters_to_set(entry: Json) -> None:
 def test_no_learner_is_documented_that_is_not_there() -> None:
     pages = {page.stem for page in (DOCS / "learners").glob("*.md")} - {"index"}
     assert pages == {entry["kind"] for entry in own_learners()}
+    assert f"has all {len(pages)}, one page each" in README.read_text()
 
 
 def test_every_kernel_and_every_loss_is_documented() -> None:

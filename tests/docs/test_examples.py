@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import os
 import re
@@ -78,11 +80,9 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(page: Path, names: dict[str, Any], url: str = DEFAULT_URL) -> None:
-    """Run the page's blocks in order; a `print` with a comment at its line's end must print that, `...` for any text.
-
-    What a line prints several times the comment has one after the other, separated by commas.
-    """
+    """Run the page's blocks in order; a `print` with comments below it must print just these lines, `...` for any text."""
     printed: dict[int, list[str]] = {}
+    ends: dict[int, int] = {}
 
     def kept(*values: object) -> None:
         printed.setdefault(sys._getframe(1).f_lineno, []).append(" ".join(map(str, values)))
@@ -90,12 +90,17 @@ def run(page: Path, names: dict[str, Any], url: str = DEFAULT_URL) -> None:
     names["print"] = kept
     for before, block in blocks(page, "python"):
         # Empty lines in front make a traceback name the line of the page.
-        exec(compile("\n" * before + block.replace(DEFAULT_URL, url), name_of(page), "exec"), names)
+        source = "\n" * before + block.replace(DEFAULT_URL, url)
+        ends |= {
+            node.lineno: node.end_lineno or 0 for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)
+        }
+        exec(compile(source, name_of(page), "exec"), names)
     lines = page.read_text().splitlines()
     for number, told in printed.items():
-        expected = re.search(r"\)  # (.+)$", lines[number - 1])
-        if expected:
-            assert fits(", ".join(told), expected[1]), f"{name_of(page)}, line {number}: printed {', '.join(told)}"
+        below = itertools.takewhile(lambda line: line.lstrip().startswith("# "), lines[ends[number] :])
+        expected = "\n".join(line.lstrip().removeprefix("# ") for line in below)
+        printed_here = "\n".join(told)
+        assert not expected or fits(printed_here, expected), f"{name_of(page)}, line {number} prints:\n{printed_here}"
 
 
 EXTENDING = DOCS / "extending.md"
