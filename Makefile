@@ -5,7 +5,7 @@ BIN := .venv/bin
 # One BLAS thread: the products are small, and the numbers the same everywhere.
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: run serve test test-fast test-one lint bench lock clean delete-data tools
+.PHONY: run serve test test-fast test-one lint docs bench lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -29,6 +29,11 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
+# What the documentation has from the code: configs of the learners, kernels, the picture of the architecture.
+docs: .venv/dev
+	$(BIN)/python -m tests.docs.generated
+	$(BIN)/python -m tests.docs.architecture
+
 bench: .venv/dev tools
 	$(BIN)/python -m bench.learners
 	$(BIN)/python -m bench.store
@@ -49,7 +54,7 @@ lock: .venv/dev
 
 .venv/uv:
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv==0.13.9
 	touch $@
 
 .venv/runtime: .venv/uv requirements.lock pyproject.toml

@@ -1,0 +1,1 @@
+"""Where sessions are kept: the contract of a store, and the stores SQLite and Redis."""

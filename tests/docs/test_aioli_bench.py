@@ -68,6 +68,7 @@ def test_it_fails_where_a_bound_does_not_hold(
     for module in (aioli, aioli_hard):
         monkeypatch.setattr(module, "theorem_1", lambda *arguments: -1e3)
     monkeypatch.setattr(aioli_budget, "B", 1e-2)
+    monkeypatch.setattr(aioli, "draw", lambda *arguments: [])
     assert aioli.main(["--quick", "--figures", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert re.search(r"^AIOLI, λ = 1/B², n = 50, sign -1, run 1: regret [-.\d]+ > -1000.0$", said, re.MULTILINE)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def make(target: str) -> str:
     if not shutil.which("make"):
         pytest.skip("there is no make")
-    return subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["make", "-n", *target.split()], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def image() -> dict[str, str]:
@@ -31,6 +32,24 @@ def compose(service: str) -> str:
     found = re.search(rf"^  {service}:\n((?:    .*\n|\n)*)", (ROOT / "docker-compose.yml").read_text(), re.MULTILINE)
     assert found
     return found[1]
+
+
+@pytest.mark.parametrize("package", ["okl_core", "service"])
+def test_the_wheel_says_that_it_is_typed(package: str) -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert package in built["packages"]
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def test_hooks_before_a_commit_need_no_network() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"- repo: (.*)", text) == ["local"]
+    assert all(entry.startswith(".venv/bin/") for entry in re.findall(r"entry: (.*)", text))
+    assert set(re.findall(r"language: (.*)", text)) == {"system"}
+
+
+def test_the_environment_is_made_by_one_version_of_uv() -> None:
+    assert re.search(r"uv==\d+\.\d+\.\d+$", make(".venv/uv --always-make"), re.MULTILINE)
 
 
 def test_make_clean_keeps_the_sessions() -> None:

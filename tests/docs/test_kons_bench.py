@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -58,6 +59,7 @@ def test_it_fails_where_a_bound_does_not_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kons_runs, "newton_bound", lambda told, norm: 0.01)
+    monkeypatch.setattr(kons, "draw", lambda *arguments: [])
     assert kons.main(["--rounds", "40", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert re.search(r"Regression, KONS, curvature: regret [0-9.]+ > 0.01 after 40 rounds", said)
@@ -65,9 +67,18 @@ def test_it_fails_where_a_bound_does_not_hold(
     assert "OGD" not in said
 
 
-def test_it_fails_where_the_sketch_loses_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = kons_runs.tasks(40, None, None)[0]
-    result = kons_runs.measure(task)
+@pytest.fixture(scope="module")
+def measured() -> kons_runs.Result:
+    return kons_runs.measure(kons_runs.tasks(40, None, None)[0])
+
+
+@pytest.fixture
+def result(measured: kons_runs.Result) -> kons_runs.Result:
+    """One of a test's own, which it may change."""
+    return copy.deepcopy(measured)
+
+
+def test_it_fails_where_the_sketch_loses_too_much(result: kons_runs.Result, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kons.broken(result) == []
     exact, sketch = (result.runs[name] for name in (kons_runs.KONS, "Sketched-KONS, 0.3"))
     best = result.bests[-1]
@@ -77,8 +88,7 @@ def test_it_fails_where_the_sketch_loses_too_much(monkeypatch: pytest.MonkeyPatc
         assert ["the sketch of 0.3" in line for line in kons.broken(result)] == [True] * is_broken
 
 
-def test_a_regret_below_zero_is_drawn_as_well(tmp_path: Path) -> None:
-    result = kons_runs.measure(kons_runs.tasks(40, None, None)[0])
+def test_a_regret_below_zero_is_drawn_as_well(result: kons_runs.Result, tmp_path: Path) -> None:
     for played in result.runs.values():
         played.losses[:] = 0.0
     draw([result], tmp_path)

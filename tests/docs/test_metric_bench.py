@@ -59,6 +59,7 @@ def test_it_fails_where_a_bound_does_not_hold(
 ) -> None:
     monkeypatch.setattr(metric_study, "regret_bound", lambda eigenvalues, gradients, rounds, centres: 0.01)
     monkeypatch.setattr(metric, "QUICK_ROUNDS", 62)
+    monkeypatch.setattr(metric, "draw", lambda *arguments: [])
     monkeypatch.setattr(metric_study, "RIVALS", {name: {"kind": "mean"} for name in metric_study.RIVALS})
     assert metric.main(["--quick", "--figures", str(tmp_path)]) == 1
     said = capsys.readouterr().err
