@@ -4,100 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from okl_core.contract.learner import Learner, parse_spec, register
+from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
 from okl_core.contract.workload import rows_at_once
 from okl_core.errors import StateFormatError
 from okl_core.losses import LOSSES, Loss
-from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
-from okl_core.pool.expert_specs import ExpertSpec, Truth, default_experts, trivial_experts
-from okl_core.pool.experts import BLOCK, Cells, Experts
+from okl_core.pool.experts import BLOCK, Cells
+from okl_core.pool.pool_config import PoolConfig
 from okl_core.pool.units import UnitRound
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
-
-LARGEST_LOG_ODDS = 300.0
-"""Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""
-
-
-class PoolConfig(LearnerConfig):
-    """Parameters of a pool. None is needed."""
-
-    truth: Truth = Field(default="labels", description="What it learns: labels -1 and 1, or numbers in [-clip, clip].")
-    experts: list[ExpertSpec] | None = Field(
-        default=None,
-        min_length=1,
-        fail_fast=True,
-        description="The learners; by default kernel and linear ones of many length scales, with and without forgetting "
-        "and lags. The trivial forecasters are always among them.",
-    )
-    aggregation: AggregationName = Field(
-        default="aggregating", description="Vovk's Aggregating Algorithm, or exponential weights and the weighted mean."
-    )
-    loss: MixedLoss = Field(
-        default="squared", description="By which experts are weighed; logistic reads forecasts as logarithms of odds."
-    )
-    clip: float = Field(
-        default=1.0,
-        ge=1e-50,
-        le=1e50,
-        description="C: forecasts are clipped to [-C, C]; with logistic loss these are log odds, and 1 is little.",
-    )
-    share: float = Field(
-        default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
-    )
-
-    @model_validator(mode="after")
-    def _experts_fit(self) -> Self:
-        if self.truth == "numbers" and self.loss == "logistic":
-            raise ValueError("logistic loss is for labels; with numbers the loss is squared")
-        if self.truth == "labels" and self.loss == "squared" and self.clip < 1.0:
-            raise ValueError(f"clip is {self.clip}; with labels and squared loss it must be at least 1")
-        if self.loss == "logistic" and self.clip > LARGEST_LOG_ODDS:
-            raise ValueError(f"clip is {self.clip}; with logistic loss it must be at most {LARGEST_LOG_ODDS:g}")
-        for i, expert in enumerate(self.all_experts()):
-            _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})
-            target = learner.target(config)
-            if target not in ("any", "binary" if self.truth == "labels" else "real") and not (
-                self.truth == "labels" and target == "real"
-            ):
-                raise ValueError(f"expert {i}, {expert.kind}, does not learn {self.truth}")
-            low, high = learner.truth_range(config)
-            if target != "binary" and not (low <= self.truth_range[0] and self.truth_range[1] <= high):
-                raise ValueError(
-                    f"expert {i}, {expert.kind}, takes truths from {low} to {high}, not from {self.truth_range[0]} to "
-                    f"{self.truth_range[1]}: widen its `clip` or `truth_range`"
-                )
-        return self
-
-    @property
-    def truth_range(self) -> Interval:
-        largest = self.clip if self.truth == "numbers" else 1.0
-        return -largest, largest
-
-    @property
-    def dim(self) -> int | None:
-        return next((expert.dim for expert in self.all_experts() if expert.dim is not None), None)
-
-    def all_experts(self) -> list[ExpertSpec]:
-        chosen = default_experts(self.truth, self.clip) if self.experts is None else self.experts
-        expanded = [one for expert in chosen for one in expert.expand()]
-        return expanded + [trivial for trivial in trivial_experts(self.truth) if trivial not in expanded]
-
-    @cached_property
-    def team(self) -> Experts:
-        """All experts at work."""
-        return Experts(self.all_experts())
-
-    @cached_property
-    def weighing(self) -> Aggregation:
-        return Aggregation(self.loss, self.aggregation, self.clip, self.share)
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Target
 
 
 @dataclass(slots=True)
@@ -182,7 +102,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         prefix = "cells."
         own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
         cells = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-        kept = unpack(_Kept, own)
+        kept = unpack(PoolNumbers, own)
         experts = config.team
         if kept.weights.shape != (experts.count,) or kept.losses.shape != (experts.count,):
             raise StateFormatError(f"the weights or the losses of the pool's {experts.count} experts are missing")
@@ -250,7 +170,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
 
 
 @dataclass(slots=True)
-class _Kept(LearnerState):
+class PoolNumbers(LearnerState):
     """What a pool keeps beside its experts."""
 
     weights: F64

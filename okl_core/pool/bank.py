@@ -29,19 +29,19 @@ from okl_core.second_order.space_and_rule import Decision, Rule
 from okl_core.types import F64, LearnerConfig, LearnerState
 
 
-class Member(NamedTuple):
+class BankMember(NamedTuple):
     """A learner of a bank."""
 
     space: NystromSpace
     rule: Rule[Any]
 
 
-def member_of(learner: Learner[Any, Any, Any], config: LearnerConfig) -> Member | None:
+def member_of(learner: Learner[Any, Any, Any], config: LearnerConfig) -> BankMember | None:
     """The learner as a member of a bank; None if it has no embedding, or one that starts again with each point."""
     if not isinstance(learner, SecondOrder):
         return None
     space, rule = learner.parts(config)
-    return Member(space, rule) if isinstance(space, NystromSpace) and space.carry == "transport" else None
+    return BankMember(space, rule) if isinstance(space, NystromSpace) and space.carry == "transport" else None
 
 
 @final
@@ -87,7 +87,7 @@ class BankRound(NamedTuple):
 class Bank(Unit[BankState, BankRound]):
     """Members with the same embedding."""
 
-    def __init__(self, places: Sequence[int], lags: int, kinds: str, members: Sequence[Member]) -> None:
+    def __init__(self, places: Sequence[int], lags: int, kinds: str, members: Sequence[BankMember]) -> None:
         super().__init__(places, lags, kinds)
         self._members = members
         self._embedding = members[0].space.embedding

@@ -15,7 +15,7 @@ from okl_core.contract.learner import parse_spec
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import pack
 from okl_core.errors import NumericalError, StateFormatError
-from okl_core.pool.bank import Bank, Member, member_of
+from okl_core.pool.bank import Bank, BankMember, member_of
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.units import Alone, Unit, UnitRound
 from okl_core.types import F64, LearnerState
@@ -26,7 +26,7 @@ BLOCK = 512
 
 def units_of(experts: Sequence[ExpertSpec]) -> list[Unit[Any, Any]]:
     """The experts, those together that differ in nothing that a dictionary sees; then those that share nothing."""
-    groups: list[tuple[int, list[tuple[int, str, Member]]]] = []
+    groups: list[tuple[int, list[tuple[int, str, BankMember]]]] = []
     alone: list[Alone] = []
     for i, expert in enumerate(experts):
         _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})

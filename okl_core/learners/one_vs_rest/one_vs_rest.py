@@ -3,130 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Self, final
+from typing import ClassVar, final
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from okl_core.contract.learner import Learner, parse_spec, register, require_dims, taken_dim
+from okl_core.contract.learner import Learner, register, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import pack, unpack
+from okl_core.contract.state import unpack
 from okl_core.contract.workload import rows_at_once
-from okl_core.errors import ConfigError, DivergedError, NumericalError, StateFormatError
+from okl_core.learners.one_vs_rest.members import Members, OneVsRestConfig, composed, named, scaled
 from okl_core.losses import Loss, log_loss
 from okl_core.pool.experts import BLOCK
 from okl_core.types import (
     F64,
-    MAX_CLASSES,
     BlockInfo,
     Forecast,
     Interval,
-    LearnerConfig,
     LearnerState,
-    Parameters,
     Round,
     Target,
 )
-
-LEAST_PROBABILITY = 1e-300
-"""Members' smaller probabilities count as this one: logarithms stay finite, and if all are 0 the classes are equal."""
-
-AnyLearner = Learner[Any, Any, Any]
-
-
-class Member(Parameters):
-    """A learner of two labels that gives probabilities."""
-
-    kind: str = Field(description="Wire name of the learner.")
-    config: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
-
-    @model_validator(mode="after")
-    def _gives_probabilities(self) -> Self:
-        try:
-            learner, config = self.parsed
-        except ConfigError as error:
-            # As a ValueError it is told with its place in the config.
-            raise ValueError(str(error)) from error
-        if learner.target(config) != "binary":
-            raise ValueError(f"{self.kind} with this config is no learner of two labels")
-        if learner.loss(config).probability(0.0) is not None:
-            return self
-        # A forecast may have a probability of its own; what waits for inputs takes any.
-        dim = self.dim or 1
-        config = config.resolved(np.ones((1, dim)), np.ones(1))
-        if learner.predict(config, learner.init(config, dim), np.zeros(dim)).probability is None:
-            raise ValueError(
-                f"{self.kind} with this config gives no probabilities; logistic loss does, where it has one"
-            )
-        return self
-
-    @cached_property
-    def parsed(self) -> tuple[AnyLearner, LearnerConfig]:
-        _, learner, config = parse_spec({"kind": self.kind, "config": self.config})
-        return learner, config
-
-    @property
-    def dim(self) -> int | None:
-        return taken_dim(*self.parsed)
-
-    def waiting(self) -> list[tuple[tuple[str, ...], str]]:
-        return [(("config", *path), word) for path, word in self.parsed[1].waiting()]
-
-    def resolved(self, X: F64, y: F64 | None = None) -> Self:
-        # All members get the same parameters, so what depends on the truths depends on those of all of them.
-        truths = None if y is None else np.where(y[:, None] == np.unique(y), 1.0, -1.0)
-        return type(self)(kind=self.kind, config=self.parsed[1].resolved(X, truths).model_dump(mode="json"))
-
-
-def _default_member() -> Member:
-    # Made on demand: while this module is imported other kinds are not registered yet. One class among many is told from
-    # the rest by larger weights than one of two: with aioli's own norm the bar of bench.multiclass would be crossed.
-    return Member(kind="aioli", config={"comparator_norm": 8.0})
-
-
-class OneVsRestConfig(LearnerConfig):
-    """Parameters of one-vs-rest."""
-
-    classes: int = Field(
-        default=2,
-        ge=2,
-        le=MAX_CLASSES,
-        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
-    )
-    member: Member = Field(default_factory=_default_member, description="The learner that each class has one of.")
-
-    @cached_property
-    def streams(self) -> list[str]:
-        """The names of the members' coins."""
-        return [f"class-{k}" for k in range(self.classes)]
-
-
-@final
-class Members(list[LearnerState]):
-    """The state of each class's learner."""
-
-    def pack(self) -> dict[str, F64]:
-        return {f"{k}.{name}": array for k, member in enumerate(self) for name, array in pack(member).items()}
-
-    @classmethod
-    def unpack_classes(cls, config: OneVsRestConfig, arrays: Mapping[str, F64], t: int) -> Members:
-        """Those after t rounds. Raises StateFormatError."""
-        learner, own = config.member.parsed
-        parts: dict[str, dict[str, F64]] = {str(k): {} for k in range(config.classes)}
-        for name, array in arrays.items():
-            k, _, part = name.partition(".")
-            if k not in parts:
-                raise StateFormatError(f"the state has an array {name!r} of a class that there is not")
-            parts[k][part] = array
-        members = cls(learner.unpack(own, part) for part in parts.values())
-        for k, member in enumerate(members):
-            if member.t != t:
-                raise StateFormatError(f"class {k} has learned {member.t} rounds, the learner {t}")
-        return members
 
 
 @dataclass(slots=True)
@@ -221,22 +119,22 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
         prefix = "members."
         own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
         members = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-        kept = unpack(_Kept, own)
+        kept = unpack(OneVsRestNumbers, own)
         return OneVsRestState(kept.t, Members.unpack_classes(config, members, kept.t), kept.loss)
 
     def predict(self, config: OneVsRestConfig, state: OneVsRestState, x: F64) -> Forecast:
         learner, own = config.member.parsed
-        return _composed([learner.predict(own, member, x) for member in state.members], state.t + 1)
+        return composed([learner.predict(own, member, x) for member in state.members], state.t + 1)
 
     def play(self, config: OneVsRestConfig, state: OneVsRestState, x: F64, y: float, rng: RoundRng) -> OneVsRestRound:
         (learner, own), t = config.member.parsed, state.t + 1
         forks = rng.begin_forks(config.streams, t, 1)
         turns: list[Round] = []
         for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
-            with _named(k):
+            with named(k):
                 turns.append(learner.play(own, member, x, 1.0 if k == y else -1.0, fork))
         rng.end_forks(forks, t, 1)
-        forecast = _composed([turn.forecast for turn in turns], t)
+        forecast = composed([turn.forecast for turn in turns], t)
         assert forecast.probabilities is not None
         return OneVsRestRound(t, x, y, forecast, log_loss(forecast.probabilities[int(y)]), rng.choices(), turns)
 
@@ -267,10 +165,10 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
         before = copy.deepcopy(list(state.members))
         try:
             for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
-                with _named(k):
+                with named(k):
                     P[:, k] = learner.run(own, member, X, np.where(y == k, 1.0, -1.0), fork).probabilities
             rng.end_forks(forks, t, len(y))
-            return _scaled(P, t)
+            return scaled(P, t)
         except BaseException:
             # Whatever it is: members at different rounds would never come together again.
             state.members[:] = before
@@ -289,31 +187,7 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
 
 
 @dataclass(slots=True)
-class _Kept(LearnerState):
+class OneVsRestNumbers(LearnerState):
     """What is kept beside the members."""
 
     loss: float
-
-
-@contextmanager
-def _named(k: int) -> Iterator[None]:
-    """Errors of the arithmetic say which class's learner it is."""
-    try:
-        yield
-    except NumericalError as error:
-        raise type(error)(f"class {k} against the rest: {error}") from error
-
-
-def _composed(forecasts: Sequence[Forecast], t: int) -> Forecast:
-    """The forecast of round t from the members'."""
-    q = _scaled(np.array([forecast.probability for forecast in forecasts], dtype=np.float64), t)
-    return Forecast(float(q.max()), None, tuple(q.tolist()))
-
-
-def _scaled(P: F64, t: int) -> F64:
-    """The members' probabilities from round t on, shape (..., K), so that they sum to one. Raises DivergedError."""
-    P = np.maximum(P, LEAST_PROBABILITY)
-    sums = P.sum(axis=-1, keepdims=True)
-    if not np.isfinite(sums).all():
-        raise DivergedError(f"round {t} or later in its block: a probability is not finite; raise the regularization")
-    return P / sums

@@ -1,0 +1,88 @@
+"""The house: which folder may import which, names that are given once, and modules of a readable size."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from bench.entered import entered_by_an_update
+from tests.docs.architecture import edges
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "okl_core"
+
+ROOTS = {"types", "errors", "losses"}
+MAY_IMPORT = {
+    "types": set[str](),
+    "errors": set[str](),
+    "losses": {"types", "errors"},
+    "contract": ROOTS,
+    "linalg": ROOTS,
+    "metrics": ROOTS | {"contract", "linalg"},
+    "kernels": ROOTS | {"contract", "linalg", "metrics"},
+    "second_order": ROOTS | {"contract", "linalg", "kernels"},
+    "first_order": ROOTS | {"contract", "linalg", "kernels"},
+    "packing": ROOTS | {"contract", "linalg", "metrics"},
+    "diagnostics": ROOTS | {"linalg", "kernels"},
+    "pool": ROOTS | {"contract", "linalg", "second_order"},
+    "learners": ROOTS | {"contract", "linalg", "metrics", "kernels", "second_order", "first_order", "packing", "pool"},
+}
+"""What each folder or root module of the library may import."""
+
+LINES, LINES_OF_A_LEARNER = 400, 200
+
+SOURCES = sorted(path for package in ("okl_core", "service", "bench") for path in (ROOT / package).rglob("*.py"))
+
+
+def test_arrows_between_folders_run_downward() -> None:
+    found = {box.partition(".")[2]: {other.partition(".")[2] for other in others} for box, others in edges().items()}
+    core = {box: others for box, others in found.items() if (CORE / box).exists() or (CORE / f"{box}.py").exists()}
+    assert set(core) == set(MAY_IMPORT)
+    assert {box: others - MAY_IMPORT[box] for box, others in core.items() if others - MAY_IMPORT[box]} == {}
+
+
+@pytest.mark.parametrize("folder", ["contract", "linalg", "metrics", "kernels"])
+def test_a_folder_loads_nothing_above_it(folder: str) -> None:
+    program = f"import sys, okl_core.{folder}; print(*sorted(m for m in sys.modules if m.startswith('okl_core.')))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    above = {"second_order", "first_order", "packing", "pool", "diagnostics", "learners"}
+    assert {module.split(".")[1] for module in loaded} & above == set()
+
+
+def test_two_files_never_share_a_name() -> None:
+    names = defaultdict(list)
+    for path in CORE.rglob("*.py"):
+        if path.name != "__init__.py":
+            names[path.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in names.items() if len(paths) > 1} == {}
+
+
+def test_a_class_name_is_defined_once() -> None:
+    names = defaultdict(list)
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                names[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: places for name, places in names.items() if len(places) > 1} == {}
+
+
+def test_modules_are_of_a_readable_size() -> None:
+    sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in sizes.items() if lines > LINES} == {}
+    learners = {path: lines for path, lines in sizes.items() if path.startswith("okl_core/learners/")}
+    assert {path: lines for path, lines in learners.items() if lines > LINES_OF_A_LEARNER} == {}
+
+
+def test_one_update_of_kons_enters_few_modules() -> None:
+    found = entered_by_an_update("kons")
+    assert found["algorithm"] == [
+        "second_order.kernel_space",
+        "second_order.newton",
+        "second_order.second_order",
+        "second_order.space_and_rule",
+    ]
