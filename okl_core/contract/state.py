@@ -47,10 +47,12 @@ def pack(state: StatePart) -> dict[str, F64]:
     return arrays
 
 
-def unpack(state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, type[StatePart]] | None = None) -> S:
+def unpack(
+    state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, type[StatePart]] | None = None, within: str = ""
+) -> S:
     """The state that `pack` gave. Raises StateFormatError for arrays of anything else.
 
-    `parts`: the types of fields whose annotation is a type variable.
+    `parts`: the types of fields whose annotation is a type variable; `within`: what the names begin with, for messages.
     """
     values: dict[str, Any] = {}
     used: set[str] = set()
@@ -63,11 +65,11 @@ def unpack(state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, t
                 values[name] = None
                 continue
         if name not in arrays and not own:
-            raise StateFormatError(f"the state has no array {name!r}; {state_type.__name__} needs it")
+            raise StateFormatError(f"the state has no array {within + name!r}; {state_type.__name__} needs it")
         used.update(own.values() if own else [name])
         try:
             if own and isinstance(kind, type) and issubclass(kind, StatePart):
-                values[name] = unpack(kind, {part: arrays[key] for part, key in own.items()})
+                values[name] = unpack(kind, {part: arrays[key] for part, key in own.items()}, None, f"{within}{name}.")
             elif own:
                 values[name] = kind.unpack({part: arrays[key] for part, key in own.items()})
             elif hasattr(kind, "unpack"):
@@ -77,9 +79,13 @@ def unpack(state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, t
             else:
                 values[name] = np.array(arrays[name], dtype=np.float64, order="C")
         except (KeyError, ValueError, IndexError, AttributeError, TypeError, OverflowError) as error:
-            raise StateFormatError(f"the array {name!r} is not what {state_type.__name__} needs: {error}") from error
+            raise StateFormatError(
+                f"the array {within + name!r} is not what {state_type.__name__} needs: {error}"
+            ) from error
     if unknown := set(arrays) - used:
-        raise StateFormatError(f"arrays that {state_type.__name__} does not know: {', '.join(sorted(unknown))}")
+        raise StateFormatError(
+            f"arrays that {state_type.__name__} does not know: {', '.join(within + name for name in sorted(unknown))}"
+        )
     return state_type(**values)
 
 
