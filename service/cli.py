@@ -171,6 +171,7 @@ def run_demo(
     """Stream a real data set through several learners, one row at a time; then keep serving."""
     from service import demo
 
+    demo.import_all()
     with _told():
         demo.run(_settings(host=host, port=port, store=store), console, rounds=rounds, stop=exit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
@@ -67,6 +68,16 @@ class Outcome:
     session: DemoSession
     rounds_per_s: float
     latencies_s: list[float]
+
+
+def import_all() -> None:
+    """What the first client and the first output import on the way: an interrupt in the middle of an import may be lost."""
+    "localhost".encode("idna")
+    OklClient("http://localhost").close()
+    magic()
+    console = Console(file=io.StringIO(), width=100)
+    with Progress(console=console) as progress:
+        progress.add_task(":…")
 
 
 def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool) -> None:

@@ -317,6 +317,11 @@ def leaves(cls: type[ServiceError]) -> list[type[ServiceError]]:
     return ([cls] if "slug" in vars(cls) and cls is not ServiceError else []) + children
 
 
+def stopping() -> Overloaded:
+    """What a client is told whose request is not answered when the service stops."""
+    return Overloaded("The service stops. It may have done this: send it again, with the same id.")
+
+
 PROBLEMS: dict[str, type[ServiceError]] = {cls.slug: cls for cls in reversed([ServiceError, *leaves(ServiceError)])}
 """Every problem type of the service by its slug."""
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.client import OklClient
-
 START_S = 60.0
 
 
@@ -66,12 +64,6 @@ def until_imports(process: subprocess.Popen[str]) -> None:
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and maps.parent.exists() and "pydantic" not in maps.read_text():
         time.sleep(0.01)
-
-
-def rounds_of(store: str, session: str, cwd: Path) -> int:
-    """How many rounds a service that starts now finds in the store."""
-    with serving(store, cwd) as (_, url), OklClient(url) as client:
-        return client.inspect(session)["t"]
 
 
 def is_free(port: int) -> bool:

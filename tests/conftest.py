@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from okl_core.contract.learner import registered
 from service.store.base import Store
-from tests.contract.stores import STORES, ManualClock, Place, ServerClock
+from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
 
 REDIS_FIXTURES = ("redis_url", "redis_cluster_url")
@@ -19,6 +20,13 @@ REDIS_FIXTURES = ("redis_url", "redis_cluster_url")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def own_registry() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    with registered():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +54,7 @@ def _flushed(request: pytest.FixtureRequest) -> Iterator[None]:
             flush(urlsplit(request.getfixturevalue(fixture)).port or 6379)
 
 
-@pytest.fixture(params=[pytest.param(name, marks=case.marks) for name, case in STORES.items()])
+@pytest.fixture(params=store_names())
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where a store of each kind keeps its sessions; nothing is there yet."""
     case = STORES[request.param]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 import numpy as np
 
+from okl_core.errors import OklError
 from okl_core.types import F64, Round
+
+P = ParamSpec("P")
 
 TOLERANCE = 1e-9
 """How far, relative to max(1, |value|), two ways to compute the same number may differ."""
@@ -15,6 +19,19 @@ TOLERANCE = 1e-9
 
 class ContractViolation(AssertionError):
     """A learner does not keep a clause of the contract."""
+
+
+def clause(check: Callable[P, None]) -> Callable[P, None]:
+    """A check, for which an error that the learner should not have raised is a violation too."""
+
+    @functools.wraps(check)
+    def checked(*subject: P.args, **named: P.kwargs) -> None:
+        try:
+            check(*subject, **named)
+        except OklError as error:
+            raise ContractViolation(f"{type(error).__name__} was raised: {error}") from error
+
+    return checked
 
 
 class Raises:

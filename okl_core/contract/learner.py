@@ -180,7 +180,7 @@ def register(cls: type[Learner[Any, Any, Any]]) -> type[Learner[Any, Any, Any]]:
 
 @contextmanager
 def registered(*learners: Learner[Any, Any, Any]) -> Iterator[None]:
-    """These learners are known by their kinds, in place of others of the same, as long as the context lasts: for tests."""
+    """These learners are known by their kinds as long as the context lasts, and what is registered in it: for tests."""
     _discover()
     before = dict(_REGISTRY)
     _REGISTRY.update({learner.kind: learner for learner in learners})

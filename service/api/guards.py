@@ -31,6 +31,7 @@ from service.errors import (
     RequestTimeout,
     ServiceError,
     UriTooLong,
+    stopping,
 )
 from service.settings import Settings
 
@@ -264,9 +265,7 @@ class Exchange:
         except asyncio.CancelledError:
             # Only the server cancels a request from outside: it stops, and the grace is over.
             if not self._is_started:
-                await self.refuse(
-                    Overloaded("The service stops. It may have done this: send it again, with the same id.")
-                )
+                await self.refuse(stopping())
         except ClientDisconnect:
             pass
         except Exception as error:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
-from service.errors import Overloaded, ServiceError
+from service.errors import Overloaded, ServiceError, stopping
 from service.replica.cache import Replicas
 from service.replica.replica import Replica
 from service.session.requests import Batch, Part, Told
@@ -154,7 +154,7 @@ class Lines:
                 await self._safely(line, self._serve(line.replica, taken), taken)
         finally:
             for ticket in line.queue:
-                ticket.refuse(Overloaded("The service stops; try again."))
+                ticket.refuse(stopping())
             self._end(name, line)
 
     async def _safely(self, line: Line, work: Awaitable[None], taken: Sequence[Ticket | Look]) -> None:

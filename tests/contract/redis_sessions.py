@@ -1,13 +1,19 @@
-"""A session in the hands of the tests of the Redis store."""
+"""Sessions in the hands of the tests of the Redis store."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
-from service.store.base import DIGEST_BYTES, Committed, Limits, Store, Tip, open_store
+from service.errors import StoreError
+from service.store.base import DIGEST_BYTES, Committed, Hold, Limits, Store, Tip, open_store
 from tests.contract.store_calls import NAME, entry
+
+T = TypeVar("T")
 
 
 def first_tip() -> Tip:
@@ -31,3 +37,45 @@ async def opened(url: str, limits: Limits | None = None) -> AsyncIterator[Store]
         yield store
     finally:
         await store.close()
+
+
+async def eventually(call: Callable[[], Awaitable[T]], timeout_s: float = 20.0) -> T:
+    """The answer of the first call that does not fail."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return await call()
+        except StoreError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+class Storm:
+    """300 calls at once on 200 sessions: each session's own commits, and readers, lists and pings."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.tips = {f"s{number}": first_tip() for number in range(200)}
+        self.slowest_s = 0.0
+
+    async def create(self) -> None:
+        await asyncio.gather(*(self.store.create(name, b"", tip) for name, tip in self.tips.items()))
+
+    async def blow(self, mark: str) -> None:
+        commits = [self._timed(self._commit(name, mark)) for name in self.tips]
+        reads = [self._timed(self.store.find(name, tip, "p")) for name, tip in list(self.tips.items())[:80]]
+        others = [self._timed(call()) for call in (self.store.ping, self.store.count) for _ in range(8)]
+        lists = [self._timed(self.store.list(None, 20)) for _ in range(4)]
+        await asyncio.gather(*commits, *reads, *others, *lists)
+
+    async def _commit(self, name: str, mark: str) -> None:
+        tip = self.tips[name]
+        new = entry(tip, mark)
+        assert await self.store.commit(name, tip, [new], [Hold(f"p{mark}", b"", 60.0)]) == Committed([None])
+        self.tips[name] = new.tip
+
+    async def _timed(self, call: Awaitable[object]) -> None:
+        start = time.monotonic()
+        await call
+        self.slowest_s = max(self.slowest_s, time.monotonic() - start)

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from typing import Any, Protocol, final
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -82,13 +82,15 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class StoreCase:
     """`url_fixture` starts the server and gives its url (None: there is no server). `is_shared`: several processes may use
-    it at once. `has_manual_clock`: a test can make a year pass."""
+    it at once. `has_manual_clock`: a test can make a year pass. `is_cluster`: what it does with time is what another store
+    does too."""
 
     make: Callable[[Place, Limits], Store]
     residue: Callable[[Place], Collection[object]]
     url_fixture: str | None = None
     is_shared: bool = True
     has_manual_clock: bool = False
+    is_cluster: bool = False
     marks: Collection[pytest.MarkDecorator] = ()
 
 
@@ -127,5 +129,15 @@ STORES = {
     "model": StoreCase(_model, lambda place: place.model.sessions, is_shared=False, has_manual_clock=True),
     "sqlite": StoreCase(_sqlite, _rows, has_manual_clock=True),
     "redis": StoreCase(_redis, _keys, "redis_url", marks=(pytest.mark.redis,)),
-    "redis-cluster": StoreCase(_redis, _keys, "redis_cluster_url", marks=(pytest.mark.redis,)),
+    "redis-cluster": StoreCase(_redis, _keys, "redis_cluster_url", is_cluster=True, marks=(pytest.mark.redis,)),
 }
+
+
+def on_stores(which: Callable[[StoreCase], bool]) -> pytest.MarkDecorator:
+    """Run a test on these stores only."""
+    return pytest.mark.parametrize("place", store_names(which), indirect=True)
+
+
+def store_names(which: Callable[[StoreCase], bool] = lambda case: True) -> list[Any]:
+    """With their marks, as the fixture `place` takes them."""
+    return [pytest.param(name, marks=case.marks) for name, case in STORES.items() if which(case)]

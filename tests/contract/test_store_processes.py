@@ -14,7 +14,7 @@ import pytest
 from service.store.base import Applied, Found, Limits, Store, Tip, follow
 from tests.contract.store_calls import RECORD, read
 from tests.contract.store_writer import FIRST, NAME, write_all
-from tests.contract.stores import Place
+from tests.contract.stores import Place, on_stores
 
 pytestmark = pytest.mark.anyio
 
@@ -27,11 +27,7 @@ async def raced(store: Store) -> Store:
     return store
 
 
-@pytest.fixture
-def shared(place: Place) -> Place:
-    if not place.case.is_shared:
-        pytest.skip("a store of one process")
-    return place
+between_processes = on_stores(lambda case: case.is_shared)
 
 
 async def start_writer(url: str, writer: str, *, rounds: int, snapshot_every: int) -> asyncio.subprocess.Process:
@@ -50,9 +46,10 @@ async def check_every_round_once(store: Store, writers: str, each: int) -> None:
     assert (reading.head.waiting, reading.head.remembered) == (0, len(writers) * each)
 
 
-async def test_racing_processes_lose_and_repeat_no_round(shared: Place, raced: Store) -> None:
+@between_processes
+async def test_racing_processes_lose_and_repeat_no_round(place: Place, raced: Store) -> None:
     each = 150
-    writers = [await start_writer(shared.url, name, rounds=each, snapshot_every=NEVER) for name in "ab"]
+    writers = [await start_writer(place.url, name, rounds=each, snapshot_every=NEVER) for name in "ab"]
     assert [await writer.wait() for writer in writers] == [0, 0]
     await check_every_round_once(raced, "ab", each)
 
@@ -71,25 +68,27 @@ async def test_racing_stores_lose_and_repeat_no_round(
     await check_every_round_once(raced, "abc", 30)
 
 
-async def test_a_killed_process_leaves_a_consistent_session(shared: Place, raced: Store) -> None:
+@between_processes
+async def test_a_killed_process_leaves_a_consistent_session(place: Place, raced: Store) -> None:
     """Whatever it was writing, and whether or not it had heard of it."""
     chance = random.Random(7)
     for life in range(5):
-        writer = await start_writer(shared.url, str(life), rounds=NEVER, snapshot_every=7)
+        writer = await start_writer(place.url, str(life), rounds=NEVER, snapshot_every=7)
         await asyncio.sleep(chance.uniform(0.02, 0.3))
         writer.kill()
         await writer.wait()
-        async with fresh(shared) as store:
+        async with fresh(place) as store:
             await check_consistent(store)
 
 
-async def test_a_process_killed_before_it_heard_the_answer_finds_its_commit(shared: Place, raced: Store) -> None:
+@between_processes
+async def test_a_process_killed_before_it_heard_the_answer_finds_its_commit(place: Place, raced: Store) -> None:
     """What it wrote is there, and the same commit again, by another process, adds nothing."""
-    writer = await start_writer(shared.url, "w", rounds=NEVER, snapshot_every=NEVER)
+    writer = await start_writer(place.url, "w", rounds=NEVER, snapshot_every=NEVER)
     await asyncio.sleep(0.1)
     writer.kill()
     await writer.wait()
-    async with fresh(shared) as store:
+    async with fresh(place) as store:
         before = await read(store, FIRST, NAME)
         last = before.entries[-1]
         previous = before.entries[-2].tip if len(before.entries) > 1 else FIRST

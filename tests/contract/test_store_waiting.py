@@ -33,12 +33,14 @@ from tests.contract.store_calls import (
     wait,
     what,
 )
-from tests.contract.stores import Place
+from tests.contract.stores import Place, on_stores
 
 pytestmark = pytest.mark.anyio
 
 SHORT_S = 0.5
 """Long enough that a test under load is at its next line before it is over."""
+
+waiting = on_stores(lambda case: not case.is_cluster)
 
 Make = Callable[[Limits], Awaitable[Store]]
 
@@ -109,6 +111,7 @@ async def test_a_prediction_made_elsewhere_is_not_kept(session: Store) -> None:
     assert await what(session, "q") is None
 
 
+@waiting
 async def test_a_commit_of_nothing_asks_whether_the_session_is_there(session: Store, place: Place) -> None:
     await wait(session, hold("p", wait_s=SHORT_S))
     (a,) = await append_ids(session, "a")
@@ -184,6 +187,7 @@ async def test_no_room_at_all(limited: Make) -> None:
 # Expiring
 
 
+@waiting
 async def test_a_prediction_expires_by_the_stores_clock(session: Store, place: Place) -> None:
     """Without anybody who writes, too."""
     await wait(session, hold("p", wait_s=SHORT_S), hold("q"))
@@ -193,6 +197,7 @@ async def test_a_prediction_expires_by_the_stores_clock(session: Store, place: P
     assert await what(session, "q") == held("q")
 
 
+@waiting
 async def test_an_expired_prediction_is_remembered_for_as_long_again(session: Store, place: Place) -> None:
     await wait(session, hold("p", wait_s=SHORT_S), hold("q"))
     await place.clock.pass_time(1.25 * SHORT_S)
@@ -208,9 +213,8 @@ async def test_an_expired_prediction_is_remembered_for_as_long_again(session: St
     assert (await head(session)).waiting == 2
 
 
+@on_stores(lambda case: case.has_manual_clock)
 async def test_nothing_expired_is_remembered_for_longer_than_a_day(session: Store, place: Place) -> None:
-    if not place.case.has_manual_clock:
-        pytest.skip("nobody waits for a week")
     week_s = 7 * REMEMBERED_AFTER_EXPIRY_S
     await wait(session, hold("p", wait_s=week_s))
     await place.clock.pass_time(week_s + REMEMBERED_AFTER_EXPIRY_S - 1)
@@ -220,9 +224,8 @@ async def test_nothing_expired_is_remembered_for_longer_than_a_day(session: Stor
     assert await what(session, "p") is None
 
 
+@on_stores(lambda case: case.has_manual_clock)
 async def test_the_moment_at_which_a_prediction_expires(session: Store, place: Place) -> None:
-    if not place.case.has_manual_clock:
-        pytest.skip("nobody meets the moment")
     await wait(session, hold("p", wait_s=10.0))
     await place.clock.pass_time(10.0)
     assert await what(session, "p") == held("p", is_expired=True)
@@ -232,6 +235,7 @@ async def test_the_moment_at_which_a_prediction_expires(session: Store, place: P
     assert await what(session, "p") is None
 
 
+@waiting
 async def test_the_expired_have_as_much_room_as_those_that_wait(limited: Make, place: Place) -> None:
     """Beyond it those are forgotten early that would be forgotten first."""
     store = await limited(Limits(waiting=2))
@@ -245,6 +249,7 @@ async def test_the_expired_have_as_much_room_as_those_that_wait(limited: Make, p
     assert await what(store, "c") == Waiting("c", hold("c").blob)
 
 
+@waiting
 async def test_expired_predictions_make_room(limited: Make, place: Place) -> None:
     store = await limited(Limits(waiting=2))
     assert await wait(store, hold("long"), hold("short", wait_s=SHORT_S), hold("p")) == [None, None, Full()]
@@ -253,6 +258,7 @@ async def test_expired_predictions_make_room(limited: Make, place: Place) -> Non
     assert (await head(store)).waiting == 2
 
 
+@waiting
 async def test_what_was_held_last_may_expire_first(session: Store, place: Place) -> None:
     await wait(session, hold("long"), hold("short", wait_s=SHORT_S))
     await wait(session, hold("shorter", wait_s=SHORT_S / 4))
@@ -271,6 +277,7 @@ async def test_a_prediction_that_may_not_wait_is_not_kept_long(session: Store) -
     assert (await head(session)).waiting == 0
 
 
+@waiting
 async def test_an_expired_prediction_can_still_be_settled(session: Store, place: Place) -> None:
     await wait(session, hold("p", wait_s=SHORT_S), hold("q"))
     await place.clock.pass_time(1.25 * SHORT_S)
@@ -279,6 +286,7 @@ async def test_an_expired_prediction_can_still_be_settled(session: Store, place:
     assert await counts(session) == (1, len(hold("q").blob))
 
 
+@waiting
 async def test_thousands_that_expired_together_are_forgotten_over_several_commits(session: Store, place: Place) -> None:
     for start in range(0, 2500, 500):
         await wait(session, *(hold(id, wait_s=SHORT_S) for id in ids_from(start, start + 499)))
@@ -313,6 +321,7 @@ async def test_the_latest_ids_are_remembered_up_to_so_many_bytes(limited: Make) 
     assert (found.remembered, found.remembered_bytes) == (0, 0)
 
 
+@waiting
 async def test_ids_are_remembered_for_so_long(limited: Make, place: Place) -> None:
     store = await limited(Limits(remembered_s=SHORT_S))
     await append_ids(store, "a")
@@ -324,6 +333,7 @@ async def test_ids_are_remembered_for_so_long(limited: Make, place: Place) -> No
     assert (await head(store)).remembered == 2
 
 
+@waiting
 async def test_an_id_may_wait_again_when_it_is_forgotten(limited: Make, place: Place) -> None:
     store = await limited(Limits(remembered_s=SHORT_S))
     await append_ids(store, "a")
@@ -336,6 +346,7 @@ async def test_an_id_may_wait_again_when_it_is_forgotten(limited: Make, place: P
     assert (found.waiting, found.remembered, found.remembered_bytes) == (0, 1, len(b"answer to a"))
 
 
+@waiting
 async def test_thousands_of_ids_are_forgotten_over_several_commits(limited: Make, place: Place) -> None:
     store = await limited(Limits(remembered_s=SHORT_S))
     for start in range(0, 2500, 500):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds
-from okl_core.contract.checks import make_subject
 from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.subject import make_subject
 
 
 def test_the_tolerance_grows_with_the_conditioning_up_to_a_cap() -> None:
@@ -75,14 +75,7 @@ def test_the_other_facades_say_the_same() -> None:
 
 @pytest.mark.slow
 def test_replays_on_other_kernels_are_within_their_tolerance() -> None:
-    names = [
-        "kons",
-        "kons alpha 0.01",
-        "sketched-kons",
-        "kernel-aioli",
-        "pros-n-kons",
-        "pros-n-kons alpha 1e-05",
-        "ons",
-    ]
+    """Of those whose arithmetic magnifies rounding most; `python -m bench.replay` has them all."""
+    names = ["kons alpha 0.01", "kernel-aioli", "pros-n-kons alpha 1e-05", "ons"]
     done = subprocess.run([sys.executable, "-m", "bench.replay", *names], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -61,8 +61,7 @@ def kept_before(t: int, W: int) -> list[int]:
     return kept
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("W", [1, 6, 40])
+@pytest.mark.parametrize(("W", "stream"), list(zip([1, 6, 40] * 2, STREAMS, strict=True)))
 @learners
 def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, Any], W: int, stream: str) -> None:
     X, y = stream_of(kind, config, stream, 130)
@@ -110,7 +109,7 @@ def test_a_fit_to_the_rounds_kept_is_that_of_a_learner_that_saw_no_others(kind: 
 
 
 @given(cuts=st.lists(st.integers(0, 300), max_size=6), W=st.integers(1, 200), which=st.sampled_from(LEARNERS))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: tuple[str, dict[str, Any]]) -> None:
     X, y = stream_of(*which, "flips", 300)
     single, learner = (learner_of(*which, window=W) for _ in range(2))

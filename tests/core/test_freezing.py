@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-import okl_core.contract.learner
-from okl_core import FrozenLearner, OnlineLearner, ReservoirLearner, create, freeze, learner_kinds, restore
-from okl_core.contract.checks import make_subject
+from okl_core import FrozenLearner, OnlineLearner, ReservoirLearner, create, freeze, learner_kinds, register, restore
 from okl_core.contract.frozen import RESERVOIR, Rule
 from okl_core.contract.learner import LearnerSpec
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.subject import make_subject
 from okl_core.errors import (
     ConfigError,
     DivergedError,
@@ -285,12 +284,10 @@ class Tired(Sleepy):
         return super().play(config, state, x, y, rng)
 
 
+@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("seed", range(8))
-def test_a_block_that_fails_keeps_what_belongs_to_the_rounds_it_learned(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create({"kind": "mean"}, 1)
-    monkeypatch.setattr(okl_core.learner, "_REGISTRY", okl_core.learner._REGISTRY | {"tired": Tired()})
+def test_a_block_that_fails_keeps_what_belongs_to_the_rounds_it_learned(seed: int) -> None:
+    register(Tired)
     spec = LearnerSpec(kind="tired", seed=seed)
     X, y = np.random.default_rng(seed).normal(size=(15, D)), np.ones(15)
     block, single = ReservoirLearner.create(spec, D), ReservoirLearner.create(spec, D)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-import okl_core.contract.learner
-from okl_core import OnlineLearner, create, learner_kinds, parse_spec, resolve, restore
-from okl_core.contract.checks import small_stream
+from okl_core import OnlineLearner, create, parse_spec, register, resolve, restore
+from okl_core.contract.subject import small_stream
 from okl_core.errors import (
     ConfigError,
     DivergedError,
@@ -284,7 +282,7 @@ class TestBorder:
 
 
 @pytest.fixture
-def tired() -> Iterator[None]:
+def tired(own_registry: None) -> None:
     """A learner that fails in round 5."""
 
     class Tired(Sleepy):
@@ -295,10 +293,7 @@ def tired() -> Iterator[None]:
                 raise DivergedError("round 5 is too much")
             return super().play(config, state, x, y, rng)
 
-    learner_kinds()
-    okl_core.learner._REGISTRY["tired"] = Tired()
-    yield
-    del okl_core.learner._REGISTRY["tired"]
+    register(Tired)
 
 
 @pytest.mark.usefixtures("tired")

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import okl_core.contract.learner
 from okl_core import (
     LearnerSpec,
     catalogue,
@@ -42,9 +41,8 @@ X0 = np.zeros(2)
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner_kinds()
-    monkeypatch.setattr(okl_core.learner, "_REGISTRY", {**okl_core.learner._REGISTRY, "sleepy": Sleepy()})
+def sleepy(own_registry: None) -> None:
+    register(Sleepy)
 
 
 class TestSpec:
@@ -82,13 +80,13 @@ class TestSpec:
             assert message
             assert ".".join(path) in str(caught.value)
 
-    @pytest.mark.usefixtures("registry")
+    @pytest.mark.usefixtures("sleepy")
     def test_all_faults_of_a_config_are_listed_at_once(self) -> None:
         with pytest.raises(ConfigError) as caught:
             create({"kind": "sleepy", "config": {"step_size": -1.0, "attention": 2.0, "depth": 3}}, dim=2)
         assert {path[-1] for path, _ in caught.value.errors} == {"step_size", "attention", "depth"}
 
-    @pytest.mark.usefixtures("registry")
+    @pytest.mark.usefixtures("sleepy")
     @pytest.mark.parametrize("value", [float("nan"), float("inf")])
     def test_configs_are_finite(self, value: float) -> None:
         with pytest.raises(ConfigError):
@@ -130,7 +128,7 @@ class TestRegistry:
         assert {"last-label", "majority", "mean"} <= set(kinds)
         assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind) for kind in kinds)
 
-    @pytest.mark.usefixtures("registry")
+    @pytest.mark.usefixtures("sleepy")
     def test_two_learners_of_one_kind_are_refused(self) -> None:
         class Other(Sleepy):
             kind: ClassVar[str] = "mean"
@@ -205,7 +203,7 @@ class TestBorder:
         info = learner.run(np.empty((0, 2)), np.empty(0))
         assert (info.t, len(info.values), info.choices) == (0, 0, b"")
 
-    @pytest.mark.usefixtures("registry")
+    @pytest.mark.usefixtures("sleepy")
     def test_a_forecast_that_is_not_finite_is_never_given_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Sleepy, "predict", lambda *arguments: Forecast(float("nan")))
         learner = create({"kind": "sleepy"}, dim=2)
@@ -225,7 +223,7 @@ class TestRounds:
             learner.learn(played)
         assert learner.t == 1
 
-    @pytest.mark.usefixtures("registry")
+    @pytest.mark.usefixtures("sleepy")
     def test_replay(self) -> None:
         live, other_seed = create({"kind": "sleepy", "seed": 1}, dim=2), create({"kind": "sleepy", "seed": 2}, dim=2)
         rng = np.random.default_rng(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from okl_core import create, freeze, resolve, restore
+from okl_core import create, freeze, register, resolve, restore
 from okl_core.contract.frozen import ReservoirLearner
-from okl_core.contract.learner import registered
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, DivergedError, LabelError, ShapeError, StateFormatError
 from okl_core.pool.experts import BLOCK
@@ -119,9 +117,9 @@ class Certain(Sleepy):
 
 
 @pytest.fixture
-def certain() -> Iterator[dict[str, Any]]:
-    with registered(Certain()):
-        yield {"kind": "certain"}
+def certain(own_registry: None) -> dict[str, Any]:
+    register(Certain)
+    return {"kind": "certain"}
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-310, 1.0])

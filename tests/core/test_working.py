@@ -24,7 +24,7 @@ HINGE = {"loss": "squared-hinge"}
 LOGISTIC = {"kind": "ons", "config": {"loss": "logistic"}}
 
 BLOCKS: dict[str, tuple[Spec, int, int, int]] = {
-    "a million frequencies": ({"kind": "fogd", "config": {"frequencies": 10**6}}, 1, 0, 70),
+    "many frequencies": ({"kind": "fogd", "config": {"frequencies": 250_000}}, 1, 0, 70),
     "a pool of 500": ({"kind": "pool", "config": {"experts": [{"kind": "kons", "config": HINGE}] * 500}}, 2, 150, 10),
     "a large embedding": ({"kind": "nogd", "config": {"budget": 1500, "buffer": "first"}}, 2, 0, 1600),
     "a large sketch": ({"kind": "skegd", "config": {"budget": 1500, "buffer": "first"}}, 2, 0, 1600),

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-import okl_core.contract.learner
 from okl_core import learner_kinds, parse_spec
 from service.client import DEFAULT_URL, OklClient
 from tests.docs.pages import DOCS, PAGES, blocks, name_of, pages_with, prose
@@ -118,10 +117,8 @@ def test_python_runs_with_a_service(page: Path, url: str) -> None:
     run(page, {}, url)
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_a_learner_can_be_written_as_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner_kinds()
-    # It registers a learner, which is gone after the test.
-    monkeypatch.setattr(okl_core.contract.learner, "_REGISTRY", dict(okl_core.contract.learner._REGISTRY))
     # A module of its own, since annotations of dataclasses are looked up in the module that they were written in.
     module = ModuleType(EXTENDING.stem)
     monkeypatch.setitem(sys.modules, module.__name__, module)

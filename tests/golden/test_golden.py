@@ -20,7 +20,8 @@ from service.session.requests import Updated
 from service.session.session import Session
 from service.session.snapshot import unpack
 from service.store.base import Applied
-from tests.golden.make import CASES, FOLDER, HERE, ID, IDENTITY, LENGTH, NAME, define, live, position_at, write
+from tests.golden.cases import CASES
+from tests.golden.make import FOLDER, HERE, ID, IDENTITY, LENGTH, NAME, define, live, position_at, write
 
 TOLERANCE = 1e-9
 GOLDEN = sorted(HERE.glob("v*/*.json"))

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,7 +20,8 @@ from hypothesis.stateful import (
 
 from service.errors import SessionExists
 from service.store.base import Applied, Committed, Entry, Head, Hold, Limits, Store, Tip, Waiting
-from tests.contract.stores import Place
+from tests.budget import TIMES
+from tests.contract.stores import Place, on_stores
 from tests.oracles.model_store import ModelStore
 
 # Small enough that a few operations go past them.
@@ -185,12 +185,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.both(lambda store, id=id: store.find("a", self.tip("a", 0), id))
 
 
+@on_stores(lambda case: case.is_shared)
 def test_a_store_does_what_the_model_does(place: Place) -> None:
-    if place.case.make(place, LIMITS).schemes == ():
-        pytest.skip("this is the model")
-
     class Machine(StoreMachine):
         def __init__(self) -> None:
             super().__init__(place)
 
-    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=20 * TIMES, stateful_step_count=25, deadline=None)
+    )

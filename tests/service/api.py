@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -22,6 +24,10 @@ from service.app import create_app, make_worker
 from service.settings import Settings
 from service.store.base import Store
 from tests.service.definitions import MEAN
+
+if importlib.util.find_spec("sniffio") is None:
+    # httpx looks for it anew with every request to an app, all along the path.
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 MEMBERS = {"type", "title", "status", "detail", "instance"}
 
@@ -78,7 +84,7 @@ def check_answer(app: FastAPI, response: httpx.Response) -> Any:
         return None
     assert response.headers["content-type"] == "application/json"
     told = response.json(parse_constant=_no_json)
-    found = TypeAdapter(declared).validate_json(response.content, strict=True)
+    found = declared.validate_json(response.content, strict=True)
     for path, model in _models(found):
         for name in model.model_fields_set:
             does_apply = getattr(model, name) is not None or type(model).model_fields[name].is_required()
@@ -103,17 +109,22 @@ def _models(found: Any, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[st
 
 
 @cache
-def _table(app: FastAPI) -> list[tuple[Any, set[str], Any, int]]:
-    """(pattern of the path, methods, model of the answer, status) of each route."""
+def _table(app: FastAPI) -> list[tuple[Any, set[str], TypeAdapter[Any] | None, int]]:
+    """(pattern of the path, methods, what the answer is, status) of each route."""
     found = []
     for route in iter_route_contexts(app.routes):
         if route.path is not None and hasattr(route, "response_model"):
             pattern = compile_path(route.path)[0]
-            found.append((pattern, route.methods or set(), route.response_model, route.status_code or 200))
+            found.append((pattern, route.methods or set(), _adapter(route.response_model), route.status_code or 200))
     return found
 
 
-def _declared(app: FastAPI, method: str, path: str) -> tuple[Any, int]:
+@cache
+def _adapter(model: Any) -> TypeAdapter[Any] | None:
+    return None if model is None else TypeAdapter(model)
+
+
+def _declared(app: FastAPI, method: str, path: str) -> tuple[TypeAdapter[Any] | None, int]:
     for pattern, methods, model, status in _table(app):
         if method in methods and pattern.match(path):
             return model, status

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-import okl_core.contract.learner
-from okl_core import learner_kinds, register
+from okl_core import register
 from okl_core.errors import NumericalError
 from service.api.dependencies import Worker
 from service.errors import NumericalFailure, SessionFailed
@@ -35,9 +34,7 @@ class Brittle(Sleepy):
 
 
 @pytest.fixture(autouse=True)
-def brittle(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner_kinds()
-    monkeypatch.setattr(okl_core.learner, "_REGISTRY", dict(okl_core.learner._REGISTRY))
+def brittle(own_registry: None) -> None:
     register(Brittle)
 
 

@@ -17,10 +17,11 @@ from schemathesis.checks import (
 
 from service.app import create_app
 from service.settings import Settings
+from tests.budget import TIMES
 
 pytestmark = pytest.mark.fuzz
 
-EXAMPLES = 40
+EXAMPLES = 20 * TIMES
 SESSIONS = ({"kind": "mean"}, {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}}})
 CHECKS = [
     not_a_server_error,

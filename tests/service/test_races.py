@@ -42,8 +42,11 @@ async def assert_one_truth(workers: tuple[Api, Api], t: int) -> None:
         assert told.get("probabilities") == (None if answer.probabilities is None else list(answer.probabilities))
 
 
-@pytest.mark.parametrize("snapshot_every", [None, 1, 7])
-@pytest.mark.parametrize("learner", [POMDR, MEDIAN, ONE_VS_REST], ids=["learner", "warm-up", "classes"])
+@pytest.mark.parametrize(
+    ("learner", "snapshot_every"),
+    [(POMDR, None), (POMDR, 1), (MEDIAN, None), (MEDIAN, 7), (ONE_VS_REST, 7)],
+    ids=["learner", "learner, snapshots", "warm-up", "warm-up, snapshots", "classes, snapshots"],
+)
 async def test_predictions_here_and_truths_there(
     workers: tuple[Api, Api], learner: dict[str, object], snapshot_every: int | None
 ) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.budget import TIMES
 from tests.simulation.world import simulate
 
-SEEDS, PART = 1_000, 125
+SEEDS, PART = 500 * TIMES, 100
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))

@@ -20,24 +20,32 @@ from tests.slow.reading import read
 
 pytestmark = pytest.mark.slow
 
-SESSION = "shared"
-ROUNDS = 2_000
+ROUNDS = 1_000
 CLIENTS = 8
 NEVER = 10**9
+SNAPSHOTS = {"journal": NEVER, "snapshots": None}
+"""How often a session of this name is to have one."""
 
 
-@pytest.mark.parametrize("snapshot_every", [NEVER, None], ids=["journal", "snapshots"])
-def test_every_round_counts_once(store_url: str, snapshot_every: int | None) -> None:
+def test_every_round_counts_once(store_url: str) -> None:
+    with workers(store_url, 2) as pair:
+        for session, snapshot_every in SNAPSHOTS.items():
+            assert_every_round_counts_once(pair, store_url, session, snapshot_every)
+
+
+def assert_every_round_counts_once(
+    pair: Sequence[Worker], store_url: str, name: str, snapshot_every: int | None
+) -> None:
     X, _ = magic()
-    with workers(store_url, 2) as pair, OklClient(pair[0].url) as here, OklClient(pair[1].url) as there:
-        here.create(SESSION, LEARNER, snapshot_every=snapshot_every)
-        assert stream(pair) == []
-        found, other = here.inspect(SESSION), there.inspect(SESSION)
-        issued = [client.predict(SESSION, X[-1].tolist(), wait=False) for client in (here, there)]
+    with OklClient(pair[0].url) as here, OklClient(pair[1].url) as there:
+        here.create(name, LEARNER, snapshot_every=snapshot_every)
+        assert stream(pair, name) == []
+        found, other = here.inspect(name), there.inspect(name)
+        issued = [client.predict(name, X[-1].tolist(), wait=False) for client in (here, there)]
     assert found == other
     assert (found["t"], found["metrics"]["rounds"], found["waiting"]) == (ROUNDS, ROUNDS, 0)
 
-    reading = read(store_url, SESSION)
+    reading = read(store_url, name)
     session = replay(reading)
     assert session.t == ROUNDS
     for answer in issued:
@@ -49,7 +57,7 @@ def test_every_round_counts_once(store_url: str, snapshot_every: int | None) -> 
         assert_every_row_once([decode_entry(entry.blob) for entry in reading.entries], session.forecast(X[-1]).value)
 
 
-def stream(pair: Sequence[Worker]) -> list[Exception]:
+def stream(pair: Sequence[Worker], name: str) -> list[Exception]:
     """Each row by the next client that is free; it asks one worker and reports to the other. What went wrong."""
     X, y = magic()
     rows = iter(range(ROUNDS))
@@ -66,8 +74,8 @@ def stream(pair: Sequence[Worker]) -> list[Exception]:
             try:
                 while (row := following()) is not None:
                     here, there = connections[(number + row) % 2], connections[(number + row + 1) % 2]
-                    prediction = here.post(f"/sessions/{SESSION}/predict", {"x": X[row].tolist()})
-                    there.post(f"/sessions/{SESSION}/update", {"id": prediction["id"], "y": int(y[row])})
+                    prediction = here.post(f"/sessions/{name}/predict", {"x": X[row].tolist()})
+                    there.post(f"/sessions/{name}/update", {"id": prediction["id"], "y": int(y[row])})
             except Exception as error:
                 errors.append(error)
 

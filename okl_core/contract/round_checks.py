@@ -1,0 +1,171 @@
+"""Rounds of a learner: what `predict` and `play` may look at and change, and ways to the same rounds."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from okl_core.contract.agreement import (
+    Raises,
+    clause,
+    close,
+    close_arrays,
+    close_states,
+    require,
+    same_arrays,
+    same_rounds,
+)
+from okl_core.contract.facade import LAGS, create, restore
+from okl_core.contract.learner import get_learner, given_probabilities, parse_spec
+from okl_core.contract.subject import Subject
+from okl_core.errors import ConfigError
+from okl_core.types import REALS, Interval, Target
+
+
+@clause
+def check_predict_is_pure(subject: Subject) -> None:
+    """`predict` changes neither the state nor what comes after."""
+    learner, undisturbed = subject.create(), subject.create()
+    for t, (x, y) in enumerate(subject.rounds()):
+        before = learner.state()
+        first, second = learner.predict(x), learner.predict(x)
+        require(first == second, f"round {t + 1}: two predictions in a row differ: {first}, {second}")
+        same_arrays(before, learner.state(), f"round {t + 1}: predict changed the state")
+        learner.update(x, y)
+        undisturbed.update(x, y)
+    same_arrays(undisturbed.state(), learner.state(), "predictions between the rounds changed the run")
+
+
+@clause
+def check_play_is_pure(subject: Subject) -> None:
+    """`play` changes nothing, gives the same round again, and a played round that is dropped leaves no trace."""
+    learner, undisturbed = subject.create(), subject.create()
+    for t, (x, y) in enumerate(subject.rounds()):
+        before = learner.state()
+        dropped = learner.play(subject.X[-1 - t], float(subject.y[-1 - t]))
+        require(dropped.t == t + 1, f"the round after {t} was played as round {dropped.t}")
+        first, second = learner.play(x, y), learner.play(x, y)
+        same_rounds(first, second, f"round {t + 1}: played twice")
+        same_arrays(before, learner.state(), f"round {t + 1}: play changed the state")
+        learner.learn(second)
+        undisturbed.update(x, y)
+    same_arrays(undisturbed.state(), learner.state(), "rounds that were played and dropped changed the run")
+
+
+@clause
+def check_forecast_is_blind(subject: Subject) -> None:
+    """The forecast of `play` is that of `predict`: the truth has no influence on it."""
+    learner = subject.create()
+    _, algorithm, config = parse_spec(subject.spec)
+    target, truths = algorithm.target(config), algorithm.truth_range(config)
+    for t, (x, y) in enumerate(subject.rounds()):
+        forecast = learner.predict(x)
+        for truth in (y, _another_truth(target, truths, y)):
+            played = learner.play(x, truth).forecast
+            close(forecast.value, played.value, f"round {t + 1}: predict and play with the truth {truth}")
+            close(forecast.probability, played.probability, f"round {t + 1}: probabilities of predict and play")
+            expected, given = forecast.probabilities or (), np.array(played.probabilities or ())
+            close_arrays(expected, given, f"round {t + 1}: probabilities of predict and play")
+        learner.update(x, y)
+
+
+def _another_truth(target: Target, truths: Interval, y: float) -> float:
+    low, high = truths
+    if target == "class":
+        return (y + 1.0) % (high + 1.0)
+    # The mirror image in the range of the truths.
+    return -y if truths == REALS else min(max(low + high - y, low), high)
+
+
+@clause
+def check_update_is_play_and_learn(subject: Subject) -> None:
+    """`update` is `play` and `learn`, and counts one round."""
+    whole, halves = subject.create(), subject.create()
+    for t, (x, y) in enumerate(subject.rounds()):
+        info, played = whole.update(x, y), halves.play(x, y)
+        halves.learn(played)
+        told = (played.t, played.forecast, played.loss)
+        require(info == told, f"round {t + 1}: update gives {info}, play {told}")
+        require(whole.t == t + 1, f"after {t + 1} rounds the learner counts {whole.t}")
+    same_arrays(whole.state(), halves.state(), "update and play with learn lead to different states")
+
+
+@clause
+def check_run_equals_updates(subject: Subject) -> None:
+    """`run` gives what `update` gives one by one, however the stream is cut, and replays its own choices."""
+    n = len(subject.y)
+    played, single = [], subject.create()
+    for x, y in subject.rounds():
+        played.append(single.play(x, y))
+        single.learn(played[-1])
+    cut = {
+        "in one block": [n],
+        "in blocks of 0, 1, 2, 7 and the rest": [0, 1, 2, 7, n - 10],
+        "in a block and single rounds": [n - n // 3, *[1] * (n // 3)],
+    }
+    for how, sizes in cut.items():
+        learner = subject.create()
+        cuts = list(itertools.accumulate(sizes, initial=0))
+        for start, stop in itertools.pairwise(cuts):
+            block = learner.run(subject.X[start:stop], subject.y[start:stop])
+            where = f"rounds {start + 1} to {stop} of a run {how}"
+            require(block.t == stop, f"{where}: the block counts {block.t}")
+            expected = played[start:stop]
+            close_arrays([r.forecast.value for r in expected], block.values, f"{where}: values")
+            close_arrays([r.loss for r in expected], block.losses, f"{where}: losses")
+            require(block.choices == b"".join(r.choices for r in expected), f"{where}: other choices than one by one")
+            probabilities = given_probabilities([r.forecast for r in expected])
+            if expected:
+                is_alike = (probabilities is None) == (block.probabilities is None)
+                require(is_alike, f"{where}: rounds one by one give probabilities, or the block does, but not both")
+            if expected and block.probabilities is not None:
+                close_arrays(probabilities, block.probabilities, f"{where}: probabilities")
+        close_states(single.state(), learner.state(), f"a run {how}")
+    replayed = subject.create()
+    for part in (slice(0, n // 3), slice(n // 3, n)):
+        replayed.run(subject.X[part], subject.y[part], choices=b"".join(r.choices for r in played[part]))
+    close_states(single.state(), replayed.state(), "a run that replays recorded choices")
+
+
+@clause
+def check_same_seed_same_run(subject: Subject) -> None:
+    """Two learners of one spec do the same: no randomness but the seed's, nothing shared between learners."""
+    first, second = subject.after(subject.half), subject.after(subject.half)
+    same_arrays(first.state(), second.state(), "two runs of one spec differ")
+
+
+@clause
+def check_lags(subject: Subject) -> None:
+    """With `lags` in the spec it is the learner of so many inputs more that is given the truths before each round.
+
+    A learner of classes is refused lags, and so is one of a single input.
+    """
+    if subject.create().target == "class" or get_learner(subject.spec.kind).dims == 1:
+        with Raises(ConfigError, "lags that are classes, or beside the only input"):
+            parse_spec(subject.spec.model_copy(update={"lags": 1}))
+        return
+    # As many inputs together as the stream has: a config may be made for them.
+    k = max(1, min(2, subject.dim - 1))
+    dim = max(1, subject.dim - k)
+    spec, X = subject.spec.model_copy(update={"lags": k}), subject.X[:, :dim]
+    lagged, by_hand = create(spec, dim), create(subject.spec, dim + k)
+    require(LAGS not in by_hand.state(), f"the array {LAGS!r} of a state is the library's; the learner has one too")
+    past, choices = [0.0] * k, []
+    for t, (x, y) in enumerate(zip(X, subject.y.tolist(), strict=True)):
+        given, where = np.append(x, past), f"round {t + 1} with lags"
+        require(lagged.predict(x) == by_hand.predict(given), f"{where}: another forecast than with the inputs by hand")
+        played, expected = lagged.play(x, y), by_hand.play(given, y)
+        same_rounds(expected, played, f"{where}: inputs by hand and lags")
+        by_hand.learn(expected)
+        lagged.learn(played)
+        require(lagged.t == t + 1, f"{where}: the learner counts {lagged.t}")
+        choices.append(played.choices)
+        past = [y, *past[:-1]]
+    state = lagged.state()
+    same_arrays(by_hand.state() | {LAGS: np.array(past)}, state, "the state with lags")
+    same_arrays(state, restore(spec, state, dim).state(), "the state with lags, restored")
+    blocked = create(spec, dim)
+    for block in (slice(0, subject.half), slice(subject.half, None)):
+        blocked.run(X[block], subject.y[block], choices=b"".join(choices[block]))
+    close_states(state, blocked.state(), "a run in two blocks with lags")

@@ -1,0 +1,123 @@
+"""The state of a learner: it is all there is, it can be copied, stored and replayed, and it is nobody else's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from okl_core.contract.agreement import Raises, clause, require, same_arrays, same_rounds
+from okl_core.contract.facade import restore
+from okl_core.contract.state import from_bytes, to_bytes
+from okl_core.contract.subject import Subject
+from okl_core.errors import ReplayDivergence, StateFormatError
+
+
+@clause
+def check_state_is_everything(subject: Subject) -> None:
+    """A learner restored from `state()` continues bit for bit; the arrays are copies on both ways."""
+    for stop in subject.stops:
+        learner = subject.after(stop)
+        arrays = learner.state()
+        restored = restore(subject.spec, arrays, subject.dim)
+        same_arrays(arrays, restored.state(), f"restored at round {stop}")
+        kept = {name: array.copy() for name, array in arrays.items()}
+        for x, y in subject.rounds(stop, stop + subject.half):
+            expected, actual = learner.play(x, y), restored.play(x, y)
+            same_rounds(expected, actual, f"round {expected.t}: original and restored at round {stop}")
+            learner.learn(expected)
+            restored.learn(actual)
+        same_arrays(learner.state(), restored.state(), f"the rounds after it was restored at round {stop}")
+        same_arrays(kept, arrays, "a learner writes into arrays that it gave away or was restored from")
+
+
+@clause
+def check_copies(subject: Subject) -> None:
+    """A copy goes on bit for bit as its original, and what one of the two learns leaves the other as it was."""
+    for stop in subject.stops:
+        learner = subject.after(stop)
+        before = learner.state()
+        copied, further = learner.copy(), learner.copy()
+        same_arrays(before, copied.state(), f"copied at round {stop}")
+        for x, y in subject.rounds(stop, stop + 20):
+            further.update(x, y)
+        further.run(subject.X[:20], subject.y[:20])
+        for one, whose in ((learner, "the original"), (copied, "another copy")):
+            same_arrays(before, one.state(), f"what a copy learns from round {stop} on changes {whose}")
+        for x, y in subject.rounds(stop, stop + subject.half):
+            expected, actual = learner.play(x, y), copied.play(x, y)
+            same_rounds(expected, actual, f"round {expected.t}: the original and a copy of round {stop}")
+            learner.learn(expected)
+            copied.learn(actual)
+        same_arrays(learner.state(), copied.state(), f"the rounds after it was copied at round {stop}")
+
+
+@clause
+def check_replay(subject: Subject) -> None:
+    """A recorded stream replays to the same state; a tampered value or choice is refused and changes nothing."""
+    live, replayed = subject.create(), subject.create()
+    for t, (x, y) in enumerate(subject.rounds()):
+        played = live.play(x, y)
+        live.learn(played)
+        value, choices, where = played.forecast.value, played.choices, f"round {t + 1}"
+        if t % 25 == 0 or (choices and t % 5 == 0):
+            before = replayed.state()
+            with Raises(ReplayDivergence, f"{where}: a replay with a tampered value"):
+                replayed.replay(x, y, choices=choices, value=value + 1e-6 * max(1.0, abs(value)))
+            with Raises(ReplayDivergence, f"{where}: a replay with a choice too many (play ends with rng.choices())"):
+                replayed.replay(x, y, choices=choices + b"\0", value=value)
+            if choices:
+                with Raises(ReplayDivergence, f"{where}: a replay without the recorded choices"):
+                    replayed.replay(x, y, choices=b"", value=value)
+            same_arrays(before, replayed.state(), f"{where}: a refused replay changed the state")
+        same_rounds(played, replayed.replay(x, y, choices=choices, value=value), f"{where}: live and replayed")
+    same_arrays(live.state(), replayed.state(), "the replayed stream leads to another state")
+
+
+@clause
+def check_inputs_are_copied(subject: Subject) -> None:
+    """A caller may use its arrays again: nothing writes into them, and nothing in the state refers to them."""
+    learner, buffer = subject.create(), np.empty(subject.dim)
+    for x, y in subject.rounds():
+        buffer[:] = x
+        learner.update(buffer, y)
+        buffer[:] = np.pi
+    same_arrays(subject.after(len(subject.y)).state(), learner.state(), "the state refers to an input of the caller")
+    X = subject.X.copy()
+    learner = subject.create()
+    learner.run(X, subject.y)
+    require(np.array_equal(X, subject.X), "run writes into the block of the caller")
+    before = learner.state()
+    X[:] = np.pi
+    same_arrays(before, learner.state(), "the state refers to a block of the caller")
+
+
+@clause
+def check_state_arrays(subject: Subject) -> None:
+    """The state at rest is C-contiguous float64, and counts its rounds."""
+    for stop in (0, 1, subject.half):
+        for name, array in (arrays := subject.after(stop).state()).items():
+            require(isinstance(array, np.ndarray), f"{name!r} is a {type(array).__name__}, not an array")
+            require(array.dtype == np.float64, f"{name!r} is {array.dtype}, not float64")
+            require(array.flags.c_contiguous, f"{name!r} is not C-contiguous")
+        require(arrays["t"] == stop, f"after {stop} rounds the state counts {arrays['t']}")
+
+
+@clause
+def check_state_bytes(subject: Subject) -> None:
+    """The state goes through bytes without loss, and damaged bytes are refused."""
+    arrays = subject.after(subject.half).state()
+    meta = {"spec": subject.spec.model_dump(mode="json"), "dim": subject.dim}
+    blob = to_bytes(arrays, meta)
+    again, read = from_bytes(blob)
+    same_arrays(arrays, again, "the state read back from its bytes")
+    require(meta.items() <= read.items(), f"the metadata {meta} was read back as {read}")
+    restore(subject.spec, again, subject.dim)
+    for position in np.linspace(0, len(blob) - 1, 50).astype(int):
+        damaged = bytearray(blob)
+        damaged[position] ^= 0x10
+        with Raises(StateFormatError, f"a state with a flipped bit in byte {position}"):
+            from_bytes(bytes(damaged))
+    with Raises(StateFormatError, "a state that was cut off"):
+        from_bytes(blob[: len(blob) // 2])
+    for name in arrays:
+        with Raises(StateFormatError, f"a state without {name!r}"):
+            restore(subject.spec, {key: array for key, array in arrays.items() if key != name}, subject.dim)

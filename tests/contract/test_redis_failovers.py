@@ -1,0 +1,185 @@
+"""A master of Redis fails, or stops being one, under Sentinel and in a cluster: what the store makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.asyncio.connection import ConnectionPool
+
+from service.errors import StoreUnavailable
+from service.store.base import Behind, Committed, Tip
+from service.store.redis_connections import WATCH_S, Cluster, Lanes
+from tests.contract.redis_sessions import Storm, append, eventually, first_tip, opened
+from tests.contract.store_calls import NAME, entry, read
+from tests.redis_server import SERVICE, connect, redis_cluster, redis_sentinel, wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.redis]
+
+FIRST = first_tip()
+JOURNAL = f"okl:{{{NAME}}}:journal"
+
+# Sentinel
+
+
+def is_ordered(sentinel: redis.Redis) -> bool:
+    """Whether Sentinel has begun a fail-over; it does not before it knows the replica well."""
+    try:
+        return bool(sentinel.execute_command("SENTINEL FAILOVER", SERVICE))
+    except redis.ResponseError:
+        return False
+
+
+async def test_a_worker_goes_on_with_the_replica(tmp_path: Path) -> None:
+    with redis_sentinel(tmp_path) as servers:
+        async with opened(servers.url) as store, opened(servers.url) as other:
+            await store.create(NAME, b"record", FIRST)
+            old = await append(store, FIRST, 3)
+            with connect(servers.master.port, servers.password) as client:
+                # What comes now, it never sees.
+                servers.replica.pause()
+                client.execute_command("CLIENT KILL TYPE replica")
+            tip = await append(store, old, 2)
+            servers.master.kill()
+            servers.replica.resume()
+            behind = await eventually(lambda: store.commit(NAME, tip, [entry(tip, "x")]))
+            assert isinstance(behind, Behind)
+            reading = behind.reading
+            assert (reading.is_whole, reading.start, reading.head.tip) == (True, FIRST, old)
+            assert await store.commit(NAME, old, [entry(old, "x")]) == Committed([])
+            assert (await read(other, old)).head.tip == entry(old, "x").tip
+
+
+async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
+    """Sentinel makes the other one the master while both live: commits go on, none is lost."""
+    with redis_sentinel(tmp_path) as servers:
+        async with opened(servers.url) as store:
+            await store.create(NAME, b"record", FIRST)
+            tip = await append(store, FIRST, 1)
+            with connect(servers.sentinel.port, servers.sentinel_password) as client:
+                await asyncio.to_thread(wait_until, lambda: is_ordered(client))
+            deadline = time.monotonic() + 20.0
+            number, promoted = 0, None
+            with connect(servers.replica.port, servers.password) as client:
+                while promoted is None or client.xlen(JOURNAL) < promoted + 20:
+                    assert time.monotonic() < deadline, "it was not promoted, or takes no commits"
+                    new = entry(tip, f"x{number}")
+                    answer = await eventually(lambda tip=tip, new=new: store.commit(NAME, tip, [new]))
+                    # What the old master took in its last moments is lost, and said to be.
+                    tip = new.tip if answer == Committed([]) else (await read(store, None)).head.tip
+                    number += 1
+                    if promoted is None and client.role()[0] == b"master":
+                        promoted = client.xlen(JOURNAL)
+                    await asyncio.sleep(0.01)
+            assert (await read(store, tip)).head.tip == tip
+
+
+async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_path: Path) -> None:
+    """It takes writes for ten seconds more, and then loses them."""
+    with redis_sentinel(tmp_path) as servers:
+        async with opened(servers.url) as store:
+            await store.create(NAME, b"record", FIRST)
+            tip = await append(store, FIRST, 1)
+            with connect(servers.sentinel.port, servers.sentinel_password) as client:
+                await asyncio.to_thread(wait_until, lambda: is_ordered(client))
+                ports = (servers.replica.port, str(servers.replica.port).encode())
+                await asyncio.to_thread(
+                    wait_until, lambda: client.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1] in ports
+                )
+            await asyncio.sleep(2.5 * WATCH_S)
+            new = entry(tip, "x")
+            assert await eventually(lambda: store.commit(NAME, tip, [new])) == Committed([])
+            with connect(servers.replica.port, servers.password) as client:
+                assert client.role()[0] == b"master"
+                assert client.xlen(JOURNAL) == 2
+
+
+async def test_a_store_closes_although_a_cancellation_is_swallowed() -> None:
+    """As by the driver, which waits with wait_for: on Python 3.11 that swallows one that comes with the reply."""
+    asked = asyncio.Event()
+
+    async def find_master() -> object:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60.0)
+        return "master"
+
+    lanes = Lanes(ConnectionPool(), find_master=find_master)
+    await lanes.open()
+    await asked.wait()
+    async with asyncio.timeout(5.0):
+        await lanes.close()
+
+
+# Cluster
+
+
+async def test_a_cluster_of_six_survives_one_of_its_masters(tmp_path: Path) -> None:
+    with redis_cluster(tmp_path) as servers:
+        async with opened(f"redis+cluster://127.0.0.1:{servers[0].port}?max_connections=8") as store:
+            assert any("append-only" in warning for warning in await store.warnings())
+            storm = Storm(store)
+            await storm.create()
+            await storm.blow("a")
+            assert len((await store.list(None, 300)).heads) == 200
+            sizes = []
+            for server in servers[:3]:
+                with connect(server.port) as client:
+                    sizes.append(client.dbsize())
+                    assert len(client.client_list()) < 30
+                    assert client.wait(1, 5000) == 1  # the replica has it all
+            assert min(sizes) > 50
+            servers[1].kill()
+
+            async def commit(name: str, tip: Tip) -> object:
+                return await store.commit(name, tip, [entry(tip, "b")])
+
+            answers = await asyncio.gather(
+                *(eventually(lambda name=name, tip=tip: commit(name, tip)) for name, tip in storm.tips.items())
+            )
+            assert answers == [Committed([])] * 200
+            assert await eventually(store.count) == 200
+
+
+class ClosingClient:
+    """A cluster's client that answers `failures` calls as redis-py 8.1 does where another call has closed the connection."""
+
+    def __init__(self, failures: int, error: Exception) -> None:
+        self._failures = failures
+        self._error = error
+
+    async def initialize(self) -> None: ...
+
+    async def execute_command(self, *command: object) -> object:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise self._error
+        return command
+
+
+CLOSED_MEANWHILE = [
+    AttributeError("'NoneType' object has no attribute 'writelines'"),
+    RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
+]
+
+
+@pytest.mark.parametrize("error", CLOSED_MEANWHILE, ids=["asyncio", "uvloop"])
+async def test_a_connection_that_another_call_has_closed_is_tried_again(error: Exception) -> None:
+    client: Any = ClosingClient(1, error)
+    cluster = Cluster(client, at_once=1)
+    await cluster.open()
+    assert await cluster.call(("PING",)) == ("PING",)
+
+
+@pytest.mark.parametrize("error", CLOSED_MEANWHILE, ids=["asyncio", "uvloop"])
+async def test_a_connection_that_is_closed_again_is_an_outage(error: Exception) -> None:
+    client: Any = ClosingClient(2, error)
+    cluster = Cluster(client, at_once=1)
+    await cluster.open()
+    with pytest.raises(StoreUnavailable):
+        await cluster.call(("PING",))
