@@ -21,6 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+class UnstableWarning(UserWarning):
+    """A learner is made with parameters under which rounding grows."""
+
+
 class OklError(Exception):
     """Base of every error that `okl_core` raises on purpose."""
 

@@ -108,6 +108,11 @@ class Parameters(BaseModel):
 class LearnerConfig(Parameters):
     """Base of every learner's parameters."""
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What to beware of with these parameters, a sentence each."""
+        return ()
+
 
 @dataclass(slots=True)
 class StatePart:

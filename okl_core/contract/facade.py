@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from okl_core.errors import (
     ShapeError,
     StateError,
     StateFormatError,
+    UnstableWarning,
     unresolved,
 )
 from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo
@@ -277,7 +279,7 @@ def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
 
 
 def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
-    """A new learner for inputs in R^dim. Raises UnknownLearner, ConfigError, ShapeError.
+    """A new learner for inputs in R^dim. Raises UnknownLearner, ConfigError, ShapeError; warns of `UnstableWarning`.
 
     Examples
     --------
@@ -289,7 +291,10 @@ def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
     """
     if dim < 1:
         raise ShapeError(f"dim is {dim}; a learner needs at least one input")
-    return OnlineLearner(parse_spec(spec)[0], None, dim)
+    parsed, _, config = parse_spec(spec)
+    for caution in config.cautions:
+        warnings.warn(f"{parsed.kind}: {caution}", UnstableWarning, stacklevel=2)
+    return OnlineLearner(parsed, None, dim)
 
 
 def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> OnlineLearner:

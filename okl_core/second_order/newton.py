@@ -78,6 +78,15 @@ class KernelNewtonConfig(NewtonConfig):
             )
         return self
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        if self.kernel.translation_invariant or self.step not in ("curvature", "half-curvature"):
+            return ()
+        return (
+            f'step "{self.step}" with a {self.kernel.kind} kernel may amplify rounding from round to round until a replay on '
+            'another processor differs: take step "adaptive"',
+        )
+
 
 @final
 @dataclass(slots=True)

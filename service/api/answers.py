@@ -166,6 +166,7 @@ class SessionDetail(SessionSummary):
     features: list[NamedInput] | None = Field(description="Named inputs, once they are known.")
     dim: int | None
     warming_up: bool
+    cautions: list[str] = Field(description="What to beware of with the learner's parameters.")
     frozen: Frozen | None = Field(description="What it was made from, if it learns nothing; null if it learns.")
     lags: list[float] | None = Field(
         description="The truths that go with the next input, in the learner's terms, newest first; null without `lags`."

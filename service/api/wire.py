@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from okl_core import parse_spec
 from service.api.problems import document_of
 from service.api.schemas import NamedInput, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
 from service.rounds import Stepped
@@ -142,6 +143,7 @@ def session(found: Inspected) -> Json:
         "features": None if layout is None else _features(layout.features),
         "dim": None if layout is None else layout.dim,
         "warming_up": found.is_warming_up,
+        "cautions": list(parse_spec(found.spec)[2].cautions),
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
         "metrics": _metrics(found.tally, found.is_classifier),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds
 from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.subject import make_subject
+from okl_core.errors import UnstableWarning
 
 
 def test_the_tolerance_grows_with_the_conditioning_up_to_a_cap() -> None:
@@ -79,3 +81,15 @@ def test_replays_on_other_kernels_are_within_their_tolerance() -> None:
     names = ["kons alpha 0.01", "kernel-aioli", "pros-n-kons alpha 1e-05", "ons"]
     done = subprocess.run([sys.executable, "-m", "bench.replay", *names], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons"])
+def test_steps_that_amplify_rounding_are_warned_of(kind: str) -> None:
+    """A polynomial kernel has no bound: with flat quadratics a change of 1e-12 in the first row may grow to order 1."""
+    config = {"kernel": {"kind": "polynomial"}, "loss": "squared-hinge"}
+    with pytest.warns(UnstableWarning, match='take step "adaptive"'):
+        create({"kind": kind, "config": config}, 2)
+    for calm in ({"step": "adaptive"}, {"kernel": {"kind": "gaussian"}}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            create({"kind": kind, "config": config | calm}, 2)

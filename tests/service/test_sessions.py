@@ -47,6 +47,13 @@ async def test_inspection_says_everything(api: Api) -> None:
     assert found["created_at"] <= storage["snapshot_at"] <= found["updated_at"]
 
 
+async def test_what_to_beware_of_is_told(api: Api) -> None:
+    assert (await api.create(POMDR))["cautions"] == []
+    polynomial = {"kind": "kons", "config": {"kernel": {"kind": "polynomial"}, "loss": "squared-hinge"}}
+    created = await api.create(polynomial, name="other", labels=["no", "yes"])
+    assert "another processor" in created["cautions"][0]
+
+
 async def test_before_the_first_snapshot(api: Api) -> None:
     await api.create()
     storage = (await api.inspect())["storage"]
