@@ -78,7 +78,7 @@ class Update(_Answer):
     duplicate: bool = Field(description="true: this update was applied before, and this is the first answer.")
 
 
-class Step(_Answer):
+class StepAnswer(_Answer):
     """The answers of `POST /update` and `POST /predict`. `predict` is left out, and `refused` says why, if the truth was
     taken and the prediction cannot be given."""
 
@@ -87,7 +87,7 @@ class Step(_Answer):
     refused: Problem | None = None
 
 
-class Rounds(_Answer):
+class RoundsAnswer(_Answer):
     """One entry a round, in the order of the request. The answer to a large request that is sent again has the totals
     only."""
 

@@ -16,10 +16,10 @@ from service.api.answers import (
     Prediction,
     ProblemType,
     Readiness,
-    Rounds,
+    RoundsAnswer,
     SessionDetail,
     SessionPage,
-    Step,
+    StepAnswer,
     Update,
 )
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
@@ -107,7 +107,7 @@ async def update(body: UpdateRequest, rounds: RoundsDep, key: IdempotencyKey) ->
     return await _update(rounds, body.session, body, key)
 
 
-@hot.post("/step", response_model=Step, responses=responses(*_UPDATE), summary="Report a truth, ask for the next")
+@hot.post("/step", response_model=StepAnswer, responses=responses(*_UPDATE), summary="Report a truth, ask for the next")
 async def step(body: StepRequest, rounds: RoundsDep, request: Request) -> Response:
     """`update` and then `predict`, in one request and one commit."""
     return await _step(rounds, body.session, body, request)
@@ -134,7 +134,7 @@ async def update_in_session(body: UpdateBody, session: SessionPath, rounds: Roun
 
 @hot.post(
     "/sessions/{session}/step",
-    response_model=Step,
+    response_model=StepAnswer,
     responses=responses(*_UPDATE),
     summary="Report a truth, ask for the next",
 )
@@ -145,7 +145,7 @@ async def step_in_session(body: StepBody, session: SessionPath, rounds: RoundsDe
 
 @hot.post(
     "/sessions/{session}/rounds",
-    response_model=Rounds,
+    response_model=RoundsAnswer,
     responses=responses(*_ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
     summary="Many rounds in order",
 )

@@ -69,7 +69,7 @@ class Connections(Protocol):
 
 
 @final
-class _Call:
+class _LaneCall:
     __slots__ = ("deadline", "is_write", "packed", "reply")
 
     def __init__(self, packed: bytes, deadline: float, is_write: bool, reply: asyncio.Future[Any]) -> None:
@@ -146,7 +146,7 @@ class Lanes:
         self._wait_replicas = wait_replicas
         self._wait = _pack(("WAIT", wait_replicas, wait_ms)) if wait_replicas else b""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pending: deque[_Call] = deque()
+        self._pending: deque[_LaneCall] = deque()
         self._lanes: list[_Lane] = []
         self._free: list[_Lane] = []
         self._is_gathering = False
@@ -204,7 +204,7 @@ class Lanes:
         deadline = loop.time() + self._deadline_s
         failures = 0
         while True:
-            reply = await self._ask(_Call(packed, deadline, is_write, loop.create_future()), loop)
+            reply = await self._ask(_LaneCall(packed, deadline, is_write, loop.create_future()), loop)
             if not isinstance(reply, Exception):
                 return reply
             if is_refusal(reply):
@@ -217,7 +217,7 @@ class Lanes:
                 if self._loop is None:
                     raise store_error(reply) from reply
 
-    async def _ask(self, call: _Call, loop: asyncio.AbstractEventLoop) -> Any:
+    async def _ask(self, call: _LaneCall, loop: asyncio.AbstractEventLoop) -> Any:
         self._pending.append(call)
         if self._ticker is None:
             # It goes on while there is work and is not made and cancelled for every call.
@@ -309,9 +309,9 @@ class Lanes:
             self._epoch += 1
         await self._drop(lane)
 
-    def _take(self) -> list[_Call]:
+    def _take(self) -> list[_LaneCall]:
         """The calls to send next: one large call, or many small ones."""
-        batch: list[_Call] = []
+        batch: list[_LaneCall] = []
         size = 0
         while self._pending and len(batch) < BATCH_CALLS and size < BATCH_BYTES:
             size += len(self._pending[0].packed)
@@ -322,7 +322,7 @@ class Lanes:
                 batch.append(call)
         return batch
 
-    async def _exchange(self, lane: _Lane, batch: list[_Call], loop: asyncio.AbstractEventLoop) -> None:
+    async def _exchange(self, lane: _Lane, batch: list[_LaneCall], loop: asyncio.AbstractEventLoop) -> None:
         packed = [call.packed for call in batch]
         lane.due = min([call.deadline for call in batch])
         if len(packed[0]) < BATCH_BYTES:  # a large call may need all its time

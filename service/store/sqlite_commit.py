@@ -20,7 +20,7 @@ from service.store.base import (
     Waiting,
 )
 from service.store.sqlite_tables import (
-    Session,
+    SessionRow,
     find_applied,
     find_session,
     find_waiting,
@@ -90,11 +90,11 @@ def commit(
     return Committed(outcomes)
 
 
-def _find(db: sqlite3.Cursor, session: Session, limits: Limits, now: float, id: str) -> Applied | Waiting | None:
+def _find(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, id: str) -> Applied | Waiting | None:
     return find_applied(db, session, id, now - limits.remembered_s) or find_waiting(db, session, id, now)
 
 
-def _append(db: sqlite3.Cursor, session: Session, now: float, entries: Sequence[Entry]) -> None:
+def _append(db: sqlite3.Cursor, session: SessionRow, now: float, entries: Sequence[Entry]) -> None:
     for entry in entries:
         round, digest, size = entry.tip.round, entry.tip.digest, len(entry.blob)
         db.execute(ADD_ENTRY, (session.key, round, entry.count, size, digest, entry.id, *keep(db, entry.blob)))
@@ -106,7 +106,7 @@ def _append(db: sqlite3.Cursor, session: Session, now: float, entries: Sequence[
     session.updated_at = now
 
 
-def _settle(db: sqlite3.Cursor, session: Session, id: str) -> None:
+def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> None:
     settled = db.execute(SETTLE, (session.key, id)).fetchone()
     if settled is None:
         return
@@ -119,7 +119,7 @@ def _settle(db: sqlite3.Cursor, session: Session, id: str) -> None:
         session.waiting_bytes -= size
 
 
-def _remember(db: sqlite3.Cursor, session: Session, now: float, entry: Entry, answer: bytes) -> None:
+def _remember(db: sqlite3.Cursor, session: SessionRow, now: float, entry: Entry, answer: bytes) -> None:
     row = (session.key, entry.id, entry.tip.round, now, len(answer), *keep(db, answer))
     if db.execute(REMEMBER, row).rowcount == 0:
         _forget(db, session, entry.id)
@@ -129,7 +129,7 @@ def _remember(db: sqlite3.Cursor, session: Session, now: float, entry: Entry, an
     session.remembered_since = min(session.remembered_since, now)
 
 
-def _forget(db: sqlite3.Cursor, session: Session, id: str) -> None:
+def _forget(db: sqlite3.Cursor, session: SessionRow, id: str) -> None:
     forgotten = db.execute(FORGET_ID, (session.key, id)).fetchone()
     if forgotten is not None:
         session.remembered -= 1
@@ -137,7 +137,7 @@ def _forget(db: sqlite3.Cursor, session: Session, id: str) -> None:
 
 
 def _hold(
-    db: sqlite3.Cursor, session: Session, limits: Limits, now: float, hold: Hold
+    db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, hold: Hold
 ) -> Waiting | Applied | Full | None:
     has_room = _has_room(session, limits, 1, len(hold.blob))
     if has_room and _keep(db, session, now, hold):
@@ -155,11 +155,11 @@ def _hold(
     return None
 
 
-def _has_room(session: Session, limits: Limits, number: int, size: int) -> bool:
+def _has_room(session: SessionRow, limits: Limits, number: int, size: int) -> bool:
     return session.waiting + number <= limits.waiting and session.waiting_bytes + size <= limits.waiting_bytes
 
 
-def _keep(db: sqlite3.Cursor, session: Session, now: float, hold: Hold) -> bool:
+def _keep(db: sqlite3.Cursor, session: SessionRow, now: float, hold: Hold) -> bool:
     """False if the id is there."""
     due = now + hold.wait_s
     forget_at = due + min(max(hold.wait_s, 0.0), REMEMBERED_AFTER_EXPIRY_S)
@@ -174,7 +174,7 @@ def _keep(db: sqlite3.Cursor, session: Session, now: float, hold: Hold) -> bool:
     return True
 
 
-def _sweep_waiting(db: sqlite3.Cursor, session: Session, limits: Limits, now: float, most: int) -> None:
+def _sweep_waiting(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, most: int) -> None:
     """Expire and forget `most` of what is due. The expired have as much room as those that wait; beyond it they are
     forgotten early."""
     if session.due_next > now:
@@ -200,7 +200,7 @@ def _sweep_waiting(db: sqlite3.Cursor, session: Session, limits: Limits, now: fl
     db.executemany(FORGET_WAITING, swept)
 
 
-def _forget_oldest(db: sqlite3.Cursor, session: Session, limits: Limits, now: float, most: int) -> None:
+def _forget_oldest(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, most: int) -> None:
     """Forget `most` of the ids that are too old, and of the oldest that are over the limits."""
     since = now - limits.remembered_s
     if not _is_over(session, limits) and session.remembered_since > since:
@@ -217,5 +217,5 @@ def _forget_oldest(db: sqlite3.Cursor, session: Session, limits: Limits, now: fl
     db.executemany(FORGET, forgotten)
 
 
-def _is_over(session: Session, limits: Limits) -> bool:
+def _is_over(session: SessionRow, limits: Limits) -> bool:
     return session.remembered > limits.remembered or session.remembered_bytes > limits.remembered_bytes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from service.errors import StoreCorrupt
 from service.store import sqlite_tables as tables
 from service.store.base import Found, Gone, Head, Limits, Page, Reading, Tip
-from service.store.sqlite_tables import Session, find_session
+from service.store.sqlite_tables import SessionRow, find_session
 
 log = logging.getLogger("okl.store")
 
@@ -138,7 +138,7 @@ def snapshot(db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip
     return True
 
 
-def _keep_snapshot(db: sqlite3.Cursor, session: Session, now: float, tip: Tip, blob: bytes) -> None:
+def _keep_snapshot(db: sqlite3.Cursor, session: SessionRow, now: float, tip: Tip, blob: bytes) -> None:
     view = memoryview(blob)
     for start in range(0, max(len(blob), 1), PART_BYTES):
         part = view[start : start + PART_BYTES]
@@ -151,7 +151,7 @@ def _keep_snapshot(db: sqlite3.Cursor, session: Session, now: float, tip: Tip, b
     db.execute(ADD_GARBAGE, (session.key,))
 
 
-def _trim(db: sqlite3.Cursor, session: Session, limits: Limits) -> None:
+def _trim(db: sqlite3.Cursor, session: SessionRow, limits: Limits) -> None:
     """The session forgets the entries behind the snapshot, save for the tail; `clean` deletes them."""
     session.tail_bytes = 0
     rows = db.execute(FIND_TAIL, (session.key, session.base_round, session.snapshot_round))

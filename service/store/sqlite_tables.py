@@ -65,7 +65,7 @@ class TooMuchHere(Exception):
 
 
 @dataclass(slots=True)
-class Session:
+class SessionRow:
     """A session's row in the order of its columns."""
 
     key: int
@@ -104,7 +104,7 @@ class Session:
         return Tip(self.snapshot_round, self.snapshot_digest)
 
 
-COLUMNS = [field.name for field in fields(Session)]
+COLUMNS = [field.name for field in fields(SessionRow)]
 OF_COMMITS = COLUMNS[COLUMNS.index("round") :]
 OF_SNAPSHOTS = COLUMNS[COLUMNS.index("base_round") :]
 FIND_SESSION = f"SELECT {', '.join(COLUMNS)} FROM sessions ".replace(" name,", " CAST(name AS BLOB),")
@@ -138,7 +138,7 @@ _KINDS = {
 }
 
 
-def find_session(db: sqlite3.Cursor, name: str) -> Session | None:
+def find_session(db: sqlite3.Cursor, name: str) -> SessionRow | None:
     """The session's row. Raises StoreCorrupt if it is damaged."""
     row = db.execute(FIND_SESSION + "WHERE name = ?", (name,)).fetchone()
     if row is None:
@@ -149,16 +149,16 @@ def find_session(db: sqlite3.Cursor, name: str) -> Session | None:
     return session
 
 
-def to_session(row: tuple) -> Session | None:
+def to_session(row: tuple) -> SessionRow | None:
     """None for a row that is damaged."""
-    return Session(*row) if tuple(map(type, row)) in _KINDS else None
+    return SessionRow(*row) if tuple(map(type, row)) in _KINDS else None
 
 
-def save_commit(db: sqlite3.Cursor, session: Session) -> None:
+def save_commit(db: sqlite3.Cursor, session: SessionRow) -> None:
     db.execute(SAVE_COMMIT, _changes_of_commits(session))
 
 
-def save_snapshot(db: sqlite3.Cursor, session: Session) -> None:
+def save_snapshot(db: sqlite3.Cursor, session: SessionRow) -> None:
     db.execute(SAVE_SNAPSHOT, _changes_of_snapshots(session))
 
 
@@ -173,7 +173,7 @@ def corrupt(name: str, what: str) -> StoreCorrupt:
     return StoreCorrupt(f"Session {name!r} cannot be read from the SQLite file: {what}.", session=name)
 
 
-def head(db: sqlite3.Cursor, session: Session) -> Head:
+def head(db: sqlite3.Cursor, session: SessionRow) -> Head:
     """Raises StoreCorrupt if the row is damaged."""
     name = session.name.decode()
     start = session.start()
@@ -202,7 +202,7 @@ def head(db: sqlite3.Cursor, session: Session) -> Head:
     )
 
 
-def is_on_chain(db: sqlite3.Cursor, session: Session, tip: Tip) -> bool:
+def is_on_chain(db: sqlite3.Cursor, session: SessionRow, tip: Tip) -> bool:
     """The tip is the head's, or that of an entry that is kept, or the one that the oldest of these follows."""
     if tip.round >= session.round:
         return session.is_at(tip)
@@ -212,7 +212,7 @@ def is_on_chain(db: sqlite3.Cursor, session: Session, tip: Tip) -> bool:
     return row is not None and row[0] == tip.digest
 
 
-def read(db: sqlite3.Cursor, session: Session, after: Tip | None, most_rounds: int, most_bytes: int) -> Reading:
+def read(db: sqlite3.Cursor, session: SessionRow, after: Tip | None, most_rounds: int, most_bytes: int) -> Reading:
     """Raises StoreCorrupt if the entries do not lead to the head, TooMuchHere if there are more than `most`."""
     is_whole = after is None or not is_on_chain(db, session, after)
     start = session.start() if after is None or is_whole else after
@@ -226,7 +226,7 @@ def read(db: sqlite3.Cursor, session: Session, after: Tip | None, most_rounds: i
     return check_reading(Reading(found, start, entries, _snapshot(db, session), _record(db, session)))
 
 
-def salvage(db: sqlite3.Cursor, session: Session) -> Reading:
+def salvage(db: sqlite3.Cursor, session: SessionRow) -> Reading:
     """Everything up to the first entry that cannot be read or does not follow."""
     found, tip = head(db, session), session.start()
     entries: list[Entry] = []
@@ -242,7 +242,7 @@ def salvage(db: sqlite3.Cursor, session: Session) -> Reading:
     return Reading(found, session.start(), entries, _snapshot(db, session), _record(db, session))
 
 
-def _record(db: sqlite3.Cursor, session: Session) -> bytes:
+def _record(db: sqlite3.Cursor, session: SessionRow) -> bytes:
     row = db.execute("SELECT record FROM records WHERE session = ?", (session.key,)).fetchone()
     if row is None or type(row[0]) is not bytes:
         raise corrupt(session.name.decode(), "its record is damaged")
@@ -258,7 +258,7 @@ def _entry(name: str, round: int, digest: bytes, count: int, id: bytes, blob: by
         raise corrupt(name, f"the id of the entry of round {round} is damaged") from error
 
 
-def _snapshot(db: sqlite3.Cursor, session: Session) -> bytes | None:
+def _snapshot(db: sqlite3.Cursor, session: SessionRow) -> bytes | None:
     if session.snapshot_round is None:
         return None
     parts = [part for (part,) in db.execute(FIND_SNAPSHOT, (session.key, session.snapshot_key))]
@@ -267,7 +267,7 @@ def _snapshot(db: sqlite3.Cursor, session: Session) -> bytes | None:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def find_applied(db: sqlite3.Cursor, session: Session, id: str, since: float) -> Applied | None:
+def find_applied(db: sqlite3.Cursor, session: SessionRow, id: str, since: float) -> Applied | None:
     """The id's answer, if it was applied later than `since`."""
     row = db.execute(FIND_REMEMBERED, (session.key, id)).fetchone()
     if row is None:
@@ -278,7 +278,7 @@ def find_applied(db: sqlite3.Cursor, session: Session, id: str, since: float) ->
     return Applied(id, answer) if at > since else None
 
 
-def find_waiting(db: sqlite3.Cursor, session: Session, id: str, now: float) -> Waiting | None:
+def find_waiting(db: sqlite3.Cursor, session: SessionRow, id: str, now: float) -> Waiting | None:
     """The prediction that waits under the id, or has expired and is not to be forgotten yet."""
     row = db.execute(FIND_WAITING, (session.key, id)).fetchone()
     if row is None:

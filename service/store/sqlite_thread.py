@@ -32,7 +32,7 @@ CLEANED_AT_CLOSE_S = 1.0
 """What then is left to be deleted waits for the next opening."""
 
 
-class _Call(NamedTuple):
+class _ThreadCall(NamedTuple):
     """`written_bytes` counts the large values that it writes. `leaves_garbage`: there is something to be deleted after it."""
 
     future: asyncio.Future[Any]
@@ -56,7 +56,7 @@ class SqliteThread:
         self._file = file
         self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
         self._opened = self._loop.create_future()
         self._closed = self._loop.create_future()
         threading.Thread(target=self._work, name="sqlite", daemon=True).start()
@@ -72,7 +72,7 @@ class SqliteThread:
         self, operation: Operation[T], *, writes: bool, written_bytes: int = 0, leaves_garbage: bool = False
     ) -> asyncio.Future[T]:
         future = self._loop.create_future()
-        self._calls.put(_Call(future, operation, writes, written_bytes, leaves_garbage))
+        self._calls.put(_ThreadCall(future, operation, writes, written_bytes, leaves_garbage))
         return future
 
     def _work(self) -> None:
@@ -103,7 +103,7 @@ class SqliteThread:
         connection.close()
         self._report([_Outcome(self._closed)])
 
-    def _take(self, rest_s: float | None) -> list[_Call | None]:
+    def _take(self, rest_s: float | None) -> list[_ThreadCall | None]:
         try:
             taken = [self._calls.get(timeout=rest_s)]
         except Empty:
@@ -129,7 +129,7 @@ class SqliteThread:
             self._loop.call_soon_threadsafe(_deliver, outcomes)
 
 
-def _run(db: sqlite3.Cursor, file: SqliteFile, calls: Sequence[_Call]) -> list[_Outcome]:
+def _run(db: sqlite3.Cursor, file: SqliteFile, calls: Sequence[_ThreadCall]) -> list[_Outcome]:
     """All calls in one transaction; where one of several fails, each in its own."""
     writes = any(call.writes for call in calls)
     try:
