@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from service.api.gate import Announced, Bounds, Gatekeeper
+from service.api.gate import Announced, Gatekeeper
 from service.settings import Settings
 
 log = logging.getLogger("okl")
@@ -52,7 +52,7 @@ def application() -> ASGIApp:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    bounds = Bounds(
+    bounds = GateBounds(
         connections=settings.max_connections,
         head_bytes=settings.max_head_bytes,
         head_timeout_s=settings.head_timeout_s,

@@ -8,7 +8,6 @@ a request is taken and when it is answered, and closes what takes too much or to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -19,6 +18,7 @@ from typing import Any, Final, Protocol, cast, final
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.joined_writes import JoinedWrites
 from service.api.problems import PROBLEM_JSON, document_of
 from service.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, ServiceError
 
@@ -43,7 +43,7 @@ _REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class GateBounds:
     """What one worker takes of its connections."""
 
     connections: int = 1_000
@@ -74,7 +74,7 @@ class State(Enum):
 class Gatekeeper:
     """Makes the gates of one worker, as the `http` of a `uvicorn.Config`; looks now and then who takes too long."""
 
-    def __init__(self, bounds: Bounds, make: ServerProtocol) -> None:
+    def __init__(self, bounds: GateBounds, make: ServerProtocol) -> None:
         self.bounds = bounds
         self.gates: set[Gate] = set()
         self._make = make
@@ -323,51 +323,6 @@ class Gate(asyncio.Protocol):
             self._transport.write_eof()
         if not self._transport.is_reading():
             self._transport.resume_reading()
-
-
-@final
-class JoinedWrites:
-    """The transport as the server sees it: what it writes in one turn of the loop leaves together.
-
-    It writes the head of an answer and then the body, each a call of the system that wakes the client. The rest of an
-    `asyncio.Transport` is the stream's own.
-    """
-
-    def __init__(self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._stream = stream
-        self._loop = loop
-        self._held: bytes | bytearray | memoryview = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self._stream.writelines([held, data])
-        elif data:
-            self._held = data
-            self._loop.call_soon(self.flush)
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(list_of_data))
-
-    def write_eof(self) -> None:
-        self.flush()
-        self._stream.write_eof()
-
-    def close(self) -> None:
-        self.flush()
-        self._stream.close()
-
-    def get_write_buffer_size(self) -> int:
-        return len(self._held) + self._stream.get_write_buffer_size()
-
-    def flush(self) -> None:
-        """Send what is held; what nobody reads any more is forgotten."""
-        held, self._held = self._held, b""
-        if held and not self._stream.is_closing():
-            self._stream.write(held)
 
 
 @final

@@ -31,6 +31,7 @@ from service.store.redis_errors import (
     log_failure,
     store_error,
 )
+from service.store.redis_lane import Lane, LaneCall
 
 DEADLINE_S = 5.0
 """For an operation with all its retries."""
@@ -69,61 +70,6 @@ class Connections(Protocol):
 
 
 @final
-class _LaneCall:
-    __slots__ = ("deadline", "is_write", "packed", "reply")
-
-    def __init__(self, packed: bytes, deadline: float, is_write: bool, reply: asyncio.Future[Any]) -> None:
-        self.packed = packed
-        self.deadline = deadline
-        self.is_write = is_write
-        self.reply = reply
-
-    def answer(self, reply: Any) -> None:
-        """Errors are replies too: a caller that is gone need not retrieve them."""
-        if not self.reply.done():
-            self.reply.set_result(reply)
-
-
-@final
-class _Lane:
-    """`carrier` is the task that uses it; the exchange under way is broken off at `due`, and `broken_by` says why.
-
-    The carrier may be cancelled by others too: `cancelling` is how often it was before, `breaks` how often it was from here.
-    """
-
-    __slots__ = ("breaks", "broken_by", "cancelling", "carrier", "connection", "due", "epoch")
-
-    def __init__(self) -> None:
-        self.connection: AbstractConnection | None = None
-        self.epoch = 0
-        self.carrier: asyncio.Task[Any] | None = None
-        self.cancelling = self.breaks = 0
-        self.due = math.inf
-        self.broken_by: Exception | None = None
-
-    def taken_by(self, carrier: asyncio.Task[Any] | None) -> None:
-        assert carrier is not None
-        self.carrier, self.cancelling = carrier, carrier.cancelling()
-
-    def break_off(self, error: Exception) -> None:
-        """Have the carrier wait no longer. The driver may swallow that (wait_for of Python 3.11): then it is said again."""
-        if self.carrier is not None:
-            self.broken_by = error
-            self.breaks += 1
-            self.carrier.cancel()
-
-    def settle(self) -> bool:
-        """The exchange is over. Was the carrier cancelled by somebody else?"""
-        self.due, self.broken_by = math.inf, None
-        if self.carrier is None:
-            return False
-        for _ in range(self.breaks):
-            self.carrier.uncancel()
-        self.breaks = 0
-        return self.carrier.cancelling() > self.cancelling
-
-
-@final
 class Lanes:
     """The connections to a single server, or to the master that Sentinel names."""
 
@@ -146,9 +92,9 @@ class Lanes:
         self._wait_replicas = wait_replicas
         self._wait = _pack(("WAIT", wait_replicas, wait_ms)) if wait_replicas else b""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pending: deque[_LaneCall] = deque()
-        self._lanes: list[_Lane] = []
-        self._free: list[_Lane] = []
+        self._pending: deque[LaneCall] = deque()
+        self._lanes: list[Lane] = []
+        self._free: list[Lane] = []
         self._is_gathering = False
         self._carriers: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
@@ -204,7 +150,7 @@ class Lanes:
         deadline = loop.time() + self._deadline_s
         failures = 0
         while True:
-            reply = await self._ask(_LaneCall(packed, deadline, is_write, loop.create_future()), loop)
+            reply = await self._ask(LaneCall(packed, deadline, is_write, loop.create_future()), loop)
             if not isinstance(reply, Exception):
                 return reply
             if is_refusal(reply):
@@ -217,7 +163,7 @@ class Lanes:
                 if self._loop is None:
                     raise store_error(reply) from reply
 
-    async def _ask(self, call: _LaneCall, loop: asyncio.AbstractEventLoop) -> Any:
+    async def _ask(self, call: LaneCall, loop: asyncio.AbstractEventLoop) -> Any:
         self._pending.append(call)
         if self._ticker is None:
             # It goes on while there is work and is not made and cancelled for every call.
@@ -233,16 +179,16 @@ class Lanes:
                     self._release(lane)
         return await call.reply
 
-    def _take_lane(self) -> _Lane | None:
+    def _take_lane(self) -> Lane | None:
         if self._free:
             return self._free.pop()
         if len(self._lanes) >= self._pool.max_connections:
             return None
-        lane = _Lane()
+        lane = Lane()
         self._lanes.append(lane)
         return lane
 
-    def _start(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+    def _start(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
         """Others are under way: the calls of this turn of the loop leave together."""
         self._is_gathering = True
         task = loop.create_task(self._carry_on(lane, loop))
@@ -250,14 +196,14 @@ class Lanes:
         self._carriers.add(task)
         task.add_done_callback(self._carriers.discard)
 
-    async def _carry_on(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+    async def _carry_on(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
         self._is_gathering = False
         try:
             await self._carry(lane, loop)
         finally:
             self._release(lane)
 
-    def _release(self, lane: _Lane) -> None:
+    def _release(self, lane: Lane) -> None:
         lane.carrier = None
         if self._pending and not self._is_gathering and self._loop is not None:
             self._start(lane, self._loop)
@@ -278,7 +224,7 @@ class Lanes:
         if busy or self._pending:
             self._ticker = loop.call_later(TICK_S, self._tick, loop)
 
-    async def _carry(self, lane: _Lane, loop: asyncio.AbstractEventLoop) -> None:
+    async def _carry(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
         """One exchange for calls that wait. Whatever happens each of them has an answer then."""
         batch = self._take()
         if self._pending and (another := self._take_lane()) is not None:
@@ -302,16 +248,16 @@ class Lanes:
         if is_cancelled:
             raise asyncio.CancelledError
 
-    async def _give_up(self, lane: _Lane, error: Exception) -> None:
+    async def _give_up(self, lane: Lane, error: Exception) -> None:
         """What broke one connection (the server was started again) broke the others too: they are left as well."""
         log_failure(error, _server(lane.connection))
         if lane.connection is not None and lane.epoch == self._epoch:
             self._epoch += 1
         await self._drop(lane)
 
-    def _take(self) -> list[_LaneCall]:
+    def _take(self) -> list[LaneCall]:
         """The calls to send next: one large call, or many small ones."""
-        batch: list[_LaneCall] = []
+        batch: list[LaneCall] = []
         size = 0
         while self._pending and len(batch) < BATCH_CALLS and size < BATCH_BYTES:
             size += len(self._pending[0].packed)
@@ -322,7 +268,7 @@ class Lanes:
                 batch.append(call)
         return batch
 
-    async def _exchange(self, lane: _Lane, batch: list[_LaneCall], loop: asyncio.AbstractEventLoop) -> None:
+    async def _exchange(self, lane: Lane, batch: list[LaneCall], loop: asyncio.AbstractEventLoop) -> None:
         packed = [call.packed for call in batch]
         lane.due = min([call.deadline for call in batch])
         if len(packed[0]) < BATCH_BYTES:  # a large call may need all its time
@@ -350,14 +296,14 @@ class Lanes:
                 is_error = isinstance(reply, Exception)
                 call.answer(reply if is_error or is_replicated else NotReplicatedError(f"{acknowledged} acknowledged"))
 
-    async def _connect(self, lane: _Lane) -> AbstractConnection:
+    async def _connect(self, lane: Lane) -> AbstractConnection:
         """A new connection: the server has closed the one that was there, or it was left for another server."""
         await self._drop(lane)
         lane.epoch = self._epoch
         lane.connection = await self._pool.get_connection()
         return lane.connection
 
-    async def _drop(self, lane: _Lane) -> None:
+    async def _drop(self, lane: Lane) -> None:
         connection, lane.connection = lane.connection, None
         if connection is not None:
             with contextlib.suppress(RedisError, OSError):

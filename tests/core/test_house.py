@@ -36,7 +36,7 @@ MAY_IMPORT = {
 
 LINES, LINES_OF_A_LEARNER = 400, 200
 
-SOURCES = sorted(path for package in ("okl_core", "service", "bench") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(path for package in ("okl_core", "service") for path in (ROOT / package).rglob("*.py"))
 
 
 def test_arrows_between_folders_run_downward() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from service.api.gate import JoinedWrites
+from service.api.joined_writes import JoinedWrites
 from tests.service.worker import settle
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,52 @@
+"""Writes of one turn of the event loop that leave together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, final
+
+
+@final
+class JoinedWrites:
+    """The transport as the server sees it: what it writes in one turn of the loop leaves together.
+
+    It writes the head of an answer and then the body, each a call of the system that wakes the client. The rest of an
+    `asyncio.Transport` is the stream's own.
+    """
+
+    def __init__(self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._stream = stream
+        self._loop = loop
+        self._held: bytes | bytearray | memoryview = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._stream.writelines([held, data])
+        elif data:
+            self._held = data
+            self._loop.call_soon(self.flush)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        self.flush()
+        self._stream.write_eof()
+
+    def close(self) -> None:
+        self.flush()
+        self._stream.close()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._held) + self._stream.get_write_buffer_size()
+
+    def flush(self) -> None:
+        """Send what is held; what nobody reads any more is forgotten."""
+        held, self._held = self._held, b""
+        if held and not self._stream.is_closing():
+            self._stream.write(held)

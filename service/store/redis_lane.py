@@ -1,0 +1,64 @@
+"""One connection of a Redis store, whoever uses it at present, and what it is asked to carry."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any, final
+
+from redis.asyncio.connection import AbstractConnection
+
+
+@final
+class LaneCall:
+    __slots__ = ("deadline", "is_write", "packed", "reply")
+
+    def __init__(self, packed: bytes, deadline: float, is_write: bool, reply: asyncio.Future[Any]) -> None:
+        self.packed = packed
+        self.deadline = deadline
+        self.is_write = is_write
+        self.reply = reply
+
+    def answer(self, reply: Any) -> None:
+        """Errors are replies too: a caller that is gone need not retrieve them."""
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+
+@final
+class Lane:
+    """`carrier` is the task that uses it; the exchange under way is broken off at `due`, and `broken_by` says why.
+
+    The carrier may be cancelled by others too: `cancelling` is how often it was before, `breaks` how often it was from here.
+    """
+
+    __slots__ = ("breaks", "broken_by", "cancelling", "carrier", "connection", "due", "epoch")
+
+    def __init__(self) -> None:
+        self.connection: AbstractConnection | None = None
+        self.epoch = 0
+        self.carrier: asyncio.Task[Any] | None = None
+        self.cancelling = self.breaks = 0
+        self.due = math.inf
+        self.broken_by: Exception | None = None
+
+    def taken_by(self, carrier: asyncio.Task[Any] | None) -> None:
+        assert carrier is not None
+        self.carrier, self.cancelling = carrier, carrier.cancelling()
+
+    def break_off(self, error: Exception) -> None:
+        """Have the carrier wait no longer. The driver may swallow that (wait_for of Python 3.11): then it is said again."""
+        if self.carrier is not None:
+            self.broken_by = error
+            self.breaks += 1
+            self.carrier.cancel()
+
+    def settle(self) -> bool:
+        """The exchange is over. Was the carrier cancelled by somebody else?"""
+        self.due, self.broken_by = math.inf, None
+        if self.carrier is None:
+            return False
+        for _ in range(self.breaks):
+            self.carrier.uncancel()
+        self.breaks = 0
+        return self.carrier.cancelling() > self.cancelling
