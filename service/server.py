@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from service.api.gate import Announced, Gatekeeper
+from service.api.gate import Announced, GateBounds, Gatekeeper
 from service.settings import Settings
 
 log = logging.getLogger("okl")
