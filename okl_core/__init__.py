@@ -13,7 +13,8 @@ from okl_core.contract.learner import (
     resolve,
     waits_for_inputs,
 )
-from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
+from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial, register_kernel
+from okl_core.losses import Loss, register_loss
 from okl_core.metrics.gradient_outer_product import gradient_outer_product
 from okl_core.types import BlockInfo, Forecast, RoundInfo
 
@@ -27,6 +28,7 @@ __all__ = [
     "Learner",
     "LearnerSpec",
     "Linear",
+    "Loss",
     "Matern",
     "OnlineLearner",
     "Polynomial",
@@ -40,6 +42,8 @@ __all__ = [
     "learner_kinds",
     "parse_spec",
     "register",
+    "register_kernel",
+    "register_loss",
     "resolve",
     "restore",
     "waits_for_inputs",

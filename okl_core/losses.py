@@ -1,74 +1,123 @@
-r"""Losses: value, derivative in the prediction, curvature and probability link.
+r"""Losses l(a, y) of a prediction a and a truth y: value, derivative, curvature, probability and convex conjugate.
 
 `curvature(C)` is the largest sigma with l(a) >= l(b) + l'(b)(a - b) + (sigma/2) l'(b)^2 (a - b)^2 for all |a|, |b| <= C
 and every truth; `weight(b, y, C)` is the same constant at the point b that was played, times l'(b)^2, so that it never
-divides by a derivative that may be 0.
+divides by a derivative that may be 0. Truths that are real numbers have |y| <= C.
 
-References: [calandriello2017] assumption 2; [jezequel2020] lemma 5 for the logistic weight.
+References: [calandriello2017] assumption 2; [jezequel2020] lemma 5 for the logistic weight; [boyd2004] section 3.3.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Protocol, final
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
+from scipy.special import expit, logit, xlog1py, xlogy
 
-from okl_core.types import F64, Target
+from okl_core.errors import ConfigError
+from okl_core.types import F64, Registered, Target
 
 
-class Loss(Protocol):
+class Loss(ABC):
+    """A convex loss: what a learner steps along, what bounds its regret, and how its best competitor is found."""
+
     name: ClassVar[str]
+    """Wire name, kebab-case, permanent."""
     target: ClassVar[Target]
-    kink: ClassVar[bool]
-    """Does the derivative jump?"""
-    has_flat_part: ClassVar[bool]
+    kink: ClassVar[bool] = False
+    """Does the derivative jump somewhere? A learner then records whether it was 0, and `side` follows the record."""
+    has_flat_part: ClassVar[bool] = True
+    """Can the derivative be 0?"""
 
-    def side(self, a: float, y: float, is_active: bool) -> float:
-        """The derivative on the side of a kink that a recorded choice took."""
-        ...
-
+    @abstractmethod
     def value(self, a: float, y: float) -> float:
         """l(a) for the prediction a and the truth y."""
-        ...
 
+    @abstractmethod
     def values(self, a: F64, y: F64) -> F64:
         """The same for n rounds, shape (n,)."""
-        ...
 
+    @abstractmethod
     def derivative(self, a: float, y: float) -> float:
-        """l'(a)."""
-        ...
+        """l'(a), at a kink one of the slopes there."""
 
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        """The derivative on the recorded side of a kink: 0 unless `is_active`, whatever rounding made of a."""
+        return self.derivative(a, y) if is_active else 0.0
+
+    @abstractmethod
     def curvature(self, C: float) -> float:
         """sigma, the constant of the module's docstring; 0 if the loss has none."""
-        ...
 
+    @abstractmethod
     def weight(self, a: float, y: float, C: float) -> float:
         """The curvature at the point played times the squared derivative: w of adaptive steps."""
-        ...
 
+    @abstractmethod
     def lipschitz(self, C: float) -> float:
-        """L = max |l'| over |a| <= C and every truth (|y| <= C where the truth is real)."""
-        ...
+        """L = max |l'| over |a| <= C and every truth; infinite for an infinite C if no number bounds it."""
 
     def probability(self, a: float) -> float | None:
         """P(y = +1) of the prediction a, None where the loss defines none."""
-        ...
+        return None
+
+    @abstractmethod
+    def conjugate(self, p: F64, y: F64, C: float) -> F64:
+        """sup_{|a| <= C} (p a - l(a, y)) for n slopes p, shape (n,).
+
+        A truth may be beyond C. Without a bound, C = inf, p is taken to be a slope of the loss, to rounding.
+        """
+
+    def lines(self, y: F64) -> tuple[F64, F64]:
+        """b and c, shape (k, n), with l(a, y) = h(max_k (b_k + c_k a)) for a smooth h; k = 0 where l itself is smooth."""
+        none = np.empty((0, len(y)))
+        return none, none
+
+    @abstractmethod
+    def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
+        """First and second derivative at n points, shape (n,) each: of h where there are `lines`, of l elsewhere."""
+
+
+LOSSES: dict[str, Loss] = {}
+"""The registered losses by name."""
+
+
+def register_loss(loss: Loss) -> Loss:
+    """Make a loss known to every config by its name.
+
+    Parameters
+    ----------
+    loss : Loss
+        Once more the same is harmless. `okl_core.contract.loss_checks.check_loss` tells whether it keeps its promises.
+
+    Returns
+    -------
+    Loss
+        The loss registered under that name.
+
+    Raises
+    ------
+    ConfigError
+        Another loss has the name.
+    """
+    known = LOSSES.setdefault(loss.name, loss)
+    if type(known) is not type(loss) or vars(known) != vars(loss):
+        raise ConfigError(f"two losses are called {loss.name!r}")
+    return known
+
+
+LossName = Annotated[str, Registered(LOSSES, lambda: Literal[tuple(LOSSES)])]
+"""What a config says of its loss: the name of a registered one."""
 
 
 @final
-class Squared:
+class Squared(Loss):
     """(a - y)^2, |y| <= C."""
 
     name: ClassVar[str] = "squared"
     target: ClassVar[Target] = "real"
-
-    kink: ClassVar[bool] = False
-    has_flat_part: ClassVar[bool] = True
-
-    def side(self, a: float, y: float, is_active: bool) -> float:
-        return self.derivative(a, y) if is_active else 0.0
 
     def value(self, a: float, y: float) -> float:
         return (a - y) ** 2
@@ -88,22 +137,21 @@ class Squared:
     def lipschitz(self, C: float) -> float:
         return 4.0 * C
 
-    def probability(self, a: float) -> None:
-        return None
+    def conjugate(self, p: F64, y: F64, C: float) -> F64:
+        a = np.clip(y + 0.5 * p, -C, C)
+        return p * a - (a - y) ** 2
+
+    def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
+        return 2.0 * (u - y), np.full_like(u, 2.0)
 
 
 @final
-class Logistic:
+class Logistic(Loss):
     """log(1 + exp(-y a)), y in {-1, +1}."""
 
     name: ClassVar[str] = "logistic"
     target: ClassVar[Target] = "binary"
-
-    kink: ClassVar[bool] = False
     has_flat_part: ClassVar[bool] = False
-
-    def side(self, a: float, y: float, is_active: bool) -> float:
-        return self.derivative(a, y) if is_active else 0.0
 
     def value(self, a: float, y: float) -> float:
         s = y * a
@@ -128,19 +176,25 @@ class Logistic:
     def probability(self, a: float) -> float:
         return sigmoid(a)
 
+    def conjugate(self, p: F64, y: F64, C: float) -> F64:
+        s = np.clip(-y * p, 0.0, 1.0)
+        if math.isinf(C):
+            return xlogy(s, s) + xlog1py(1.0 - s, -s)
+        m = np.clip(-logit(s), -C, C)
+        return y * p * m - np.logaddexp(0.0, -m)
+
+    def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
+        s = expit(-y * u)
+        return -y * s, s * (1.0 - s)
+
 
 @final
-class Hinge:
+class Hinge(Loss):
     """max(0, 1 - y a), y in {-1, +1}."""
 
     name: ClassVar[str] = "hinge"
     target: ClassVar[Target] = "binary"
-
     kink: ClassVar[bool] = True
-    has_flat_part: ClassVar[bool] = True
-
-    def side(self, a: float, y: float, is_active: bool) -> float:
-        return -y if is_active else 0.0
 
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a)
@@ -151,6 +205,9 @@ class Hinge:
     def derivative(self, a: float, y: float) -> float:
         return -y if y * a < 1.0 else 0.0
 
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return -y if is_active else 0.0
+
     def curvature(self, C: float) -> float:
         return 0.0
 
@@ -160,22 +217,26 @@ class Hinge:
     def lipschitz(self, C: float) -> float:
         return 1.0
 
-    def probability(self, a: float) -> None:
-        return None
+    def conjugate(self, p: F64, y: F64, C: float) -> F64:
+        s = -y * p
+        if math.isinf(C):
+            return -np.clip(s, 0.0, 1.0)
+        m = np.where(s > 1.0, -C, np.where(s < 0.0, C, min(1.0, C)))
+        return -s * m - np.maximum(0.0, 1.0 - m)
+
+    def lines(self, y: F64) -> tuple[F64, F64]:
+        return _margin_lines(y)
+
+    def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
+        return np.ones_like(u), np.zeros_like(u)
 
 
 @final
-class SquaredHinge:
+class SquaredHinge(Loss):
     """max(0, 1 - y a)^2, y in {-1, +1}."""
 
     name: ClassVar[str] = "squared-hinge"
     target: ClassVar[Target] = "binary"
-
-    kink: ClassVar[bool] = False
-    has_flat_part: ClassVar[bool] = True
-
-    def side(self, a: float, y: float, is_active: bool) -> float:
-        return self.derivative(a, y) if is_active else 0.0
 
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a) ** 2
@@ -204,8 +265,24 @@ class SquaredHinge:
     def lipschitz(self, C: float) -> float:
         return 2.0 * (1.0 + C)
 
-    def probability(self, a: float) -> None:
-        return None
+    def conjugate(self, p: F64, y: F64, C: float) -> F64:
+        s = -y * p
+        if math.isinf(C):
+            s = np.maximum(s, 0.0)
+            return s * (0.25 * s - 1.0)
+        m = np.where(s < 0.0, C, np.clip(1.0 - 0.5 * s, -C, C))
+        return -s * m - np.maximum(0.0, 1.0 - m) ** 2
+
+    def lines(self, y: F64) -> tuple[F64, F64]:
+        return _margin_lines(y)
+
+    def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
+        return 2.0 * u, np.full_like(u, 2.0)
+
+
+def _margin_lines(y: F64) -> tuple[F64, F64]:
+    """The lines 0 and 1 - y a of both hinges."""
+    return np.array((np.zeros_like(y), np.ones_like(y))), np.array((np.zeros_like(y), -y))
 
 
 def probabilities(loss: Loss, values: F64) -> F64 | None:
@@ -227,6 +304,5 @@ def sigmoid(a: float) -> float:
     return e / (1.0 + e)
 
 
-LossName = Literal["squared", "logistic", "hinge", "squared-hinge"]
-
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Squared(), Logistic(), Hinge(), SquaredHinge())}
+for _built_in in (Squared(), Logistic(), Hinge(), SquaredHinge()):
+    register_loss(_built_in)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 F64 = NDArray[np.float64]
 
@@ -103,6 +107,51 @@ class Parameters(BaseModel):
         """
         parts = {name: part.resolved(X, y) for name, part in self if isinstance(part, Parameters)}
         return self.model_copy(update=parts)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with these fields replaced, not validated. What the original has computed from its own is not copied."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in vars(copied).keys() - type(copied).model_fields.keys():
+            del vars(copied)[name]
+        return copied
+
+
+@final
+class Registered:
+    """Marks a config's field that takes whatever is registered when a value is validated.
+
+    Parameters
+    ----------
+    register : Mapping[str, object]
+        It grows, and loses nothing.
+    choice : Callable[[], Any]
+        Gives the type of the field from what is registered by then.
+    """
+
+    def __init__(self, register: Mapping[str, object], choice: Callable[[], Any]) -> None:
+        self._register, self._choice = register, choice
+        self._made: tuple[list[str], TypeAdapter[Any]] | None = None
+        self._is_described: ContextVar[bool] = ContextVar("is_described", default=False)
+
+    def _adapter(self) -> TypeAdapter[Any]:
+        names, made = list(self._register), self._made
+        if made is None or made[0] != names:
+            self._made = made = names, TypeAdapter(self._choice())
+        return made[1]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # Errors keep their place: a ValidationError raised by a validator becomes a part of the outer one.
+        return core_schema.no_info_plain_validator_function(lambda value: self._adapter().validate_python(value))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        if self._is_described.get():
+            # Within one of them, such as a kernel made of kernels: to list them all again would never end.
+            return {"description": "Any of the same."}
+        token = self._is_described.set(True)
+        try:
+            return handler(self._adapter().core_schema)
+        finally:
+            self._is_described.reset(token)
 
 
 class LearnerConfig(Parameters):

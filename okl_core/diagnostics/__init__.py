@@ -1,6 +1,6 @@
 """What a stream costs in theory, and what the best function in hindsight would have lost on it."""
 
-from okl_core.diagnostics.alignment import Alignment, alignment_deltas, kernel_alignment, kernel_polarization
+from okl_core.diagnostics.alignment import RunningAlignment, alignment_deltas, kernel_alignment, kernel_polarization
 from okl_core.diagnostics.bounds import (
     aar_bound,
     clipped_ridge_bound,
@@ -21,8 +21,8 @@ from okl_core.diagnostics.bounds import (
 from okl_core.diagnostics.comparator import Comparator, best_in_hindsight, regret_curve
 
 __all__ = [
-    "Alignment",
     "Comparator",
+    "RunningAlignment",
     "aar_bound",
     "alignment_deltas",
     "best_in_hindsight",

@@ -36,7 +36,7 @@ MAX_FEATURES = 4096
 
 
 @final
-class Alignment:
+class RunningAlignment:
     """y^T K y and A_t of the first t rounds, for every t, of a stream that comes in pieces.
 
     Parameters
@@ -49,7 +49,7 @@ class Alignment:
 
     Examples
     --------
-    >>> alignment = Alignment(Linear(), 1)
+    >>> alignment = RunningAlignment(Linear(), 1)
     >>> alignment.extend(np.array([[1.0], [2.0], [-1.0]]), np.array([1.0, 1.0, -1.0]))
     array([ 1.,  9., 16.])
     >>> alignment.polarization, round(alignment.value, 4)
@@ -104,12 +104,12 @@ class Alignment:
 
 
 def kernel_polarization(kernel: Kernel, X: F64, y: F64) -> float:  # X: (n, d), y: (n,)
-    """y^T K y, without K: time as `Alignment`, memory O(n d)."""
+    """y^T K y, without K: time as `RunningAlignment`, memory O(n d)."""
     return _aligned(kernel, X, y).polarization
 
 
 def kernel_alignment(kernel: Kernel, X: F64, y: F64) -> float:  # X: (n, d), y: (n,)
-    """A_n = sum kappa_t - y^T K y / n, without K: time as `Alignment`, memory O(n d).
+    """A_n = sum kappa_t - y^T K y / n, without K: time as `RunningAlignment`, memory O(n d).
 
     Examples
     --------
@@ -141,8 +141,8 @@ def alignment_deltas(kernel: Kernel, X: F64, y: F64, *, window: int = 15) -> F64
     return np.maximum(kernel.diag(X) - 2.0 * y * guesses, 0.0)
 
 
-def _aligned(kernel: Kernel, X: F64, y: F64) -> Alignment:
-    alignment = Alignment(kernel, max(1, X.shape[-1]))
+def _aligned(kernel: Kernel, X: F64, y: F64) -> RunningAlignment:
+    alignment = RunningAlignment(kernel, max(1, X.shape[-1]))
     alignment.extend(X, y)
     return alignment
 

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.special import logit, xlog1py, xlogy
 
-from okl_core.diagnostics.interior_point import Bounds, InteriorPoint
+from okl_core.diagnostics.interior_point import FunctionClass, InteriorPoint
 from okl_core.errors import ConfigError, LabelError, NonFiniteError, ShapeError
 from okl_core.kernels.kernels import Kernel
-from okl_core.losses import LOSSES, LossName
+from okl_core.losses import LOSSES, Loss, LossName
 from okl_core.types import F64
 
 
@@ -117,35 +116,40 @@ def best_in_hindsight(
     >>> best.values.round(6), round(best.objective, 6)
     (array([0.25, 0.25, 0.25]), 2.75)
     """
-    bounds = Bounds(regularization, radius, clip)
-    _check(X, y, loss, bounds)
+    restricted = FunctionClass(regularization, radius, clip)
+    found = _checked(X, y, loss, restricted)
     basis = _Basis.of(kernel.gram(X))
     # Where nothing holds |f|, only a p that no function sees proves anything.
     seen = np.linalg.qr(basis.B).Q if regularization == 0.0 and math.isinf(radius) else None
     u, lower = np.zeros(basis.B.shape[1]), -math.inf
-    for point in InteriorPoint(basis.B, y, loss, bounds):
+    for point in InteriorPoint(basis.B, y, found, restricted):
         u = point.u
         p = point.p if seen is None else point.p - seen @ (seen.T @ point.p)
         size = 0.0 if seen is not None else float(np.linalg.norm(basis.B.T @ p))
-        lower = max(lower, _lower_bound(p, size, y, loss, bounds))
-        objective = float(LOSSES[loss].values(point.v, y).sum()) + 0.5 * regularization * float(u @ u)
+        lower = max(lower, _lower_bound(p, size, y, found, restricted))
+        objective = float(found.values(point.v, y).sum()) + 0.5 * regularization * float(u @ u)
         if objective - lower <= tolerance * max(1.0, objective):
             break
     values = basis.B @ u
-    losses = LOSSES[loss].values(values, y)
+    losses = found.values(values, y)
     return Comparator(values, losses, basis.coefficients(u), float(np.linalg.norm(u)), regularization, lower)
 
 
-def _check(X: F64, y: F64, loss: LossName, bounds: Bounds) -> None:
-    alpha, U, C = bounds
+def _checked(X: F64, y: F64, name: LossName, restricted: FunctionClass) -> Loss:
+    """The loss of this name, if it and the arguments make a problem that has a solution."""
+    alpha, U, C = restricted
+    if name not in LOSSES:
+        raise ConfigError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
     if not (alpha >= 0.0 and U > 0.0 and C > 0.0 and (alpha > 0.0 or math.isfinite(U) or math.isfinite(C))):
         raise ConfigError("one of regularization > 0, radius > 0 and clip > 0 must restrict the functions")
     if X.ndim != 2 or y.shape != (len(X),) or not len(X):
         raise ShapeError(f"X has shape {X.shape} and y {y.shape}; they must be (n, d) and (n,), n >= 1")
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise NonFiniteError("every input and every truth must be finite")
-    if LOSSES[loss].target == "binary" and not (np.abs(y) == 1.0).all():
-        raise LabelError(f"the {loss} loss takes the labels -1 and 1", "y")
+    loss = LOSSES[name]
+    if loss.target == "binary" and not (np.abs(y) == 1.0).all():
+        raise LabelError(f"the {name} loss takes the labels -1 and 1", "y")
+    return loss
 
 
 class _Basis(NamedTuple):
@@ -168,29 +172,9 @@ class _Basis(NamedTuple):
         return a
 
 
-def _lower_bound(p: F64, size: float, y: F64, loss: LossName, bounds: Bounds) -> float:
+def _lower_bound(p: F64, size: float, y: F64, loss: Loss, restricted: FunctionClass) -> float:
     """The bound of the module, for a p with sqrt(p^T K p) = size."""
-    alpha, U, C = bounds
+    alpha, U, C = restricted
     s = min(U, size / alpha) if alpha > 0.0 else U
     of_norm = s * (size - 0.5 * alpha * s) if size > 0.0 else 0.0
-    return -float(conjugate(loss, p, y, C).sum()) - of_norm
-
-
-def conjugate(loss: LossName, p: F64, y: F64, C: float) -> F64:
-    """sup_{|a| <= C} (p a - l(a, y)), shape (n,). Without a bound p is taken to be a slope of the loss, to rounding."""
-    if loss == "squared":
-        a = np.clip(y + 0.5 * p, -C, C)
-        return p * a - (a - y) ** 2
-    s = -y * p
-    if math.isinf(C):
-        s = np.clip(s, 0.0, math.inf if loss == "squared-hinge" else 1.0)
-        if loss == "logistic":
-            return xlogy(s, s) + xlog1py(1.0 - s, -s)
-        return -s if loss == "hinge" else s * (0.25 * s - 1.0)
-    if loss == "logistic":
-        m = np.clip(-logit(np.clip(s, 0.0, 1.0)), -C, C)
-    elif loss == "hinge":
-        m = np.where(s > 1.0, -C, np.where(s < 0.0, C, min(1.0, C)))
-    else:
-        m = np.where(s < 0.0, C, np.clip(1.0 - 0.5 * s, -C, C))
-    return -s * m - LOSSES[loss].values(m, np.ones_like(m))
+    return -float(loss.conjugate(p, y, C).sum()) - of_norm

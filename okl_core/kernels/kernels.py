@@ -1,4 +1,4 @@
-r"""Kernels: k(x, z) by block, row and diagonal.
+r"""Kernels: k(x, z) by block, row and diagonal, and the register of those that a config may name.
 
 Each kernel takes its points either as a plain array or as `Points`, which keeps what makes a row one matrix-vector
 product. A row is k(s_i, x) over the points; a block is (n, m), points by columns of inputs.
@@ -9,20 +9,28 @@ References: [rasmussen2006] chapter 4.
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal, Self, final
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, final, get_args
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.spatial.distance import cdist, pdist
 
-from okl_core.errors import ConfigError, NotPositiveDefiniteError, ShapeError, unresolved
+from okl_core.errors import ConfigError, DivergedError, NotPositiveDefiniteError, ShapeError, unresolved
 from okl_core.kernels.points import Points
 from okl_core.metrics.kernel_metric import learned_kernel_metric, matrix_root
-from okl_core.types import F64, Parameters
+from okl_core.types import F64, Parameters, Registered
 
 MEDIAN_SAMPLE = 1000
 """Points that the median heuristic looks at: 500,000 pairs fix a median to well below one per cent."""
+
+LARGEST = 1e150
+"""k(x, x) of an input stays below; so does every other value of the kernel, and no product of two of them overflows."""
 
 TILE = 512
 """Rows and columns of a kernel matrix that are made symmetric at once."""
@@ -36,8 +44,23 @@ Matrix = Annotated[list[Row], Field(min_length=1, fail_fast=True)]
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 
 
-class _Kernel(Parameters, ABC):
+KERNELS: dict[str, type[Kernel]] = {}
+"""The registered kernels by kind."""
+
+ANY_KERNEL = Registered(
+    KERNELS, lambda: Annotated[functools.reduce(operator.or_, KERNELS.values()), Field(discriminator="kind")]
+)
+
+
+class Kernel(Parameters, ABC):
+    """A positive semi-definite function k(x, z), and in a config's field any registered one: `{"kind": "gaussian"}`.
+
+    A concrete one has a field `kind: Literal["my-kernel"] = "my-kernel"`, `diag` and `encoded_block`. The rest has defaults;
+    a faster `encoded_row` may be worth writing.
+    """
+
     translation_invariant: ClassVar[bool]
+    """Is k a function of x - z? Points are then kept relative to the first of them."""
 
     def points(self, dim: int, capacity: int = 16) -> Points:
         """An empty set of points that fits this kernel. Raises ConfigError for a metric of another dimension."""
@@ -51,12 +74,13 @@ class _Kernel(Parameters, ABC):
 
     def block(self, S: Points | F64, X: F64) -> F64:
         """k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
-        return self._block(self._as_points(S), X)
+        return self.encoded_block(self._as_points(S), X)
 
     def gram(self, X: F64) -> F64:
-        """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d)."""
+        """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d). Raises DivergedError."""
+        diagonal = self.diag(X)
         if len(X) == 1:
-            return self.diag(X)[:, None]
+            return diagonal[:, None]
         K = self.block(X, X)
         for i in range(0, len(K), TILE):
             for j in range(0, i + 1, TILE):
@@ -65,7 +89,7 @@ class _Kernel(Parameters, ABC):
                 mean = lower + upper.T
                 mean *= 0.5
                 lower[...], upper[...] = mean, mean.T
-        np.fill_diagonal(K, self.diag(X))
+        np.fill_diagonal(K, diagonal)
         return K
 
     def mass(self, points: Points, a: F64) -> float:
@@ -75,18 +99,19 @@ class _Kernel(Parameters, ABC):
 
     @abstractmethod
     def diag(self, X: F64) -> F64:
-        """k(x_j, x_j), shape (m,), for X of shape (m, d)."""
+        """k(x_j, x_j), shape (m,), for X of shape (m, d). Raises DivergedError if one is beyond LARGEST."""
 
     @abstractmethod
+    def encoded_block(self, S: Points, X: F64) -> F64:
+        """k(s_i, x_j), shape (n, m), for the points `S.coordinates()` and X of shape (m, d)."""
+
     def at(self, x: F64) -> float:
-        """k(x, x)."""
+        """k(x, x). Raises DivergedError if it is beyond LARGEST."""
+        return float(self.diag(x[None, :])[0])
 
-    @abstractmethod
     def encoded_row(self, S: Points, row: F64) -> F64:
         """`row` for x as S encodes it."""
-
-    @abstractmethod
-    def _block(self, S: Points, X: F64) -> F64: ...
+        return self.encoded_block(S, S.decode(row)[None, :])[:, 0]
 
     def _unit(self) -> float:
         """The unit of length of this kernel's points."""
@@ -105,8 +130,48 @@ class _Kernel(Parameters, ABC):
         root, unit = self.root_for(S.shape[1]), self._unit()
         return Points.of(S, centred=self.translation_invariant, unit=unit, root=root)
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return ANY_KERNEL.__get_pydantic_core_schema__(source, handler) if inspect.isabstract(cls) else handler(source)
 
-class _Stationary(_Kernel):
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> JsonSchemaValue:
+        if inspect.isabstract(cls):
+            return ANY_KERNEL.__get_pydantic_json_schema__(schema, handler)
+        return super().__get_pydantic_json_schema__(schema, handler)
+
+
+K = TypeVar("K", bound=Kernel)
+
+
+def register_kernel(cls: type[K]) -> type[K]:
+    """Class decorator that makes a kernel known to every config by its kind.
+
+    Parameters
+    ----------
+    cls : type[Kernel]
+        Concrete, with a field `kind: Literal["my-kernel"] = "my-kernel"`. Once more the same is harmless.
+        `okl_core.contract.kernel_checks.check_kernel` tells whether it keeps its promises.
+
+    Returns
+    -------
+    type[Kernel]
+        The same class.
+
+    Raises
+    ------
+    ConfigError
+        Another kernel has the kind, or the class is abstract or has none.
+    """
+    kind = cls.model_fields.get("kind")
+    if inspect.isabstract(cls) or kind is None or get_args(kind.annotation) != (kind.default,):
+        raise ConfigError(f'{cls.__name__} is abstract, or has no field `kind: Literal["my-kernel"] = "my-kernel"`')
+    if KERNELS.setdefault(kind.default, cls) is not cls:
+        raise ConfigError(f"two kernels are called {kind.default!r}")
+    return cls
+
+
+class _Stationary(Kernel):
     """A function of x - z with k(x, x) = 1."""
 
     translation_invariant: ClassVar[bool] = True
@@ -208,11 +273,12 @@ class _Radial(_Stationary):
     def encoded_row(self, S: Points, row: F64) -> F64:
         return self._profile(S.exponents(row))
 
-    def _block(self, S: Points, X: F64) -> F64:
+    def encoded_block(self, S: Points, X: F64) -> F64:
         return self._profile(S.exponents_block(X))
 
 
 @final
+@register_kernel
 class Gaussian(_Radial):
     r"""k(x, z) = exp(-|x - z|^2 / (2 sigma^2)).
 
@@ -230,6 +296,7 @@ class Gaussian(_Radial):
 
 
 @final
+@register_kernel
 class Matern(_Radial):
     r"""(1 + r) exp(-r) for nu = 3/2, (1 + r + r^2/3) exp(-r) for nu = 5/2, with r = sqrt(2 nu) |x - z| / sigma."""
 
@@ -253,15 +320,13 @@ class Matern(_Radial):
 
 
 @final
+@register_kernel
 class Laplacian(_Stationary):
     r"""k(x, z) = exp(-|x - z|_1 / sigma)."""
 
     kind: Literal["laplacian"] = "laplacian"
 
-    def encoded_row(self, S: Points, row: F64) -> F64:
-        return self._block(S, S.decode(row)[None, :])[:, 0]
-
-    def _block(self, S: Points, X: F64) -> F64:
+    def encoded_block(self, S: Points, X: F64) -> F64:
         K = cdist(S.coordinates(), X, "cityblock")
         K /= -self.scale
         return np.exp(K, out=K)
@@ -270,7 +335,7 @@ class Laplacian(_Stationary):
         return np.asarray(pdist(X, "cityblock"), dtype=np.float64)
 
 
-class _InnerProduct(_Kernel):
+class _InnerProduct(Kernel):
     translation_invariant: ClassVar[bool] = False
 
     @abstractmethod
@@ -278,19 +343,20 @@ class _InnerProduct(_Kernel):
         """The kernel from inner products, in place."""
 
     def diag(self, X: F64) -> F64:
-        return self._profile(np.einsum("ij,ij->i", X, X))
+        return _bounded(self._profile(np.einsum("ij,ij->i", X, X)))
 
     def at(self, x: F64) -> float:
-        return float(self.diag(x[None, :])[0])
+        return _bounded(self._profile(np.array([ddot(x, x)]))).item()
 
     def encoded_row(self, S: Points, row: F64) -> F64:
         return self._profile(S.products(row))
 
-    def _block(self, S: Points, X: F64) -> F64:
+    def encoded_block(self, S: Points, X: F64) -> F64:
         return self._profile(S.products_block(X))
 
 
 @final
+@register_kernel
 class Linear(_InnerProduct):
     r"""k(x, z) = <x, z>."""
 
@@ -301,6 +367,7 @@ class Linear(_InnerProduct):
 
 
 @final
+@register_kernel
 class Polynomial(_InnerProduct):
     r"""k(x, z) = (<x, z> + offset)^degree."""
 
@@ -310,10 +377,13 @@ class Polynomial(_InnerProduct):
 
     def _profile(self, u: F64) -> F64:
         u += self.offset
-        # What overflows is refused where it is used, with the input at hand.
+        # An input whose k(x, x) is too large is refused, but this may be asked first.
         with np.errstate(over="ignore"):
             return np.power(u, self.degree, out=u)
 
 
-Kernel = Annotated[Gaussian | Laplacian | Matern | Polynomial | Linear, Field(discriminator="kind")]
-"""What a config says of its kernel: `{"kind": "gaussian", "sigma": 0.5}` and so on."""
+def _bounded(k: F64) -> F64:
+    """Values of k(x, x), unless one of them is beyond LARGEST."""
+    if not k.max(initial=0.0) < LARGEST:
+        raise DivergedError(f"k(x, x) of an input is above {LARGEST:.0e}; scale the inputs down")
+    return k

@@ -32,6 +32,9 @@ seconds are below it, rows that are nonsense mostly not."""
 WIDE = -1e4
 """-|h|^2 / 2 below which a product no longer tells the distance between two such points to 10^-11 of unit^2."""
 
+LOWEST = -1e300
+"""Exponents are kept above: exp of it is 0 anyway, and what is computed from it stays finite."""
+
 IN_METRIC = 2.0
 """`centred` of a packed set of points that has a root."""
 
@@ -101,7 +104,8 @@ class Points:
         if self.root is not None:
             h[...] = self.root @ h
         h /= self.unit
-        row[-2] = -0.5 * ddot(h, h)
+        square = -0.5 * ddot(h, h)
+        row[-2] = square if square > LOWEST else LOWEST
         row[-1] = 1.0
         return row
 
@@ -114,6 +118,7 @@ class Points:
         heads /= self.unit
         np.einsum("ij,ij->i", heads, heads, out=rows[:, square])
         rows[:, square] *= -0.5
+        np.maximum(rows[:, square], LOWEST, out=rows[:, square])
         return rows
 
     def decode(self, rows: F64) -> F64:
@@ -162,24 +167,29 @@ class Points:
         """-|s - x|^2 / (2 unit^2) for every point, shape (n,), for an encoded x; rounding may lift it above 0."""
         asked = row.copy()
         asked[-2], asked[-1] = 1.0, row[-2]
-        u = self._rows.view.dot(asked)
-        if asked[-1] < WIDE:
-            self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
+        if asked[-1] >= WIDE:
+            return self._rows.view.dot(asked)
+        # The products of two wide points may overflow; they are not used.
+        with np.errstate(over="ignore", invalid="ignore"):
+            u = self._rows.view.dot(asked)
+        self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
         return u
 
     def exponents_block(self, X: F64) -> F64:
         """-|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
         asked = self._encode_block(X, -1)
-        u = self._rows.view @ asked.T
-        if asked[:, -1].min(initial=0.0) < WIDE:
-            self._mend(u, asked, np.flatnonzero(asked[:, -1] < WIDE))
+        if asked[:, -1].min(initial=0.0) >= WIDE:
+            return self._rows.view @ asked.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            u = self._rows.view @ asked.T
+        self._mend(u, asked, np.flatnonzero(asked[:, -1] < WIDE))
         return u
 
     def _mend(self, u: F64, asked: F64, columns: NDArray[np.intp]) -> None:
         """Put into the columns of u what is asked about wide inputs, for points that are wide too."""
         rows = np.flatnonzero(self._rows.view[:, -2] < WIDE)
         squares = cdist(self._rows.view[rows, :-2], asked[columns, :-2], "sqeuclidean")
-        u[np.ix_(rows, columns)] = -0.5 * squares
+        u[np.ix_(rows, columns)] = np.maximum(-0.5 * squares, LOWEST)
 
     def pack(self) -> dict[str, F64]:
         arrays = {

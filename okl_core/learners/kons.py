@@ -34,7 +34,7 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
         1/2 sum (eta - sigma) g^2 (value - f(x_t))^2       at most `bound_step` = 2 C^2 sum max(eta - sigma, 0) g^2.
 
     sigma is the curvature at the point played if the steps are adaptive: the second term is then at most 0. With
-    curvature steps it is 0 and the first is sum w q / (1 + w q) / (2 sigma), `bound_b2`, which in turn is at most
+    curvature steps it is 0 and the first is sum w q / (1 + w q) / (2 sigma), which in turn is at most
     `log_det` / (2 sigma).
 
     Against the paper: the coefficients of lemma 2 are corrected and hold where g = 0, which they divide by; half of its
@@ -46,7 +46,7 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
 
     Rounding moves the forecasts by some t eps sum kappa |h(m)| / (alpha q) over the rounds that were projected: 1e-12 with
     alpha = 1, up to some 1e-4 with alpha = 1e-5. An alpha below 1e-14 sum w kappa is beyond float64; a single round with
-    w kappa above 1e13 alpha is refused (DivergedError).
+    w kappa above 1e11 alpha is refused (DivergedError).
 
     References: [calandriello2017] algorithm 1, lemmas 1 and 2, theorem 1.
 

@@ -50,8 +50,9 @@ class NewtonConfig(LearnerConfig):
 
     @model_validator(mode="after")
     def _step_fits_loss(self) -> Self:
-        if self.loss == "hinge" and self.step in ("curvature", "half-curvature", "adaptive"):
-            raise ValueError('the hinge loss has no curvature; step must be "inverse-sqrt" or a number')
+        has_curvature = LOSSES[self.loss].curvature(self.clip) > 0.0
+        if self.step in ("curvature", "half-curvature", "adaptive") and not has_curvature:
+            raise ValueError(f'the {self.loss} loss has no curvature; step must be "inverse-sqrt" or a number')
         return self
 
     @property
@@ -83,7 +84,7 @@ class KernelNewtonConfig(NewtonConfig):
         if self.kernel.translation_invariant or self.step not in ("curvature", "half-curvature"):
             return ()
         return (
-            f'step "{self.step}" with a {self.kernel.kind} kernel may amplify rounding from round to round until a replay on '
+            f'step "{self.step}" with a kernel that is not bounded may amplify rounding from round to round until a replay on '
             'another processor differs: take step "adaptive"',
         )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from okl_core import create, diagnostics
 from okl_core.diagnostics import alignment
-from okl_core.diagnostics.alignment import BLOCK, Alignment
+from okl_core.diagnostics.alignment import BLOCK, RunningAlignment
 from okl_core.errors import ConfigError, NonFiniteError, ShapeError
 from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
 from okl_core.types import F64
@@ -59,7 +59,7 @@ def dense_deltas(kernel: Kernel, X: F64, y: F64, M: int) -> list[float]:
 @pytest.mark.parametrize("pieces", [[], [0, 1, 1, 40], [300, BLOCK, BLOCK + 1]], ids=["whole", "short", "long"])
 def test_every_prefix_is_as_defined(kernel: Kernel, pieces: list[int]) -> None:
     X, y = stream(BLOCK + 60)
-    aligned = Alignment(kernel, 5)
+    aligned = RunningAlignment(kernel, 5)
     assert aligned.value == 0.0
     cuts = [0, *pieces, len(y)]
     found = np.concatenate([aligned.extend(X[i:j], y[i:j]) for i, j in pairwise(cuts)])
@@ -74,9 +74,9 @@ def test_every_prefix_is_as_defined(kernel: Kernel, pieces: list[int]) -> None:
 @pytest.mark.parametrize("name", ["linear", "polynomial", "homogeneous"])
 def test_running_sums_are_the_recorded_stream(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = stream(400)
-    by_features = Alignment(KERNELS[name], 5)
+    by_features = RunningAlignment(KERNELS[name], 5)
     monkeypatch.setattr(alignment, "MAX_FEATURES", 0)
-    recorded = Alignment(KERNELS[name], 5)
+    recorded = RunningAlignment(KERNELS[name], 5)
     np.testing.assert_allclose(by_features.extend(X, y), recorded.extend(X, y), rtol=1e-9)
     assert (len(by_features._y), len(recorded._y)) == (0, 400)
 
@@ -140,7 +140,7 @@ def test_a_kernel_that_sees_the_labels_is_aligned() -> None:
 
 def test_bad_arguments() -> None:
     X, y = stream(10)
-    aligned = Alignment(Linear(), 5)
+    aligned = RunningAlignment(Linear(), 5)
     for bad in ((X[:, :4], y), (X, y[:9]), (X[0], y)):
         with pytest.raises(ShapeError):
             aligned.extend(*bad)

@@ -133,7 +133,7 @@ def test_kons_stays_within_its_bounds(loss: str, step: str | float, stream: str)
         second = diagnostics.kons_log_det_bound(0.0, alpha, of_stream["curvature"], told["log_det"])
         third = diagnostics.kons_dimension_bound(0.0, alpha, **of_stream)
         printed = diagnostics.kons_dimension_bound(0.0, alpha, **of_stream, as_printed=True)
-        assert told["bound_b2"] == pytest.approx(first)
+        assert told["bound_gradient"] == pytest.approx(first)
         assert first <= second <= third <= printed
 
 

@@ -1,4 +1,4 @@
-"""Kernels against their formulas, and the points that make them fast against plain differences."""
+"""Kernels against their formulas and their contract, and the points that make them fast against plain differences."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hypothesis.extra import numpy as hnp
 from pydantic import TypeAdapter, ValidationError
 from scipy.spatial.distance import cdist
 
-from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial
-from okl_core.errors import ConfigError, StateFormatError
-from okl_core.kernels.kernels import MEDIAN_SAMPLE
+from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial, create, get_learner, learner_kinds
+from okl_core.contract.kernel_checks import check_kernel
+from okl_core.errors import ConfigError, DivergedError, StateFormatError
+from okl_core.kernels.kernels import LARGEST, MEDIAN_SAMPLE
 from okl_core.kernels.points import Points
 from tests.oracles import kernels as oracle
 
@@ -50,6 +51,11 @@ def test_block_is_the_formula(kernel: Any, formula: Callable[[Any, Any], float],
 
 
 @every_kernel
+def test_the_contract(kernel: Any) -> None:
+    check_kernel(kernel)
+
+
+@every_kernel
 @given(X=inputs(st.integers(1, 8)))
 def test_row_block_gram_and_diagonal_agree(kernel: Any, X: Any) -> None:
     points = kernel.points(3)
@@ -57,27 +63,67 @@ def test_row_block_gram_and_diagonal_agree(kernel: Any, X: Any) -> None:
     block = kernel.block(points, X)
     scale = max(1.0, np.abs(block).max())
     tolerance = {"rtol": 1e-12, "atol": (1e-7 if isinstance(kernel, Matern) else 1e-12) * scale}
-    np.testing.assert_array_equal(block, kernel.block(X, X))
     for j, x in enumerate(X):
         np.testing.assert_allclose(kernel.row(points, x), block[:, j], **tolerance)
-        assert kernel.at(x) == pytest.approx(kernel.diag(X)[j], rel=1e-14)
-    gram = kernel.gram(X)
-    np.testing.assert_array_equal(gram, gram.T)
-    np.testing.assert_array_equal(np.diag(gram), kernel.diag(X))
-    np.testing.assert_allclose(gram, block, **tolerance)
-    assert np.linalg.eigvalsh(gram).min() >= -1e-7 * scale
+    np.testing.assert_allclose(kernel.gram(X), block, **tolerance)
+    assert np.linalg.eigvalsh(kernel.gram(X)).min() >= -1e-7 * scale
 
 
+@pytest.mark.parametrize("sigma", [1e-3, 1.0])
 @every_stationary_kernel
-def test_stationary_kernels_are_at_most_one_wherever_the_points_are(kernel: Any) -> None:
+def test_stationary_kernels_are_at_most_one_wherever_the_points_are(kernel: Any, sigma: float) -> None:
+    kernel = kernel.model_copy(update={"sigma": sigma})
     rng = np.random.default_rng(0)
     points = kernel.points(3)
     points.append(np.zeros(3))
-    far = 1e8 * rng.normal(size=(50, 3))
+    far = np.vstack((1e8 * rng.normal(size=(50, 3)), 1e153 * rng.uniform(-1.0, 1.0, (5, 3))))
     points.extend(far)
     assert kernel.block(points, far).max() <= 1.0
     assert max(kernel.row(points, x).max() for x in far) <= 1.0
-    assert np.isfinite(kernel.row(points, np.full(3, 1e150))).all()
+    assert np.isfinite(kernel.block(points, far)).all()
+
+
+@pytest.mark.parametrize("kernel", [Linear(), Polynomial(), Polynomial(degree=16)], ids=str)
+def test_a_kernel_beyond_the_largest_number_is_refused(kernel: Any) -> None:
+    x = np.full((1, 3), LARGEST**0.5 / 2.0) if isinstance(kernel, Linear) else np.ones((1, 3))
+    assert kernel.diag(x)[0] == kernel.at(x[0]) < LARGEST
+    for factor in (3.0 * LARGEST ** (0.5 / getattr(kernel, "degree", 1)), 1e120, 1e150, 1e300):
+        far = np.vstack((np.ones((2, 3)), np.full((1, 3), factor)))
+        for ask in (kernel.diag, kernel.gram, lambda far: kernel.at(far[2])):
+            with pytest.raises(DivergedError, match="scale the inputs down"):
+                ask(far)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in learner_kinds() if "kernel" in get_learner(kind).config_type.model_fields]
+)
+@pytest.mark.parametrize("size", [1e40, 1e76, 1e78, 1e120, 1e150])
+def test_a_learner_refuses_what_overflows_without_a_warning(kind: str, size: float) -> None:
+    kernels: list[dict[str, Any]] = [{"kind": "polynomial"}, {"kind": "polynomial", "degree": 16}]
+    if "frequencies" in get_learner(kind).config_type.model_fields:
+        kernels = [{"kind": "matern", "sigma": 1e-3}]
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (30, 3))
+    y = np.where(X[:, 0] >= 0.0, 1.0, -1.0)
+    X[20, 0] *= size
+    for kernel in kernels:
+        learner = create({"kind": kind, "config": {"kernel": kernel}}, 3)
+        learner.run(X[:20], y[:20])
+        for call in (learner.update, learner.run):
+            before = learner.state()
+            try:
+                call(*((X[20], y[20]) if call == learner.update else (X[20:], y[20:])))
+            except DivergedError:
+                assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
+
+
+def test_a_copy_does_not_keep_what_its_original_has_computed() -> None:
+    X = np.random.default_rng(0).normal(size=(4, 2))
+    kernel, other = Gaussian(metric=[[1.0, 0.5], [0.5, 1.0]]), [[4.0, 0.0], [0.0, 0.1]]
+    kernel.gram(X)
+    copied = kernel.model_copy(update={"metric": other})
+    np.testing.assert_array_equal(copied.gram(X), Gaussian(metric=other).gram(X))
+    assert copied.model_copy() == copied == Gaussian(metric=other)
+    np.testing.assert_array_equal(kernel.model_copy(deep=True).gram(X), kernel.gram(X))
 
 
 @every_stationary_kernel
@@ -200,4 +246,4 @@ def test_kernels_that_do_not_validate(config: dict[str, Any]) -> None:
 @every_kernel
 def test_kernels_go_through_json(kernel: Any) -> None:
     adapter = TypeAdapter[Any](Kernel)
-    assert adapter.validate_json(kernel.model_dump_json()) == kernel
+    assert adapter.validate_json(kernel.model_dump_json()) == adapter.validate_python(kernel) == kernel

@@ -98,8 +98,8 @@ def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str
     Gram = np.eye(Phi.shape[1]) + Phi.T @ (w[:, None] * Phi) / alpha
     assert seen["log_det"] == pytest.approx(np.linalg.slogdet(Gram)[1])
     if step == "curvature":
-        assert seen["bound_b2"] == pytest.approx((w * q / (1.0 + w * q)).sum() / (2.0 * sigma))
-        assert seen["bound_b2"] <= seen["log_det"] / (2.0 * sigma)
+        assert seen["bound_gradient"] == pytest.approx((w * q / (1.0 + w * q)).sum() / (2.0 * sigma))
+        assert seen["bound_gradient"] <= seen["log_det"] / (2.0 * sigma)
     if step in ("curvature", "adaptive"):
         assert seen["bound_step"] == 0.0
     else:

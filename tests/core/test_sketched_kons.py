@@ -86,7 +86,6 @@ def test_with_every_coin_heads_it_is_kons(loss: str, step: str | float, stream: 
     learner = sketched(loss, step, kernel, floor_probability=1.0)
     np.testing.assert_allclose(learner.run(X, y).values, exact.run(X, y).values, rtol=0.0, atol=1e-9)
     seen, expected = learner.describe(), exact.describe()
-    # What KONS alone has is `bound_b2`, its first sum under another name.
     for name in set(seen) & set(expected) - {"bytes"}:
         assert seen[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-9), name
     arrays = learner.state()

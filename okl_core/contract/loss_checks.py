@@ -1,0 +1,251 @@
+"""What a loss promises, as functions: its members agree with each other and with the inequalities of `okl_core.losses`.
+
+Each check takes a loss and returns None, or raises ContractViolation. `check_loss` runs them all:
+
+    from okl_core.contract.loss_checks import check_loss
+    check_loss(my_loss)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from okl_core.contract.agreement import ContractViolation, require
+from okl_core.losses import Loss
+from okl_core.types import F64
+
+CLIPS = (0.3, 1.0, 1.7, 3.0, 8.0)
+"""C: some below and some beyond where the hinges have their kink."""
+
+FAR = 1e4
+"""A prediction and a bound that nothing may overflow at."""
+
+ROUNDING = 1e-9
+"""How far, relative to max(1, size), an inequality may be missed."""
+
+STEP = 1e-6
+"""Of a difference quotient."""
+
+
+def check_loss(loss: Loss) -> None:
+    """Run every check of `LOSS_CHECKS`.
+
+    Parameters
+    ----------
+    loss : Loss
+        Registered or not.
+
+    Raises
+    ------
+    ContractViolation
+        Lists each promise that is not kept.
+
+    Examples
+    --------
+    >>> from okl_core.losses import LOSSES
+    >>> check_loss(LOSSES["hinge"])
+    """
+    violations: list[str] = []
+    for check in LOSS_CHECKS:
+        try:
+            check(loss)
+        except ContractViolation as violation:
+            violations.append(f"{check.__name__}: {violation}")
+    if violations:
+        raise ContractViolation("\n  ".join([f"the loss {loss.name!r} breaks its contract:", *violations]))
+
+
+def check_name(loss: Loss) -> None:
+    """The name is kebab-case, the truths are labels or real numbers."""
+    is_kebab = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", loss.name) is not None
+    require(is_kebab, f"the name {loss.name!r} is not kebab-case")
+    require(loss.target in ("binary", "real"), f"the target {loss.target!r} is neither 'binary' nor 'real'")
+
+
+def check_values(loss: Loss) -> None:
+    """`values` is `value` round by round."""
+    for y, a in _streams(loss, 4.0):
+        expected = np.array([loss.value(value, y) for value in a.tolist()])
+        _require_close(expected, loss.values(a, np.full(len(a), y)), f"values and value for the truth {y:g}")
+
+
+def check_derivative(loss: Loss) -> None:
+    """l(b) >= l(a) + l'(a) (b - a) for all a and b, near a too: the loss is convex, and this is its slope."""
+    for y, a in _streams(loss, 4.0):
+        values, g = loss.values(a, np.full(len(a), y)), _derivatives(loss, a, y)
+        gaps = values - values[:, None] - g[:, None] * (a - a[:, None])
+        scale = np.maximum(1.0, np.abs(values)) + np.maximum(1.0, np.abs(values))[:, None]
+        _require_at_least(gaps / scale, f"for the truth {y:g}: l(b) - l(a) - l'(a) (b - a)")
+        for step in (-STEP, STEP):
+            rise = (loss.values(a + step, np.full(len(a), y)) - values) / step
+            # The loss bends by a step's length where it is smooth, and by more at a kink, to the side that is allowed.
+            room = math.copysign(1.0, step) * (rise - g) + 100.0 * STEP * np.maximum(1.0, np.abs(g))
+            _require_at_least(room, f"for the truth {y:g}: difference quotients about l'")
+
+
+def check_kink(loss: Loss) -> None:
+    """`kink` says whether the derivative jumps; `side` is the derivative, and 0 where the record says so."""
+    jumps = [jump for y, a in _streams(loss, 4.0) if (jump := _jump(loss, a, y)) is not None]
+    require(loss.kink == bool(jumps), f"kink is {loss.kink}, and the derivative jumps at {[a for a, _ in jumps]}")
+    for y, a in _streams(loss, 4.0):
+        for value, g in zip(a.tolist(), _derivatives(loss, a, y).tolist(), strict=True):
+            sides = loss.side(value, y, g != 0.0), loss.side(value, y, False)
+            require(
+                sides == (g, 0.0), f"the derivative at {value:g} for the truth {y:g} is {g:g}, the sides are {sides}"
+            )
+    for a, y in jumps:
+        require(loss.side(a, y, True) != 0.0, f"the active side at {a:g} has the derivative 0")
+
+
+def check_flat_part(loss: Loss) -> None:
+    """Without a flat part the derivative is 0 nowhere."""
+    for y, a in _streams(loss, 4.0):
+        is_flat = bool((_derivatives(loss, a, y) == 0.0).any())
+        require(loss.has_flat_part or not is_flat, f"the derivative is 0 somewhere for the truth {y:g}")
+
+
+def check_slopes(loss: Loss) -> None:
+    """`slopes` and `lines` are the loss's: h(max_k (b_k + c_k a)) has its derivative, and the second is that of the first."""
+    for y, a in _streams(loss, 4.0):
+        g, y_n = _derivatives(loss, a, y), np.full(len(a), y)
+        b, c = loss.lines(y_n)
+        at, chain, unique = a, 1.0, np.full(len(a), True)
+        if len(b):
+            lines = b + c * a
+            top = lines.argmax(axis=0)
+            at, chain = lines.max(axis=0), np.take_along_axis(c, top[None, :], axis=0)[0]
+            # Where two lines meet, and have other slopes, the derivative may be any between them.
+            unique = (np.where(c == chain, -np.inf, lines).max(axis=0)) < at - 1e-9
+        near = [loss.slopes(at + by, y_n) for by in (-STEP, 0.0, STEP)]
+        (below, _), (first, _), (above, _) = near
+        _require_close(g[unique], (first * chain)[unique], f"the derivative and slopes for the truth {y:g}")
+        seconds = np.array([second for _, second in near])
+        _require_at_least(seconds, f"the second derivative for the truth {y:g}")
+        # Where it jumps the quotient is between both sides.
+        rise, room = (above - below) / (2.0 * STEP), 100.0 * STEP
+        _require_at_least(rise - seconds.min(axis=0) + room, f"differences of the slopes less the second, truth {y:g}")
+        _require_at_least(seconds.max(axis=0) - rise + room, f"the second less differences of the slopes, truth {y:g}")
+
+
+def check_curvature(loss: Loss) -> None:
+    """l(a) >= l(b) + l'(b)(a - b) + (s / 2) (a - b)^2 with s = curvature(C) l'(b)^2, and with s = weight(b, y, C)."""
+    for C in CLIPS:
+        sigma = loss.curvature(C)
+        require(sigma >= 0.0, f"curvature({C}) is {sigma}")
+        for y, a in _streams(loss, C):
+            values, g = loss.values(a, np.full(len(a), y)), _derivatives(loss, a, y)
+            weights = np.array([loss.weight(value, y, C) for value in a.tolist()])
+            _require_at_least(weights, f"weight for C = {C}, truth {y:g}")
+            # Rows are b, columns a.
+            steps = a - a[:, None]
+            gaps = values - values[:, None] - g[:, None] * steps
+            scale = 1.0 + np.abs(values) + np.abs(values)[:, None]
+            for what, s in (("curvature", sigma * g * g), ("weight", weights)):
+                room = gaps - 0.5 * s[:, None] * steps**2
+                _require_at_least(room / scale, f"the inequality of the {what} for C = {C}, truth {y:g}")
+
+
+def check_lipschitz(loss: Loss) -> None:
+    """|l'| <= lipschitz(C)."""
+    for C in CLIPS:
+        L = loss.lipschitz(C)
+        for y, a in _streams(loss, C):
+            _require_at_least(L - np.abs(_derivatives(loss, a, y)), f"lipschitz({C}) - |l'| for the truth {y:g}")
+
+
+def check_probability(loss: Loss) -> None:
+    """The probability is None for every prediction, or between 0 and 1 and rising."""
+    a = np.linspace(-8.0, 8.0, 161)
+    found = [loss.probability(value) for value in [-FAR, *a.tolist(), FAR]]
+    given = [p for p in found if p is not None]
+    require(len(given) in (0, len(found)), "some predictions have a probability, some have none")
+    require(all(0.0 < p < 1.0 for p in given[1:-1]), "a probability is not between 0 and 1")
+    require(
+        given == sorted(given) and all(0.0 <= p <= 1.0 for p in given), "the probability does not rise to at most 1"
+    )
+
+
+def check_conjugate(loss: Loss) -> None:
+    """`conjugate` is the largest p a - l(a, y) with |a| <= C, for truths beyond C too, and for slopes p also if C = inf."""
+    for C in (*CLIPS, math.inf):
+        for y, a in _streams(loss, min(C, max(CLIPS)), 4.0):
+            values, slopes = loss.values(a, np.full(len(a), y)), _derivatives(loss, a, y)
+            p = slopes if math.isinf(C) else np.concatenate((slopes, np.linspace(-9.0, 9.0, 37)))
+            room = loss.conjugate(p, np.full(len(p), y), C) - (p[:, None] * a - values).max(axis=1)
+            scale, what = 1.0 + np.abs(values).max(), f"conjugate(p, {y:g}, {C}) - sup (p a - l(a))"
+            _require_at_least(room / scale, what)
+            # Between the slopes of two neighbours p is met between them, elsewhere at one of them or at an end.
+            i = np.searchsorted(slopes, p).clip(1, len(a) - 1)
+            between = np.maximum(0.0, np.minimum(p - slopes[i - 1], slopes[i] - p)) * (a[i] - a[i - 1])
+            _require_at_least((between - room) / scale, f"-({what})")
+
+
+def check_far_predictions(loss: Loss) -> None:
+    """Every number is finite for predictions and bounds that are large."""
+    for y, _ in _streams(loss, 1.0):
+        for a in (-FAR, FAR):
+            numbers = {
+                "value": loss.value(a, y),
+                "derivative": loss.derivative(a, y),
+                "weight": loss.weight(a, y, 1.0),
+                "curvature": loss.curvature(FAR),
+                "lipschitz": loss.lipschitz(FAR),
+                "values": float(loss.values(np.array([a]), np.array([y]))[0]),
+            }
+            for name, number in numbers.items():
+                require(math.isfinite(number), f"{name} at {a:g} for the truth {y:g} is {number}")
+
+
+LOSS_CHECKS: list[Callable[[Loss], None]] = [
+    check_name,
+    check_values,
+    check_derivative,
+    check_kink,
+    check_flat_part,
+    check_slopes,
+    check_curvature,
+    check_lipschitz,
+    check_probability,
+    check_conjugate,
+    check_far_predictions,
+]
+"""The contract, clause by clause."""
+
+
+def _streams(loss: Loss, C: float, largest: float | None = None) -> Iterator[tuple[float, F64]]:
+    """Truths y, numbers from -C to C or to `largest`, each with predictions from -C to C, among them 0, y and +-1."""
+    Y = C if largest is None else largest
+    for y in (-1.0, 1.0) if loss.target == "binary" else np.linspace(-Y, Y, 11).tolist():
+        yield y, np.unique(np.clip(np.concatenate((np.linspace(-C, C, 100), (0.0, y, -1.0, 1.0))), -C, C))
+
+
+def _derivatives(loss: Loss, a: F64, y: float) -> F64:
+    return np.array([loss.derivative(value, y) for value in a.tolist()])
+
+
+def _jump(loss: Loss, a: F64, y: float) -> tuple[float, float] | None:
+    """A prediction next to a jump of the derivative, and y; by halving each gap to the side where it rises more."""
+    for low, high in zip(a[:-1].tolist(), a[1:].tolist(), strict=True):
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            rises = [loss.derivative(middle, y) - loss.derivative(low, y)]
+            rises.append(loss.derivative(high, y) - loss.derivative(middle, y))
+            low, high = (low, middle) if rises[0] > rises[1] else (middle, high)
+        if loss.derivative(high, y) - loss.derivative(low, y) > STEP:
+            return low, y
+    return None
+
+
+def _require_close(expected: F64, actual: F64, what: str) -> None:
+    require(expected.shape == actual.shape, f"{what}: shapes {expected.shape} and {actual.shape}")
+    worst = float((np.abs(expected - actual) / np.maximum(1.0, np.abs(expected))).max(initial=0.0))
+    require(worst <= ROUNDING, f"{what} differ by {worst:.3g}")
+
+
+def _require_at_least(numbers: F64, what: str) -> None:
+    worst = float(numbers.min(initial=math.inf))
+    require(worst >= -ROUNDING, f"{what} is {worst:.3g}, below 0")
