@@ -1,4 +1,4 @@
-"""The intercept of linear learners."""
+"""The intercept of linear learners: one more feature, which is 1 for every input."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from okl_core.types import F64, LearnerConfig
 
 
 class InterceptConfig(LearnerConfig):
-    """What every learner of linear functions is given."""
+    """The parameter that all learners of linear functions share."""
 
     intercept: bool = Field(default=True, description="Give every input one more coordinate, which is 1.")
 
     def phi(self, X: F64) -> F64:
-        """The features of inputs, shape (..., d)."""
+        """The features of the inputs X, shape (..., d): X itself, or with a last column of ones."""
         if not self.intercept:
             return X
         Phi = np.empty((*X.shape[:-1], X.shape[-1] + 1))
