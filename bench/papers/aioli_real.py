@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from bench.streams import load, scaled
 from okl_core import create, resolve
-from okl_core.learners.logistic_leader import Counts
+from okl_core.learners.ftrl_logistic.logistic_leader import LogisticObjective
 from okl_core.types import F64
 
 IN_ORDER = frozenset({"a9a", "elec2"})
@@ -251,12 +251,12 @@ def best_weights(Phi: F64, y: F64, B: float) -> Best:
 
     They are a leader: of the regularization with which its norm is B, or of next to none.
     """
-    counts = Counts(Phi, (y > 0.0).astype(float), (y < 0.0).astype(float))
+    objective = LogisticObjective(Phi, (y > 0.0).astype(float), (y < 0.0).astype(float))
     theta = np.zeros(Phi.shape[1])
 
     def excess(log_regularization: float) -> float:
         nonlocal theta
-        theta = counts.leader(math.exp(log_regularization), theta)
+        theta = objective.leader(math.exp(log_regularization), theta)
         return float(np.linalg.norm(theta)) - B
 
     # 2 regularization theta is a sum of gradients, each no longer than its phi: up here the norm is B at most.

@@ -24,7 +24,7 @@ from bench.papers.metric_study import (
     phase_ends,
     true_outer_product,
 )
-from okl_core.metrics.mahalanobis import effective_rank
+from okl_core.packing.radius import effective_rank
 
 SHOWN = ((5, 1), (10, 1), (10, 2), (20, 1))
 """d and directions of the streams that are drawn; of others there are tables."""

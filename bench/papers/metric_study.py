@@ -13,10 +13,10 @@ import numpy as np
 from bench.papers.metric_runs import FREQUENCY, ROUNDS, DirectionalStream, contestants, cosine, directional_stream
 from bench.papers.metric_sets import LEARNED, MEDIAN, forecasts
 from okl_core import OnlineLearner, create
-from okl_core.learners.metric_packing_step import MetricPackingConfig
+from okl_core.learners.metric_packing.metric_packing_config import MetricPackingConfig
 from okl_core.metrics.gradient_outer_product import gradient_outer_product
-from okl_core.packing.balls import most_centres, regret_bound
 from okl_core.packing.learned_metric import learned_metric
+from okl_core.packing.regret_bounds import most_centres, regret_bound
 from okl_core.types import F64
 
 STREAMS = ((2, 2), *itertools.product((5, 10, 20), (1, 2, 3)))

@@ -1,4 +1,4 @@
-"""The intercept of linear learners."""
+"""The intercept of linear learners: one more feature, which is 1 for every input."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def with_intercept(X: F64) -> F64:
 
 
 class InterceptConfig(LearnerConfig):
-    """What every learner of linear functions is given."""
+    """The parameter that all learners of linear functions share."""
 
     intercept: Intercept = True
 
     def phi(self, X: F64) -> F64:
-        """The features of inputs, shape (..., d)."""
+        """The features of the inputs X, shape (..., d): X itself, or with a last column of ones."""
         return with_intercept(X) if self.intercept else X

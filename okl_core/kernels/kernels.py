@@ -24,6 +24,7 @@ from scipy.spatial.distance import cdist, pdist
 from okl_core.errors import ConfigError, DivergedError, NotPositiveDefiniteError, ShapeError, unresolved
 from okl_core.kernels.points import Points
 from okl_core.metrics.kernel_metric import learned_kernel_metric, matrix_root
+from okl_core.metrics.mahalanobis import Matrix
 from okl_core.types import F64, Parameters, Registered
 
 MEDIAN_SAMPLE = 1000
@@ -37,9 +38,6 @@ TILE = 512
 
 ZERO = np.zeros(())
 """numpy takes an array as an operand a third of a microsecond faster than a Python number."""
-
-Row = Annotated[list[float], Field(min_length=1, fail_fast=True)]
-Matrix = Annotated[list[Row], Field(min_length=1, fail_fast=True)]
 
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 

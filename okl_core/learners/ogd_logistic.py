@@ -1,11 +1,12 @@
-r"""Projected gradient descent for a linear function and the logistic loss: the first-order rival of its second-order ones.
+r"""`ogd-logistic`: projected gradient descent on the logistic loss of a linear function.
 
 | symbol | meaning                                                                     | in [zinkevich2003] |
 |--------|-----------------------------------------------------------------------------|--------------------|
+| phi    | the features: the input, and a 1 for the intercept                          |                    |
 | theta  | the weights, \|theta\| <= B                                                 | x                  |
-| g      | l'(value), the derivative at the value predicted for phi_t: \|g\| < 1       |                    |
+| g      | l'(value), the derivative of the loss in the forecast for phi_t: \|g\| < 1  |                    |
 | eta    | step size of round t, B / (R sqrt(t))                                       | eta                |
-| R      | the largest \|phi\| so far, or its bound                                    |                    |
+| R      | the largest \|phi\| so far, or a given bound on it                          |                    |
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
 
 BLOCK = 1024
-"""Rounds whose features are made at once."""
+"""Rounds whose features are made at once in a `run`."""
 
 
 class OgdLogisticConfig(InterceptConfig):
     """Parameters of gradient descent."""
 
-    comparator_norm: float = Field(default=1.0, gt=0.0, description="B: the weights, and its rivals', have at most it.")
+    comparator_norm: float = Field(
+        default=1.0, gt=0.0, description="B: bound on the norm of the weights, and of the comparator's."
+    )
     input_norm: float | None = Field(
         default=None, gt=0.0, description="R: bound on the norm of the inputs. null: the largest so far."
     )
@@ -42,36 +45,44 @@ class OgdLogisticConfig(InterceptConfig):
 
 @dataclass(slots=True)
 class OgdLogisticState(LearnerState):
-    """The weights, the largest |phi|, the cumulative loss, and sum eta g^2 |phi|^2 / 2."""
+    """The weights, and what the bound on the regret is made of."""
 
     theta: F64
     largest: float
+    """The largest |phi| so far."""
     loss: float
+    """Cumulative."""
     bound_gradient: float
+    """Sum of eta g^2 |phi|^2 / 2 over the rounds."""
 
 
-class Step(NamedTuple):
-    """What a round does: theta <- shrink (theta + weight phi)."""
+class ProjectedStep(NamedTuple):
+    """The forecast of a round, and what the round does: theta <- shrink (theta + weight phi)."""
 
     value: float
     loss: float
     weight: float
+    """-eta g."""
     shrink: float
+    """What takes theta back into the ball, 1 if it is inside."""
     largest: float
+    """The largest |phi|, this one included."""
     gradient: float
-    """Its part of `bound_gradient`."""
+    """eta g^2 |phi|^2 / 2."""
 
 
 @dataclass(slots=True)
 class OgdLogisticRound(Round):
+    """A round with its features and its step."""
+
     phi: F64
-    step: Step
+    step: ProjectedStep
 
 
 @final
 @register
 class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]):
-    r"""Gradient descent on the logistic loss of a linear function, projected to a ball: a yardstick, in O(d) a round.
+    r"""Gradient descent on the logistic loss of a linear function, projected to a ball: O(d) a round, a yardstick.
 
     phi is the input, with one more coordinate of 1 for the intercept, and
 
@@ -81,8 +92,11 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
 
     Notes
     -----
-    Against every |v| <= B the regret is at most 2 B^2 / eta_T + sum eta g^2 |phi|^2 / 2, `bound`, since the steps never grow;
-    and that at most 3 B R sqrt(T), where R is the largest |phi| of all rounds or a given bound on it.
+    The step sizes never grow, so the regret against every v with |v| <= B is at most
+
+        2 B^2 / eta_T + sum_t eta_t g_t^2 |phi_t|^2 / 2 <= 3 B R sqrt(T),
+
+    R the largest |phi| of all rounds, or the given bound on it. `describe` reports the left side as `bound`.
 
     References: [zinkevich2003] theorem 1, with the diameter 2 B.
 
@@ -121,14 +135,14 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
         return OgdLogisticRound(state.t + 1, x, y, forecast, step.loss, rng.choices(), phi, step)
 
     def learn(self, config: OgdLogisticConfig, state: OgdLogisticState, played: OgdLogisticRound) -> None:
-        _descend(state, played.phi, played.step)
+        _absorb(state, played.phi, played.step)
 
     def run(self, config: OgdLogisticConfig, state: OgdLogisticState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         values, losses = np.empty(len(y)), np.empty(len(y))
         step = rows_at_once(len(state.theta), BLOCK)
         for start in range(0, len(y), step):
             rows = slice(start, start + step)
-            values[rows], losses[rows] = _learn_rounds(config, state, config.phi(X[rows]), y[rows].tolist())
+            values[rows], losses[rows] = _run_block(config, state, config.phi(X[rows]), y[rows].tolist())
         return BlockInfo(state.t, values, losses, probabilities(self.loss(config), values), rng.finish())
 
     def describe(self, config: OgdLogisticConfig, state: OgdLogisticState) -> dict[str, float]:
@@ -150,13 +164,13 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
 
 
 def _eta(config: OgdLogisticConfig, t: int, largest: float) -> float:
-    """The step size of round t; 0 while all inputs were 0."""
+    """The step size of round t; 0 as long as all inputs were 0."""
     R = largest if config.input_norm is None else config.input_norm
     return config.comparator_norm / (R * math.sqrt(t)) if R else 0.0
 
 
-def _step(config: OgdLogisticConfig, state: OgdLogisticState, phi: F64, y: float) -> Step:
-    """The step of the next round. Changes nothing. Raises DivergedError."""
+def _step(config: OgdLogisticConfig, state: OgdLogisticState, phi: F64, y: float) -> ProjectedStep:
+    """The step of the next round. Changes nothing. Raises DivergedError if it overflows."""
     loss, B, theta = LOSSES["logistic"], config.comparator_norm, state.theta
     value, norm = ddot(theta, phi), math.sqrt(ddot(phi, phi))
     largest = max(state.largest, norm)
@@ -166,24 +180,27 @@ def _step(config: OgdLogisticConfig, state: OgdLogisticState, phi: F64, y: float
     square = ddot(theta, theta) + 2.0 * weight * value + move * move
     require_finite(state.t + 1, value, square)
     shrink = B / math.sqrt(square) if square > B * B else 1.0
-    return Step(value, loss.value(value, y), weight, shrink, largest, 0.5 * abs(g * norm * move))
+    return ProjectedStep(value, loss.value(value, y), weight, shrink, largest, 0.5 * abs(g * norm * move))
 
 
-def _learn_rounds(
-    config: OgdLogisticConfig, state: OgdLogisticState, Phi: F64, y: Sequence[float]
+def _run_block(
+    config: OgdLogisticConfig,
+    state: OgdLogisticState,
+    Phi: F64,  # (n, p)
+    y: Sequence[float],
 ) -> tuple[list[float], list[float]]:
-    """Values and losses of n rounds. Phi: (n, p)."""
+    """Play and absorb n rounds in order; their forecasts and losses."""
     values, losses = [], []
     for phi, truth in zip(Phi, y, strict=True):
         step = _step(config, state, phi, truth)
-        _descend(state, phi, step)
+        _absorb(state, phi, step)
         values.append(step.value)
         losses.append(step.loss)
     return values, losses
 
 
-def _descend(state: OgdLogisticState, phi: F64, step: Step) -> None:
-    """Carry a step into the state."""
+def _absorb(state: OgdLogisticState, phi: F64, step: ProjectedStep) -> None:
+    """Carry a round's step into the state."""
     if step.weight:
         daxpy(phi, state.theta, a=step.weight)
         if step.shrink < 1.0:

@@ -1,10 +1,10 @@
-"""Ellipsoid packing: a mean of the truths in each ball of a metric, for any smooth function and any stream; or a fit."""
+"""`packing`: regression by ellipsoid packing, under a metric that is given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, final
+from typing import ClassVar, Literal, Self, final
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,21 +13,20 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, NotPositiveDefiniteError
 from okl_core.losses import LOSSES, Loss
-from okl_core.metrics.mahalanobis import Metric, symmetric
-from okl_core.packing.balls import Packing, PackingConfig, Placement, balls_bound
+from okl_core.metrics.mahalanobis import Entries, Matrix, factored
+from okl_core.packing.balls import Packing, Placement
+from okl_core.packing.packing_config import PackingConfig
+from okl_core.packing.regret_bounds import balls_bound
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
-
-Diagonal = Annotated[list[float], Field(min_length=1, fail_fast=True)]
-Matrix = Annotated[list[Diagonal], Field(min_length=1, fail_fast=True)]
 
 
 class FixedPackingConfig(PackingConfig):
     """Parameters of the packing with a fixed metric."""
 
-    metric: Literal["identity"] | Diagonal | Matrix = Field(
+    metric: Literal["identity"] | Entries | Matrix = Field(
         default="identity",
         description="M: the identity, the d entries of a diagonal matrix, or a symmetric d x d matrix; positive definite. "
-        "What it is multiplied by does not matter.",
+        "Its scale does not matter.",
     )
 
     @property
@@ -39,7 +38,7 @@ class FixedPackingConfig(PackingConfig):
         if self.metric == "identity":
             return self
         try:
-            Metric.of(_matrix(self.metric))
+            factored(self.metric)
         except NotPositiveDefiniteError as error:
             raise ValueError(str(error)) from error
         return self
@@ -55,25 +54,27 @@ class PackingState(LearnerState):
 
 @dataclass(slots=True)
 class PackingRound(Round):
+    """A round with its place in the packing."""
+
     placement: Placement
 
 
 @final
 @register
 class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
-    r"""Means over balls of a fixed metric that shrink with time: regression on any smooth function, with a guarantee.
+    r"""Regression by means over balls that shrink with time, with a guarantee for any smooth function and any stream.
 
-    With the symbols of `packing.balls`, s the nearest of the centres, eps_t = t^(-1 / (1 + rho_t)),
+    With s the nearest of the centres in the metric M, and T_s the rounds in its ball,
 
-        value = the mean of T_s, or the middle of `truth_range` if T_s is empty,
+        value = mean of y over T_s, or the middle of `truth_range` if T_s is empty,
         |x_t - x_s|_M <= eps_t:  t joins T_s;  otherwise x_t becomes a centre, and T = {t} (or {}).
 
-    With `estimate` "linear" the value is that of a linear function of z_t, fitted to T_s (`packing.local_linear`) and cut
-    off at the ends of `truth_range`.
+    `packing.radius` defines the radius eps_t = t^(-1 / (1 + rho_t)). With `estimate` "linear" the value is that of a linear
+    function fitted to T_s (`packing.local_linear`), cut off at the ends of `truth_range`.
 
-    Time of a round: that of finding the nearest centre, see `linalg.nearest`; with few inputs it hardly grows with the
-    stream, with more it is O(|S| d). Memory O(|S| d), |S| of the order T^(rho / (1 + rho)). Linear fits add O(d^2) to the
-    time, and O(|S| d^2) to the memory.
+    A round takes the time of finding the nearest centre (`linalg.nearest`): with few inputs it hardly grows with the stream,
+    with more it is O(|S| d) for |S| centres, of the order T^(rho / (1 + rho)). Memory is O(|S| d). Linear fits add O(d^2)
+    time and O(|S| d^2) memory.
 
     Notes
     -----
@@ -82,13 +83,15 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
         (8 ln(eT) + 1) |S| + 4 sqrt(sum_i |grad_{u_i} f|^2 / lambda_i) T^(rho / (1 + rho)),
         |S| <= (8 sqrt 2)^kappa sqrt(lambda_1 ... lambda_kappa) T^(kappa / (1 + rho)),
 
-    rho = rho_T, kappa = kappa(rho, T), u_i the eigenvectors of M, |grad_{u_i} f| the largest slope of f along u_i:
-    `packing.regret_bound`. So M should be small where f hardly changes. The first term is `bound_balls`; the second
-    is not known. For another range of truths the first is multiplied by the square of its length, the second by the length.
-    Inputs outside the ball are taken, too, and open more balls. All this is about means: of linear fits nothing is claimed.
+    rho = rho_T, kappa = kappa(rho, T), u_i the eigenvectors of M, |grad_{u_i} f| the largest slope of f along u_i
+    (`packing.regret_bounds`). So M should be small in directions in which f hardly changes. `describe` reports the first
+    term as `bound_balls`; the second depends on f. For another range of truths the first term is multiplied by the square
+    of its length, the second by its length. Inputs outside the ball are taken too, and open more balls. The bound is about
+    means: for linear fits nothing is claimed.
 
-    Against the paper: algorithm 1 prints S <- S u {s} where the text says that x_t becomes a centre. It prints an empty list
-    for it, where the proof counts t itself; so does this, and errs several times less, unless `include_center` is false.
+    Differences from the paper: where algorithm 1 prints S <- S u {s}, the text says that x_t becomes a centre. For that
+    centre algorithm 1 prints an empty list, while the proof counts t itself. So does this learner, unless `include_center`
+    is false, and errs several times less.
 
     References: [kuzborskij2017] algorithm 1, theorem 1 with the constants of its proof.
 
@@ -123,14 +126,11 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
         return 0
 
     def init(self, config: FixedPackingConfig, dim: int) -> PackingState:
-        if config.metric == "identity":
-            metric = Metric.identity(dim)
-        elif len(config.metric) == dim:
-            metric = Metric.of(_matrix(config.metric))
-        else:
-            message = f"a metric for {len(config.metric)} inputs, the learner has {dim}"
+        if config.dim not in (None, dim):
+            message = f"a metric for {config.dim} inputs, the learner has {dim}"
             raise ConfigError(f"packing: {message}", [(("config", "metric"), message)])
-        return PackingState(0, Packing.of(config, metric), loss=0.0)
+        M = np.ones(dim) if config.metric == "identity" else config.metric
+        return PackingState(0, Packing.of(config, M), loss=0.0)
 
     def unpack(self, config: FixedPackingConfig, arrays: Mapping[str, F64]) -> PackingState:
         state = super().unpack(config, arrays)
@@ -166,13 +166,7 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
             "t": state.t,
             "dictionary": len(packing),
             "bytes": packing.nbytes,
-            "effective_rank": packing.rank,
-            "radius": packing.radius,
+            "effective_rank": packing.radius.rank(packing.t + 1),
+            "radius": packing.radius.at(packing.t + 1),
             "loss": state.loss,
         } | (bound if config.estimate == "mean" else {})
-
-
-def _matrix(metric: list[float] | list[list[float]]) -> F64:
-    """A diagonal, shape (d,), or a matrix, shape (d, d). Raises NotPositiveDefiniteError if that is not symmetric."""
-    rows = [row for row in metric if isinstance(row, list)]
-    return symmetric(rows) if rows else np.array(metric, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The trivial forecasters that a stream must beat before anything was learned from it."""
+"""The trivial forecasters, which look at past truths only: what any learner must beat to have learned something."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round, Ta
 
 
 class TrivialConfig(LearnerConfig):
-    """No parameters."""
+    """The config of a learner without parameters."""
 
 
 @dataclass(slots=True)
-class Sums(LearnerState):
-    """Over the rounds so far: the sum of y, and the last y."""
+class PastTruths(LearnerState):
+    """The sum of the truths so far, and the last of them; 0 before the first round."""
 
     total: float
     last: float
 
 
-class _Trivial(Learner[TrivialConfig, Sums, Round]):
-    """A forecast from the past truths alone; the input is not looked at."""
+class _Trivial(Learner[TrivialConfig, PastTruths, Round]):
+    """A learner whose forecast is a function of `PastTruths`."""
 
     references: ClassVar[tuple[str, ...]] = ()
     config_type = TrivialConfig
-    state_type = Sums
+    state_type = PastTruths
 
     def loss(self, config: TrivialConfig) -> Loss:
         return LOSSES["squared"]
 
-    def init(self, config: TrivialConfig, dim: int) -> Sums:
-        return Sums(t=0, total=0.0, last=0.0)
+    def init(self, config: TrivialConfig, dim: int) -> PastTruths:
+        return PastTruths(t=0, total=0.0, last=0.0)
 
-    def play(self, config: TrivialConfig, state: Sums, x: F64, y: float, rng: RoundRng) -> Round:
+    def play(self, config: TrivialConfig, state: PastTruths, x: F64, y: float, rng: RoundRng) -> Round:
         forecast = self.predict(config, state, x)
         return Round(state.t + 1, x, y, forecast, self.loss(config).value(forecast.value, y), rng.choices())
 
-    def learn(self, config: TrivialConfig, state: Sums, played: Round) -> None:
+    def learn(self, config: TrivialConfig, state: PastTruths, played: Round) -> None:
         state.t += 1
         state.total += played.y
         state.last = played.y
 
-    def describe(self, config: TrivialConfig, state: Sums) -> dict[str, float]:
+    def describe(self, config: TrivialConfig, state: PastTruths) -> dict[str, float]:
         return {"t": state.t, "dictionary": 0, "bytes": 24, "mean": state.total / max(1, state.t)}
 
 
@@ -61,7 +61,7 @@ class LastLabel(_Trivial):
     def target(self, config: TrivialConfig) -> Target:
         return "any"
 
-    def predict(self, config: TrivialConfig, state: Sums, x: F64) -> Forecast:
+    def predict(self, config: TrivialConfig, state: PastTruths, x: F64) -> Forecast:
         return Forecast(state.last)
 
 
@@ -76,7 +76,7 @@ class Majority(_Trivial):
     def target(self, config: TrivialConfig) -> Target:
         return "binary"
 
-    def predict(self, config: TrivialConfig, state: Sums, x: F64) -> Forecast:
+    def predict(self, config: TrivialConfig, state: PastTruths, x: F64) -> Forecast:
         positives = (state.t + state.total) / 2.0
         return Forecast(float(np.sign(state.total)), (positives + 0.5) / (state.t + 1.0))
 
@@ -91,5 +91,5 @@ class Mean(_Trivial):
     def target(self, config: TrivialConfig) -> Target:
         return "any"
 
-    def predict(self, config: TrivialConfig, state: Sums, x: F64) -> Forecast:
+    def predict(self, config: TrivialConfig, state: PastTruths, x: F64) -> Forecast:
         return Forecast(state.total / state.t if state.t else 0.0)

@@ -8,7 +8,8 @@ from okl_core.errors import DivergedError
 
 HEAVIEST = 1e11
 """A round with w kappa above this share of alpha is refused, and one without weight if kappa is: alpha would be lost to
-rounding in A. What a round errs by is some 50 eps w kappa / alpha: with 1e13 `run` and `update` of a linear kernel differed by 1e-2."""
+rounding in A. A round errs by some 50 eps w kappa / alpha: up to 1e13 `run` and `update` of a linear kernel would differ by
+1e-2."""
 
 
 def require_finite(t: int, *numbers: float) -> None:

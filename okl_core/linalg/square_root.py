@@ -1,6 +1,13 @@
-r"""A^{-1} = S S^T with weights u, where A gains a term w phi phi^T: S <- S (I - beta f f^T), f = S^T phi.
+r"""A square root S of the inverse of a matrix A that gains rank-one terms, A <- A + w phi phi^T: Potter's form.
 
-S is C-contiguous, shape (p, p), and written in place, as u is. The form is Potter's; no rounding makes S S^T lose its sign.
+| symbol | meaning                                                                            | shape  |
+|--------|------------------------------------------------------------------------------------|--------|
+| S      | A^{-1} = S S^T                                                                     | (p, p) |
+| f      | S^T phi, so that q = f^T f = phi^T A^{-1} phi                                      | (p,)   |
+| beta   | w / (e (e + 1)) with e = sqrt(1 + w q): S <- S (I - beta f f^T) for the new A      |        |
+| u      | weights A^{-1} s, for whatever s the caller has in mind                            | (p,)   |
+
+S S^T stays positive semi-definite, however S is rounded. S is C-contiguous; S and u are written in place.
 
 References: [bierman1977].
 """
@@ -17,18 +24,18 @@ from okl_core.types import F64
 
 
 def project(S: F64, phi: F64) -> F64:
-    """f, shape (p,): f^T f = phi^T A^{-1} phi."""
+    """f of phi, shape (p,)."""
     return dgemv(1.0, S.T, phi)
 
 
 def shrinkage(w: float, q: float) -> float:
-    """beta of a term with the weight w > 0, q = f^T f."""
+    """beta of a term with the weight w > 0."""
     e = math.sqrt(1.0 + w * q)
     return w / (e * (e + 1.0))
 
 
 def step(S: F64, u: F64, f: F64, gain: float, beta: float) -> None:
-    """u <- u + gain A^{-1} phi, then S <- S (I - beta f f^T)."""
+    """u <- u + gain S f, which is u + gain A^{-1} phi for the old A; then S <- S (I - beta f f^T)."""
     v = dgemv(1.0, S.T, f, trans=1)
     u += gain * v
     dger(-beta, f, v, a=S.T, overwrite_a=1)

@@ -1,18 +1,18 @@
-r"""The gradient outer product of a regression function, estimated from its noisy values: in which directions it varies.
+r"""The gradient outer product of a function, estimated from noisy values: it tells in which directions the function varies.
 
 | symbol | meaning                                                                               | shape  |
 |--------|---------------------------------------------------------------------------------------|--------|
-| G      | estimate of E (grad f)(x) (grad f)(x)^T                                               | (d, d) |
+| G      | estimate of E (grad f)(x) (grad f)(x)^T, the mean of v v^T over evaluation points     | (d, d) |
+| v      | estimated gradient at an evaluation point, (Delta_i A_i)_i                            | (d,)   |
+| Delta  | slope along axis i at x, (fhat(x + tau e_i) - fhat(x - tau e_i)) / (2 tau)            |        |
+| A      | 1 if x + tau e_i and x - tau e_i have min_count samples or more within eps / 2, or 0  |        |
 | fhat   | kernel regression of y on x with K(u) = max(0, 1 - u) and bandwidth eps               |        |
-| Delta  | slope along axis i at x, (fhat(x + tau e_i) - fhat(x - tau e_i)) / (2 tau)             |        |
-| A      | 1 if both x +- tau e_i have min_count samples or more within eps / 2, otherwise 0     |        |
-| v      | (Delta_i A_i)_i at an evaluation point; G is the mean of v v^T                        | (d,)   |
 
     eps = c_eps n^(-1 / (2 (d + 1))),   tau = c_tau eps^(1/4),   c_eps = 1.5,   c_tau = 0.25.
 
 The published min_count, 2 d ln(2 n), leaves no slope for n up to some thousands from d = 5 on: the number of samples in a
-ball grows like n^(1 - d / (2 (d + 1))). With a single one the directions are found. Where A = 1, fhat has a sample within
-its bandwidth, so that its value elsewhere does not matter.
+ball grows like n^(1 - d / (2 (d + 1))). With min_count 1, the default, the directions are found. Where A = 1, fhat has a
+sample within its bandwidth, so its value elsewhere does not matter.
 
 References: [kuzborskij2017] appendix A; [trivedi2014].
 """
@@ -36,32 +36,37 @@ DIFFERENCE_STEP = 0.25
 """c_tau."""
 
 CHUNK = 1 << 15
-"""Distances held at a time: few enough to stay in a cache."""
+"""Distances computed at a time: few enough to stay in a cache."""
+
+SMALLEST_WEIGHT = 1e-300
+"""The smallest sum of weights that is divided by. A sample in a ball of half the bandwidth has the weight 1/2."""
 
 MinCount = int | Literal["published"]
 
 
-_SMALLEST_WEIGHT = 1e-300
-"""Instead of 0 where a point has no sample near it; one in a ball of half the bandwidth weighs 1/2."""
-
-
 class Scales(NamedTuple):
-    """What the estimate looks at, in units of length; and in numbers of samples."""
+    """The two lengths of the estimate, and the number of samples that a slope needs."""
 
     bandwidth: float
     """eps."""
-    difference: float
+    difference_step: float
     """tau."""
-    needed: float
+    min_count: float
 
-
-def scales(
-    n: int, dim: int, c_eps: float = BANDWIDTH, c_tau: float = DIFFERENCE_STEP, min_count: MinCount = 1
-) -> Scales:
-    """Those of n samples in R^dim."""
-    bandwidth = c_eps * n ** (-0.5 / (dim + 1))
-    count = 2.0 * dim * math.log(2.0 * n) if min_count == "published" else float(min(min_count, n + 1))
-    return Scales(bandwidth, c_tau * bandwidth**0.25, count)
+    @classmethod
+    def of(
+        cls,
+        n: int,
+        dim: int,
+        c_eps: float = BANDWIDTH,
+        c_tau: float = DIFFERENCE_STEP,
+        min_count: MinCount = 1,
+    ) -> Scales:
+        """The scales for n samples in R^dim."""
+        eps = c_eps * n ** (-0.5 / (dim + 1))
+        # A count above n is as good as n + 1, and fits into a float.
+        count = 2.0 * dim * math.log(2.0 * n) if min_count == "published" else float(min(min_count, n + 1))
+        return cls(eps, c_tau * eps**0.25, count)
 
 
 def gradient_outer_product(
@@ -73,22 +78,36 @@ def gradient_outer_product(
     min_count: MinCount = 1,
     points: int | None = None,
 ) -> F64:
-    """The estimate G from n samples, shape (d, d), symmetric positive semi-definite.
+    """The estimate G from n samples of a function.
 
     Parameters
     ----------
+    X : F64, shape (n, d)
+        Where the function was sampled.
+    y : F64, shape (n,)
+        Its noisy values.
     bandwidth : float, optional
-        eps, a length; without it the one above.
+        eps, a length. By default that of the module's docstring.
     difference_step : float, optional
-        tau, a length; without it the one above for this eps.
+        tau, a length. By default that of the module's docstring for this eps.
     min_count : int >= 1, or "published"
-        Samples that each of two balls must hold for a slope to count.
+        How many samples each of two balls must hold for a slope to count.
     points : int, optional
-        Evaluate the slopes at so many samples at most, every k-th, against all of them; without it at all.
+        The largest number of evaluation points: every k-th sample is one. By default every sample.
+
+    Returns
+    -------
+    F64, shape (d, d)
+        Symmetric, positive semi-definite.
 
     Raises
     ------
-    ShapeError, NonFiniteError for samples, ConfigError for parameters that cannot be, DivergedError for slopes too large.
+    ShapeError, NonFiniteError
+        If the samples are not of these shapes, or not finite.
+    ConfigError
+        If a parameter is out of range.
+    DivergedError
+        If the squares of the slopes overflow.
 
     Notes
     -----
@@ -103,7 +122,7 @@ def gradient_outer_product(
     """
     X, y = _checked_samples(X, y)
     n, d = X.shape
-    usual = scales(n, d, min_count=_checked_count(min_count))
+    usual = Scales.of(n, d, min_count=_checked_count(min_count))
     eps = usual.bandwidth if bandwidth is None else _positive(bandwidth, "bandwidth")
     tau = DIFFERENCE_STEP * eps**0.25 if difference_step is None else _positive(difference_step, "difference_step")
     if points is not None and points < 1:
@@ -111,7 +130,7 @@ def gradient_outer_product(
     every = stride(n, n if points is None else points)
     pairs = range(-(-n // every) * d)
     with np.errstate(over="ignore", invalid="ignore"):
-        values, is_supported = slopes(np.ascontiguousarray(X.T), y, every, pairs, Scales(eps, tau, usual.needed))
+        values, is_supported = slopes(np.ascontiguousarray(X.T), y, every, pairs, Scales(eps, tau, usual.min_count))
         G = outer_product(np.where(is_supported, values, 0.0).reshape(-1, d))
     if not np.isfinite(G).all():
         raise DivergedError("the squares of the slopes overflow; scale the truths down, or the inputs up")
@@ -119,26 +138,36 @@ def gradient_outer_product(
 
 
 def outer_product(v: F64) -> F64:  # v: (m, d)
-    """The mean of v v^T over the rows."""
+    """G from the gradients at m points: the mean of v v^T."""
     G = v.T @ v / len(v)
     return 0.5 * (G + G.T)
 
 
 def stride(n: int, points: int) -> int:
-    """k, so that every k-th of n samples are `points` at most."""
+    """The smallest k for which every k-th of n samples are at most `points`."""
     return -(-n // points)
 
 
 def slopes(
-    columns: F64,  # (d, n): the samples, one a column
+    columns: F64,  # (d, n)
     y: F64,  # (n,)
     every: int,
     pairs: range,
     scales: Scales,
 ) -> tuple[F64, NDArray[np.bool_]]:
-    """Delta and A of some pairs of a point and an axis, shape (len(pairs),) each. Finite, also where A is 0.
+    """Delta and A of some pairs of an evaluation point and an axis.
 
-    Pair p is axis p mod d at the sample `every` (p // d). What a pair gives does not depend on the other pairs, to the bit.
+    The samples are the columns. Pair p is axis p mod d at the sample `every` (p // d).
+
+    Returns
+    -------
+    Delta : F64, shape (len(pairs),)
+        Finite also where A is 0.
+    A : NDArray[np.bool_], shape (len(pairs),)
+
+    Notes
+    -----
+    The bits of a slope do not depend on the pairs that are asked for with it.
     """
     values, is_supported = np.empty(len(pairs)), np.empty(len(pairs), dtype=np.bool_)
     for point, axes, out in _by_point(pairs, len(columns)):
@@ -147,7 +176,7 @@ def slopes(
 
 
 def _by_point(pairs: range, d: int) -> Iterator[tuple[int, slice, slice]]:
-    """(point, its axes, where they are among the pairs)."""
+    """The evaluation points of these pairs, each with its axes and their places among the pairs."""
     pair = pairs.start
     while pair < pairs.stop:
         point, axis = divmod(pair, d)
@@ -157,12 +186,13 @@ def _by_point(pairs: range, d: int) -> Iterator[tuple[int, slice, slice]]:
 
 
 def _slopes_at(columns: F64, y: F64, i: int, axes: slice, scales: Scales) -> tuple[F64, NDArray[np.bool_]]:
-    eps, tau, needed = scales
+    """Delta and A along some axes at sample i."""
+    eps, tau, min_count = scales
     from_x = columns[:, i, None] - columns
     squares = np.einsum("ji,ji->i", from_x, from_x)
     # K is 0 beyond.
     near = np.flatnonzero(squares <= (eps + tau) * (eps + tau))
-    # Measured from the first truth: constant ones have no slope then, not even one of rounding.
+    # Measured from the first truth: constant truths have no slope then, not even one of rounding.
     truths, along, squares = y[near] - y[0], from_x[axes].take(near, axis=1), squares[near] + tau * tau
     values, is_supported = np.empty(len(along)), np.empty(len(along), dtype=np.bool_)
     size = max(1, CHUNK // max(1, len(near)))
@@ -173,14 +203,15 @@ def _slopes_at(columns: F64, y: F64, i: int, axes: slice, scales: Scales) -> tup
         sides = np.empty((2, *shift.shape))
         np.add(squares, shift, out=sides[0])
         np.subtract(squares, shift, out=sides[1])
-        is_supported[part] = (np.count_nonzero(sides <= 0.25 * eps * eps, axis=2) >= needed).all(axis=0)
+        is_supported[part] = (np.count_nonzero(sides <= 0.25 * eps * eps, axis=2) >= min_count).all(axis=0)
+        # K = max(0, 1 - distance / eps), in place.
         np.maximum(sides, 0.0, out=sides)
         weights = np.sqrt(sides, out=sides)
         weights *= -1.0 / eps
         weights += 1.0
         np.maximum(weights, 0.0, out=weights)
         # Not a product of BLAS, whose bits depend on the number of rows.
-        above, below = np.einsum("sij,j->si", weights, truths) / np.maximum(weights.sum(axis=2), _SMALLEST_WEIGHT)
+        above, below = np.einsum("sij,j->si", weights, truths) / np.maximum(weights.sum(axis=2), SMALLEST_WEIGHT)
         values[part] = (above - below) / (2.0 * tau)
     return values, is_supported
 

@@ -1,4 +1,4 @@
-"""What a learner of the packing kind has for a metric at present."""
+"""The metric of a learner that packs, to look at: its first eigenvectors are the directions in which the truth varies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ from okl_core.errors import StateError
 from okl_core.metrics.mahalanobis import Metric
 from okl_core.types import F64
 
+PREFIX = "packing.metric."
+"""What the names of its arrays begin with in the state of `packing` and `metric-packing`."""
+
 
 def learned_metric(learner: OnlineLearner) -> F64:
-    """The metric M that a `packing` or `metric-packing` uses at present, shape (d, d), its largest eigenvalue 1.
+    """The metric that a learner packs with at present.
 
-    Raises StateError for learners without one.
+    Parameters
+    ----------
+    learner : OnlineLearner
+        Of kind `packing`, whose metric is given, or `metric-packing`, which learns it.
+
+    Returns
+    -------
+    F64, shape (d, d)
+        M, its largest eigenvalue 1.
+
+    Raises
+    ------
+    StateError
+        If the learner is of another kind.
 
     Examples
     --------
@@ -20,8 +36,7 @@ def learned_metric(learner: OnlineLearner) -> F64:
     array([[1., 0.],
            [0., 1.]])
     """
-    prefix = "packing.metric."
-    arrays = {name.removeprefix(prefix): a for name, a in learner.state().items() if name.startswith(prefix)}
+    arrays = {name.removeprefix(PREFIX): array for name, array in learner.state().items() if name.startswith(PREFIX)}
     if not arrays:
         raise StateError(f"a learner of kind {learner.spec.kind!r} has no metric")
     return Metric.unpack(arrays).matrix

@@ -1,4 +1,4 @@
-r"""A linear function for every ball of a packing: least squares over the rounds in it, its slope regularised.
+r"""A linear function for every ball of a packing: least squares over the rounds in the ball, its slope regularised.
 
 | symbol | meaning                                                           | shape  |
 |--------|-------------------------------------------------------------------|--------|
@@ -6,11 +6,11 @@ r"""A linear function for every ball of a packing: least squares over the rounds
 | zbar   | mean of their z; s if there are none                              | (d,)   |
 | ybar   | mean of their y                                                   |        |
 | C      | lambda I + sum (z - zbar) (z - zbar)^T                            | (d, d) |
-| S      | a square root of C^{-1}                                           | (d, d) |
-| w      | C^{-1} sum (z - zbar) (y - ybar)                                  | (d,)   |
+| S      | a square root of C^{-1}, see `linalg.square_root`                 | (d, d) |
+| w      | C^{-1} sum (z - zbar) (y - ybar), the slope                       | (d,)   |
 
-The fit minimises sum (a + <w, z - s> - y)^2 + lambda |w|^2 over a and w; at z it is ybar + <w, z - zbar>. A round is one
-term more of C, (z - zbar) (z - zbar)^T with the means before it and the weight n / (n + 1).
+The fit minimises sum (a + <w, z - s> - y)^2 + lambda |w|^2 over a and w; at z it is ybar + <w, z - zbar>. With one more
+round in the ball C gains the term n / (n + 1) (z - zbar) (z - zbar)^T, with n and zbar from before the round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from okl_core.types import F64
 
 @final
 class LocalLinear:
-    """zbar, S and w of every centre, oldest first: d^2 + 2 d numbers each; n and ybar are the caller's.
+    """zbar, S and w of every centre, oldest first: d^2 + 2 d numbers each. n and ybar are the caller's.
 
     Truths are in units of the length of their range, and z within 1 of s: then nothing overflows.
 
@@ -61,18 +61,18 @@ class LocalLinear:
         return self.means.nbytes + self.slopes.nbytes + self.roots.nbytes
 
     def rise(self, i: int, z: F64) -> float:
-        """<w, z - zbar> of centre i, z of shape (d,): O(d)."""
+        """<w, z - zbar> of centre i, for z of shape (d,): O(d)."""
         return ddot(self.slopes.view[i], z - self.means.view[i])
 
     def append(self, s: F64, regularization: float) -> None:
-        """A centre, shape (d,), whose w is 0 until a second round is in its ball."""
+        """Add a centre, shape (d,). Its w is 0 until a second round is in its ball."""
         self.means.append(s)
         self.slopes.append(0.0)
         self.roots.append(0.0)
         self.roots.view[-1].flat[:: len(s) + 1] = 1.0 / math.sqrt(regularization)
 
     def absorb(self, i: int, z: F64, residual: float, n: float) -> None:
-        """One round more in the ball of centre i, after n of them; `residual` is y - ybar of those n: O(d^2)."""
+        """Carry a round of the ball into its fit, O(d^2): after n others, with `residual` = y - ybar for their ybar."""
         mean = self.means.view[i]
         delta = z - mean
         if n:

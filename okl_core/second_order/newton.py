@@ -84,8 +84,8 @@ class KernelNewtonConfig(NewtonConfig):
         if self.kernel.translation_invariant or self.step not in ("curvature", "half-curvature"):
             return ()
         return (
-            f'step "{self.step}" with a kernel that is not bounded may amplify rounding from round to round until a replay on '
-            'another processor differs: take step "adaptive"',
+            f'step "{self.step}" with a kernel that is not bounded may amplify rounding from round to round, until a replay '
+            'on another processor differs: take step "adaptive"',
         )
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from okl_core.linalg import nearest
+from okl_core.linalg import boxes, nearest
 from okl_core.types import F64
 
 WAYS = {
@@ -15,14 +15,14 @@ WAYS = {
     "scanned": (0, 10**9, 256),
     "boxed": (0, 2, 8),
 }
-"""FEW_NUMBERS, BOXES_FROM and BOX of `linalg.nearest` that make short streams take each of its ways."""
+"""FEW_NUMBERS and BOXES_FROM of `linalg.nearest` and BOX of `linalg.boxes` that make short streams take each way."""
 
 
 def use_way(patch: pytest.MonkeyPatch, way: str) -> None:
     few, boxes_from, box = WAYS[way]
     patch.setattr(nearest, "FEW_NUMBERS", few)
     patch.setattr(nearest, "BOXES_FROM", boxes_from)
-    patch.setattr(nearest, "BOX", box)
+    patch.setattr(boxes, "BOX", box)
 
 
 def ball(n: int, d: int, rng: np.random.Generator) -> F64:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from okl_core import create, gradient_outer_product
 from okl_core.errors import ConfigError, DivergedError, NonFiniteError, OklError, ShapeError, StateError
 from okl_core.metrics import gradient_outer_product as gradient
-from okl_core.metrics.gradient_outer_product import scales, slopes, stride
+from okl_core.metrics.gradient_outer_product import Scales, slopes, stride
 from okl_core.packing.learned_metric import learned_metric
 from okl_core.types import F64
 from tests.core.packing_streams import ball, full_metric
@@ -125,7 +125,7 @@ def test_truths_that_are_all_the_same_have_no_slope_at_all() -> None:
 
 def test_a_slope_has_the_same_bits_in_every_company() -> None:
     X, y = samples(300, 6)
-    at, every = scales(300, 6), stride(300, 40)
+    at, every = Scales.of(300, 6), stride(300, 40)
     columns = np.ascontiguousarray(X.T)
     values, is_supported = slopes(columns, y, every, range(6 * 38), at)
     for size in (1, 4, 7, 50):

@@ -100,6 +100,18 @@ def test_what_is_no_metric_is_refused(metric: list[list[float]], told: str) -> N
         TypeAdapter(Kernel).validate_python({"kind": "gaussian", "metric": metric})
 
 
+def test_what_is_asymmetric_by_rounding_is_taken() -> None:
+    given = np.array(M)
+    given[0, 1] += 6e-17
+    assert given[0, 1] != given[1, 0]
+    kernel = Gaussian(sigma=0.7, metric=given.tolist())
+    X = np.random.default_rng(0).normal(size=(10, 3))
+    np.testing.assert_allclose(kernel.gram(X), Gaussian(sigma=0.7, metric=M).gram(X), rtol=0.0, atol=1e-12)
+    given[0, 1] += 1e-11
+    with pytest.raises(ValidationError, match="not symmetric"):
+        Gaussian(metric=given.tolist())
+
+
 def test_the_root() -> None:
     root = matrix_root(M)
     assert root @ root == pytest.approx(np.array(M))

@@ -13,8 +13,8 @@ from bench.papers.metric_runs import directional_stream, measure
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.agreement import close_states, same_arrays, same_rounds
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.packing.balls import MOST_LINEAR
 from okl_core.packing.local_linear import LocalLinear
+from okl_core.packing.packing_config import MOST_LINEAR
 from tests.core.packing_streams import ball, lattice, truths
 from tests.core.test_metric_packing import MODES, POINTS, learner_of, stream
 from tests.core.test_metric_packing import play_all as play_rounds
@@ -147,7 +147,7 @@ def test_restored_at_every_round_it_continues_bit_for_bit(refeed: bool, spread: 
     replayed = 0
     for x, truth in zip(X, y.tolist(), strict=True):
         arrays = again.state()
-        replayed += "transition.packing.fits.roots" in arrays
+        replayed += "successor.packing.fits.roots" in arrays
         again = restore(learner.spec, arrays, 3)
         same_rounds(learner.play(x, truth), again.play(x, truth), "a restored learner")
         learner.update(x, truth)
@@ -195,8 +195,8 @@ def test_a_state_of_the_other_estimate_is_refused(kind: str) -> None:
 def test_damaged_fits_are_refused() -> None:
     _, linear = mixed("metric-packing")
     arrays = linear.state()
-    assert "transition.packing.fits.roots" in arrays
-    for part in ("packing", "transition.packing"):
+    assert "successor.packing.fits.roots" in arrays
+    for part in ("packing", "successor.packing"):
         names = [f"{part}.fits.{name}" for name in ("means", "slopes", "roots")]
         for name in names:
             for damage in (arrays[name][:-1], arrays[name][..., :1], arrays[name].ravel()):

@@ -14,6 +14,7 @@ from bench.papers.metric_runs import directional_stream, measure
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.agreement import close_states, same_arrays, same_rounds
 from okl_core.errors import ConfigError, DivergedError, ReplayDivergence, StateFormatError
+from okl_core.learners.metric_packing.work_schedule import WorkSchedule
 from okl_core.packing.learned_metric import learned_metric
 from okl_core.types import F64, Round
 from tests.core.packing_streams import ball, lattice, truths
@@ -83,7 +84,7 @@ def test_work_is_done_within_an_eighth_of_a_phase() -> None:
     is_working = []
     for x, truth in zip(X, y.tolist(), strict=True):
         learner.update(x, truth)
-        is_working.append("transition.n" in learner.state())
+        is_working.append("successor.n" in learner.state())
     for phase in range(3, 11):
         end, length = 2 ** (phase + 1) - 2, 2 ** (phase + 1)
         working = is_working[end - 1 : end + length - 1]
@@ -175,7 +176,7 @@ def test_no_prediction_waits_for_the_new_packing() -> None:
     assert learner.describe()["bytes"] > 0
     at_once = learner_of(2, spread=False)
     play_all(at_once, X[:62], y[:62])
-    assert "transition.n" not in at_once.state()
+    assert "successor.n" not in at_once.state()
     # What the work leads to is the same, only later.
     play_all(learner, X[63:], y[63:])
     np.testing.assert_array_equal(learned_metric(learner), learned_metric(at_once))
@@ -228,11 +229,7 @@ def test_the_memory_told_is_that_of_what_is_kept(refeed: bool) -> None:
     learner = learner_of(3, refeed=refeed, memory=130)
     for x, truth in zip(X, y.tolist(), strict=True):
         learner.update(x, truth)
-        state = learner.state()
-        kept = sum(array.nbytes for array in state.values() if array.ndim)
-        if "transition.n" in state and "transition.packing.t" not in state:
-            # The inputs by column, for the slopes.
-            kept += 3 * 8 * int(state["transition.n"])
+        kept = sum(array.nbytes for array in learner.state().values() if array.ndim)
         assert kept <= learner.describe()["bytes"] <= 2 * kept + 4096
 
 
@@ -282,13 +279,17 @@ def test_damaged_work_is_refused() -> None:
     learner = learner_of(2)
     play_all(learner, X[:31], y[:31])
     arrays = learner.state()
-    assert arrays["transition.v"].shape == (15, 2)
+    assert arrays["successor.v"].shape == (15, 2)
     for damage in (
-        {"transition.v": np.zeros(30)},
-        {"transition.done": np.array(30.0)},
-        {"transition.v": np.zeros((3, 5))},
-        {"transition.n": np.array(300.0)},
+        {"successor.v": np.zeros(30)},
+        {"successor.n": np.array(31.0)},
+        {"successor.v": np.zeros((3, 5))},
+        {"successor.n": np.array(300.0)},
         {"X": arrays["X"][:-1]},
+        {"y": arrays["y"][:-1]},
+        {"X": arrays["X"][:, :1]},
+        {"X": arrays["X"][0]},
+        {"t": np.array(36.0)},
     ):
         with pytest.raises(StateFormatError):
             restore(learner.spec, arrays | damage, 2)
@@ -306,3 +307,19 @@ def test_few_directions_cost_few_errors(d: int, directions: int, restart: float,
     assert full.regret <= refeed
     assert full.regret < empty.regret < euclidean.regret / 3.0
     assert min(empty.cosine, full.cosine) >= 0.95
+
+
+@pytest.mark.parametrize("dim", [1, 2, 16, 17, 300])
+@pytest.mark.parametrize("points", [1, 16, 2048])
+def test_the_schedule_ends_before_the_next_phase_does(dim: int, points: int) -> None:
+    for phase in range(1, 16):
+        n, end = 2 ** (phase + 1) - 2, 2 ** (phase + 2) - 2
+        schedule = WorkSchedule.after(n, min(n, points), dim)
+        known, done = schedule.metric_known, schedule.replay_done
+        assert n < known < done < end
+        measured = [schedule.measured(t) for t in range(n, known + 1)]
+        assert (measured[0], measured[-1]) == (0, schedule.slopes)
+        assert measured == sorted(set(measured))
+        assert schedule.replayed(known) == 0
+        assert schedule.replayed(done - 1) < done - 1
+        assert schedule.replayed(done) == done

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core.errors import StateFormatError
-from okl_core.linalg import nearest
+from okl_core.linalg import boxes
+from okl_core.linalg.boxes import Boxes
+from okl_core.linalg.growing_columns import GrowingColumns
 from okl_core.linalg.nearest import FARTHEST, Nearest, squared_distances
 from okl_core.types import F64
 from tests.core.packing_streams import WAYS, use_way
@@ -113,11 +117,25 @@ def test_nothing_overflows_up_to_the_farthest_point(way: str, d: int, monkeypatc
 @pytest.mark.parametrize("d", [1, 3, 6])
 def test_a_box_is_cut_before_it_is_full(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     use_way(monkeypatch, "boxed")
-    found = stored(np.random.default_rng(0).standard_normal((500, d)))
-    found.find(np.zeros(d))
-    assert found._boxes is not None
-    assert max(found._boxes.sizes) < nearest.BOX
-    assert sum(found._boxes.sizes) == 500
+    points = np.random.default_rng(0).standard_normal((d, 500))
+    made = Boxes(points[:, :100])
+    for i in range(100, 500):
+        assert max(made.sizes) < boxes.BOX
+        made.append(i, points[:, i])
+    assert sum(made.sizes) == 500
+
+
+def test_columns_are_those_appended_whatever_is_copied_or_restored() -> None:
+    X = np.random.default_rng(0).standard_normal((3, 100))
+    columns = GrowingColumns(3, capacity=2)
+    for start, stop in ((0, 1), (1, 2), (2, 3), (3, 40), (40, 100)):
+        columns.extend(X[:, start:stop])
+        np.testing.assert_array_equal(columns.view, X[:, :stop])
+    for other in (copy.deepcopy(columns), GrowingColumns.unpack(columns.pack())):
+        other.append(np.ones(3))
+        np.testing.assert_array_equal(other.view, np.column_stack((X, np.ones(3))))
+    np.testing.assert_array_equal(columns.view, X)
+    assert len(columns) == 100
 
 
 def test_points_of_a_wrong_shape_are_refused() -> None:

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.agreement import same_arrays
-from okl_core.errors import ConfigError, DivergedError, ReplayDivergence, StateFormatError
+from okl_core.errors import ConfigError, DivergedError, NotPositiveDefiniteError, ReplayDivergence, StateFormatError
 from okl_core.learners.packing import PackingRound
 from okl_core.linalg.nearest import FARTHEST
-from okl_core.metrics.mahalanobis import Metric, effective_rank
-from okl_core.packing.balls import most_centres, regret_bound
+from okl_core.metrics.mahalanobis import Metric, factored
+from okl_core.packing.radius import Radius, effective_rank
+from okl_core.packing.regret_bounds import most_centres, regret_bound
 from okl_core.types import F64
 from tests.core.packing_streams import WAYS, ball, full_metric, lattice, truths, use_way
-from tests.oracles.packing import Run, ellipsoid_packing, rank
+from tests.oracles.packing import PackingRun, ellipsoid_packing, rank
 
 METRICS = ("identity", "diagonal", "full")
 
@@ -41,8 +42,8 @@ def packing(metric: Any, d: int, **config: Any) -> OnlineLearner:
     return create({"kind": "packing", "config": {"metric": metric, **config}}, d)
 
 
-def play_all(learner: OnlineLearner, X: F64, y: F64) -> tuple[Run, bytes]:
-    run, choices = Run(), b""
+def play_all(learner: OnlineLearner, X: F64, y: F64) -> tuple[PackingRun, bytes]:
+    run, choices = PackingRun(), b""
     for x, truth in zip(X, y.tolist(), strict=True):
         played = learner.play(x, truth)
         assert isinstance(played, PackingRound)
@@ -64,7 +65,7 @@ def same_packing(first: OnlineLearner, second: OnlineLearner) -> None:
 
 
 @functools.cache
-def printed(name: str, d: int, include_center: bool) -> tuple[Any, F64, F64, Run]:
+def printed(name: str, d: int, include_center: bool) -> tuple[Any, F64, F64, PackingRun]:
     """A metric, a stream, and what the printed algorithm does."""
     rng = np.random.default_rng(d)
     metric, M = metric_of(name, d)
@@ -117,11 +118,11 @@ def test_effective_rank_is_the_definition(d: int, t: int, decay: float, seed: in
         # On the border of the definition at t.
         eigenvalues[2] = min(eigenvalues[1], t ** (-2.0 / 3.0))
         eigenvalues[3:] = np.minimum(eigenvalues[3:], eigenvalues[2])
-    metric = Metric(np.sqrt(eigenvalues), eigenvalues)
+    radius = Radius(eigenvalues)
     for s in (1, 2, max(1, t - 1), t, t + 1, 10 * t):
         expected = rank(eigenvalues, s)
-        assert effective_rank(eigenvalues, s) == metric.rank(s) == expected
-        assert metric.radius(s) == s ** (-1.0 / (1.0 + expected))
+        assert effective_rank(eigenvalues, s) == radius.rank(s) == expected
+        assert radius.at(s) == s ** (-1.0 / (1.0 + expected))
 
 
 @pytest.mark.parametrize("r", [1, 2, 3, 7])
@@ -144,17 +145,55 @@ def test_the_identity_has_full_rank_from_the_start() -> None:
 def test_a_metric_is_what_it_was_made_of(d: int) -> None:
     rng = np.random.default_rng(d)
     M = full_metric(d, rng)
-    metric = Metric.of(5.0 * M)
+    root, eigenvalues = factored(5.0 * M)
+    metric = Metric(root)
     np.testing.assert_allclose(metric.matrix, M, atol=1e-14)
-    np.testing.assert_allclose(metric.eigenvalues, np.linalg.eigvalsh(M)[::-1], atol=1e-14)
-    assert metric.eigenvalues[0] == 1.0
-    diagonal = Metric.of(np.arange(1.0, d + 1.0))
+    np.testing.assert_allclose(eigenvalues, np.linalg.eigvalsh(M)[::-1], atol=1e-14)
+    assert eigenvalues[0] == 1.0
+    root, eigenvalues = factored(np.arange(1.0, d + 1.0))
+    diagonal = Metric(root)
     np.testing.assert_allclose(diagonal.matrix, np.diag(np.arange(1.0, d + 1.0) / d), atol=1e-15)
+    np.testing.assert_allclose(eigenvalues, np.arange(d, 0.0, -1.0) / d, rtol=1e-15)
     X = rng.standard_normal((20, d))
     for made in (metric, diagonal):
-        Z = made.map_block(X)
+        Z = made.map_block(X.T)
         np.testing.assert_array_equal(Z.T, [made.map(x) for x in X])
         np.testing.assert_allclose((Z**2).sum(axis=0), np.einsum("ni,ij,nj->n", X, made.matrix, X), rtol=1e-12)
+
+
+def asymmetric(by: float) -> list[list[float]]:
+    """A metric with two entries that differ by so much of the largest."""
+    return [[4.0, 1.0 + 4.0 * by, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_a_metric_that_is_asymmetric_by_rounding_is_taken() -> None:
+    U = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
+    M = (U * [1.0, 0.3, 0.1]) @ U.T
+    M[0, 1] += 6e-17
+    assert M[0, 1] != M[1, 0]
+    X = ball(200, 3, np.random.default_rng(1))
+    y = truths(X, np.random.default_rng(2))
+    given = packing(M.tolist(), 3)
+    mended = packing((0.5 * (M + M.T)).tolist(), 3)
+    np.testing.assert_array_equal(given.run(X, y).values, mended.run(X, y).values)
+    same_packing(given, mended)
+    packing(asymmetric(1e-14), 3)
+
+
+@pytest.mark.parametrize("by", [1e-11, 1e-3, -1e-11])
+def test_a_metric_that_is_asymmetric_by_more_is_refused(by: float) -> None:
+    with pytest.raises(ConfigError, match="not symmetric"):
+        packing(asymmetric(by), 3)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-8, 1.0, 1e308])
+def test_the_size_of_a_metric_does_not_matter(size: float) -> None:
+    # Of the largest size the sum of two entries overflows.
+    M = size * np.array([[1.0, 0.5], [0.5, 0.75]])
+    expected = [[1.0, 0.5], [0.5, 0.75]] / np.linalg.eigvalsh(M / size)[-1]
+    np.testing.assert_allclose(Metric(factored(M).root).matrix, expected, rtol=1e-12)
+    with pytest.raises(NotPositiveDefiniteError, match="symmetric"):
+        factored(size * np.array([[1.0, 0.5], [-0.5, 1.0]]))
 
 
 @pytest.mark.parametrize("d", [2, 5])
@@ -214,7 +253,7 @@ def test_centres_are_farther_apart_than_the_radius() -> None:
     learner.run(X, truths(X, rng))
     Z = learner.state()["packing.centres"]
     distances = np.linalg.norm(Z[:, None] - Z, axis=2) + 2.0 * np.eye(len(Z))
-    assert distances.min() > 3000 ** (-1.0 / (1.0 + rank(Metric.of(M).eigenvalues, 3000)))
+    assert distances.min() > 3000 ** (-1.0 / (1.0 + rank(factored(M).eigenvalues, 3000)))
 
 
 @pytest.mark.parametrize("include_center", [True, False])
@@ -316,6 +355,11 @@ def test_a_config_that_makes_no_sense_is_refused(config: dict[str, Any], message
     [
         ("packing.counts", np.ones(1)),
         ("packing.metric.root", np.ones((2, 3))),
+        ("packing.metric.root", np.ones(3)),
+        ("packing.radius.eigenvalues", np.ones(3)),
+        ("packing.radius.eigenvalues", np.zeros(2)),
+        ("packing.t", np.zeros(())),
+        ("packing.sums", np.ones((2, 1))),
         ("packing.centres", np.ones((5, 3))),
         ("packing.other", np.ones(1)),
     ],

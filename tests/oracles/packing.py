@@ -14,7 +14,7 @@ F64 = NDArray[np.float64]
 
 
 @dataclass
-class Run:
+class PackingRun:
     """Of every round: the forecast, the place of the active centre in S, and whether the round is inside its ball."""
 
     values: list[float] = field(default_factory=list)
@@ -50,14 +50,14 @@ def ellipsoid_packing(
     include_center: bool,
     middle: float = 0.5,
     slope_regularization: float | None = None,
-) -> Run:
+) -> PackingRun:
     """M: (d, d), positive definite with largest eigenvalue 1. `include_center`: is t in the list of the ball it opens?
 
     Means, or with a `slope_regularization` linear fits.
     """
     eigenvalues = np.array(np.linalg.eigvalsh(M)[::-1], dtype=np.float64)
     eigenvalues[0] = 1.0
-    run, S, members = Run(), list[F64](), list[list[F64]]()
+    run, S, members = PackingRun(), list[F64](), list[list[F64]]()
     for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True), start=1):
         eps = t ** (-1.0 / (1 + rank(eigenvalues, t)))
         if not S:

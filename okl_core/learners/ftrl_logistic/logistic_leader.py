@@ -1,20 +1,20 @@
-r"""The leader of regularised logistic regression: the weights that would have done best so far, to rounding.
+r"""The leader of regularised logistic regression: the weights that would have done best so far, found to rounding.
 
     minimise  sum_i (n+_i log(1 + exp(-a_i)) + n-_i log(1 + exp(a_i))) + lambda |theta|^2,   a_i = phi_i^T theta.
 
 | symbol | meaning                                                                  | shape  |
 |--------|--------------------------------------------------------------------------|--------|
-| phi_i  | the distinct feature vectors                                             | (k, p) |
+| Phi    | the distinct feature vectors phi_i, one a row                            | (k, p) |
 | n+, n- | how often each came with the label +1, and with -1                       | (k,)   |
 | w      | n sigmoid(a) sigmoid(-a), the loss's second derivative in a              | (k,)   |
 | R      | R^T R = Phi^T W Phi + 2 lambda I, by orthogonal transformations of rows  | (p, p) |
 | s, b   | Newton's step, and Phi s                                                 |        |
 | r      | max \|b_i\|                                                              |        |
 
-The loss's third derivative is at most its second in size, so that along s the curvature grows at most as exp(r u) and
-the objective falls as far as u = log(1 + r) / r. That step needs no search and converges quadratically from where r < 1.
+The loss's third derivative is at most its second in size. So along s the curvature grows at most as exp(r u), and the
+objective falls up to u = log(1 + r) / r. The step u s needs no search and converges quadratically once r < 1.
 
-References: [sun2019] theorem 2, for the step where the third derivative is bounded so.
+References: [sun2019] theorem 2, for steps where the third derivative is bounded so.
 """
 
 from __future__ import annotations
@@ -33,27 +33,30 @@ from okl_core.types import F64
 
 TOLERANCE = 1e-6
 """An r after which the next would be of the order of its square: 1e-12."""
+
 SMALL = 1e-2
-"""Where r is below this it falls at least by half from step to step, until rounding ends that."""
+"""Where r is below this it falls by half or more from step to step, until rounding ends that."""
+
 STEPS = 200
-"""Steps at most; some ten are taken from zero, two or three from the leader of the round before."""
+"""The largest number of Newton steps; some ten are taken from zero, two or three from the leader of the round before."""
+
 HALVINGS = 100
-"""Halvings of a line search at most."""
+"""The largest number of halvings in a line search."""
 
 
-class Counts(NamedTuple):
-    """Distinct rounds: the letters of the module's table."""
+class LogisticObjective(NamedTuple):
+    """What the leader minimises, but for lambda; the letters of the module's table."""
 
     Phi: F64
     positives: F64
     negatives: F64
 
     def leader(self, regularization: float, start: F64) -> F64:
-        """theta, shape (p,), found from `start`. Raises DivergedError.
+        """The leader for this lambda, shape (p,), found from `start`: a few steps of O((k + p) p^2).
 
-        Time O(k p^2) for each of a few steps.
+        Raises DivergedError if rounding, or an overflow, keeps the steps from converging.
         """
-        # What overflows is found out by its result.
+        # An overflow shows in its result.
         with np.errstate(over="ignore", invalid="ignore"):
             return self._leader(regularization, start)
 
@@ -82,7 +85,7 @@ class Counts(NamedTuple):
         raise DivergedError("the leader was not found; scale the inputs down, or raise the regularization")
 
     def _length(self, regularization: float, theta: F64, a: F64, s: F64, b: F64, r: float) -> float:
-        """u, such that theta + u s has a lower objective, and half of the slope at most where r is large."""
+        """A u for which theta + u s has a lower objective, and where r is large at most half of the slope along s."""
         if r <= 1.0:
             return math.log1p(r) / r if r > 0.0 else 1.0
 
@@ -104,8 +107,8 @@ class Counts(NamedTuple):
 
 
 @final
-class Tally:
-    """Rounds as distinct feature vectors with counts of their labels. Equal to all rounds, and often far less."""
+class DistinctRounds:
+    """Rounds as distinct feature vectors with counts of their labels: as good as all rounds, and often far fewer numbers."""
 
     __slots__ = ("_places", "negatives", "positives", "rows")
 
@@ -121,8 +124,8 @@ class Tally:
         keys = sys.getsizeof(self._places) + len(self) * (sys.getsizeof(b"") + self.rows.view[:1].nbytes)
         return self.rows.nbytes + self.positives.nbytes + self.negatives.nbytes + keys
 
-    def with_round(self, phi: F64, y: float) -> Counts:
-        """What it would hold after a round more; changes nothing. O(k p) for a new phi."""
+    def objective_with(self, phi: F64, y: float) -> LogisticObjective:
+        """The objective once a round more is absorbed; changes nothing. O(k p)."""
         i = self._places.get(_key(phi))
         Phi, positives, negatives = self.rows.view, self.positives.view, self.negatives.view
         if i is None:
@@ -131,10 +134,10 @@ class Tally:
         else:
             positives, negatives = positives.copy(), negatives.copy()
         (positives if y > 0.0 else negatives)[i] += 1.0
-        return Counts(Phi, positives, negatives)
+        return LogisticObjective(Phi, positives, negatives)
 
-    def add(self, phi: F64, y: float) -> None:
-        """Count a round."""
+    def absorb(self, phi: F64, y: float) -> None:
+        """Count a round with the features phi, shape (p,), and the label y = +-1."""
         i = self._places.setdefault(_key(phi), len(self))
         if i == len(self):
             self.rows.append(phi)
@@ -146,14 +149,14 @@ class Tally:
         return {"rows": self.rows.pack(), "positives": self.positives.pack(), "negatives": self.negatives.pack()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Tally:
+    def unpack(cls, arrays: dict[str, F64]) -> DistinctRounds:
         rows, positives, negatives = arrays["rows"], arrays["positives"], arrays["negatives"]
         if rows.ndim != 2 or not positives.shape == negatives.shape == (len(rows),):
             raise StateFormatError(f"rows of shape {rows.shape} with counts of {positives.shape}, {negatives.shape}")
-        tally = cls(rows.shape[1])
-        tally.rows, tally.positives, tally.negatives = map(GrowingArray.unpack, (rows, positives, negatives))
-        tally._places = {_key(row): i for i, row in enumerate(rows)}
-        return tally
+        rounds = cls(rows.shape[1])
+        rounds.rows, rounds.positives, rounds.negatives = map(GrowingArray.unpack, (rows, positives, negatives))
+        rounds._places = {_key(row): i for i, row in enumerate(rows)}
+        return rounds
 
 
 def _key(phi: F64) -> bytes:

@@ -1,7 +1,8 @@
-"""Follow the regularised leader on the logistic loss: what batch training would do, repeated in every round."""
+"""`ftrl-logistic`: follow the regularised leader of the logistic loss, that is batch training after every round."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -11,11 +12,19 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import DivergedError
 from okl_core.kernels.intercept import InterceptConfig
-from okl_core.learners.logistic_leader import Tally
+from okl_core.learners.ftrl_logistic.logistic_leader import DistinctRounds
 from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, Forecast, LearnerState, Round
+
+LONGEST = 1e13
+"""The largest |phi| / max(sqrt(lambda), SHORTEST_UNIT). Rounding hides phi^T theta of a longer phi, since |theta| is of the
+order of 1 / sqrt(lambda): after such a round hardly a leader would be found."""
+
+SHORTEST_UNIT = 1e-3
+"""With inputs of size 1 the leader is hardly longer than 1000, however small lambda is."""
 
 
 class FtrlLogisticConfig(InterceptConfig):
@@ -28,13 +37,15 @@ class FtrlLogisticConfig(InterceptConfig):
 class FtrlLogisticState(LearnerState):
     """All rounds, their leader, and the cumulative loss."""
 
-    tally: Tally
+    rounds: DistinctRounds
     theta: F64
     loss: float
 
 
 @dataclass(slots=True)
 class FtrlLogisticRound(Round):
+    """A round with its features and the leader that it makes."""
+
     phi: F64
     theta: F64
     """The leader after the round."""
@@ -49,14 +60,15 @@ class FtrlLogistic(Learner[FtrlLogisticConfig, FtrlLogisticState, FtrlLogisticRo
 
         value = phi_t^T theta_t,   theta_t = argmin sum_{s < t} log(1 + exp(-y_s phi_s^T theta)) + lambda |theta|^2,
 
-    to rounding, by Newton's method from theta_{t-1}. Inputs that come again are stored once and counted: with k distinct
-    ones time O(k p^2) a round, memory O(k p), for p features.
+    to rounding, by Newton's method from theta_{t-1}. Inputs that come again are stored once and counted. With k distinct
+    inputs and p features a round takes time O((k + p) p^2) and memory O(k p). An input longer
+    than 1e13 max(sqrt(lambda), 0.001) is refused with a DivergedError: rounding would hide the leaders after it.
 
     Notes
     -----
-    A proper learner: its forecast is linear in the input. For every proper learner there are streams, one feature is
-    enough, on which the regret against the best |theta| <= B is of the order of B^{2/3} n^{1/3}, as long as n is below
-    exp(B). That of improper ones is of the order of B d log n or less.
+    A proper learner: its forecast is linear in the input. For every proper learner there are streams, even with one
+    feature, on which the regret against the best |theta| <= B is of the order of B^{2/3} n^{1/3}, as long as n is below
+    exp(B). That of improper learners is of the order of B d log n or less.
 
     References: [hazan2014] for the lower bound; [jezequel2020].
 
@@ -80,7 +92,7 @@ class FtrlLogistic(Learner[FtrlLogisticConfig, FtrlLogisticState, FtrlLogisticRo
 
     def init(self, config: FtrlLogisticConfig, dim: int) -> FtrlLogisticState:
         p = dim + config.intercept
-        return FtrlLogisticState(0, Tally(p), np.zeros(p), 0.0)
+        return FtrlLogisticState(0, DistinctRounds(p), np.zeros(p), 0.0)
 
     def predict(self, config: FtrlLogisticConfig, state: FtrlLogisticState, x: F64) -> Forecast:
         value = ddot(state.theta, config.phi(x))
@@ -93,11 +105,12 @@ class FtrlLogistic(Learner[FtrlLogisticConfig, FtrlLogisticState, FtrlLogisticRo
         forecast = self.predict(config, state, x)
         loss = self.loss(config).value(forecast.value, y)
         phi = config.phi(x)
-        theta = state.tally.with_round(phi, y).leader(config.regularization, state.theta)
+        _require_bearable(state.t + 1, phi, config.regularization)
+        theta = state.rounds.objective_with(phi, y).leader(config.regularization, state.theta)
         return FtrlLogisticRound(state.t + 1, x, y, forecast, loss, rng.choices(), phi, theta)
 
     def learn(self, config: FtrlLogisticConfig, state: FtrlLogisticState, played: FtrlLogisticRound) -> None:
-        state.tally.add(played.phi, played.y)
+        state.rounds.absorb(played.phi, played.y)
         state.theta = played.theta
         state.loss += played.loss
         state.t += 1
@@ -105,9 +118,16 @@ class FtrlLogistic(Learner[FtrlLogisticConfig, FtrlLogisticState, FtrlLogisticRo
     def describe(self, config: FtrlLogisticConfig, state: FtrlLogisticState) -> dict[str, float]:
         return {
             "t": state.t,
-            "dictionary": len(state.tally),
-            "bytes": state.tally.nbytes + state.theta.nbytes,
+            "dictionary": len(state.rounds),
+            "bytes": state.rounds.nbytes + state.theta.nbytes,
             "features": len(state.theta),
             "loss": state.loss,
             "norm": float(np.linalg.norm(state.theta)),
         }
+
+
+def _require_bearable(t: int, phi: F64, regularization: float) -> None:
+    """Raises DivergedError for features beside which rounding would hide the leader."""
+    norm, longest = math.sqrt(ddot(phi, phi)), LONGEST * max(math.sqrt(regularization), SHORTEST_UNIT)
+    if not norm <= longest:
+        raise DivergedError(f"round {t}: an input of norm {norm:.1e} is above {longest:.1e}; scale the inputs down")

@@ -1,0 +1,68 @@
+"""The parameters of every learner that packs."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from okl_core.contract.lags import LARGEST_TRUTH
+from okl_core.errors import ConfigError
+from okl_core.types import Interval, LearnerConfig
+
+SMALLEST_SLOPE_REGULARIZATION = 1e-12
+"""With less, rounding would decide where the rounds of a ball do not tell the slope."""
+
+MOST_LINEAR = 100
+"""The largest number of inputs for linear fits: every centre has one of d^2 numbers, and hardly a ball has so many rounds."""
+
+
+class PackingConfig(LearnerConfig):
+    """What both learners that pack are given: the truths' range, and what a ball forecasts."""
+
+    include_center: bool = Field(
+        default=True,
+        description="Does the round that opens a ball count in it? The proof says so, the printed algorithm not; it helps.",
+    )
+    truth_range: list[float] = Field(
+        default=[0.0, 1.0],
+        min_length=2,
+        max_length=2,
+        description="[low, high] of the truths. Where nothing is known the answer is their middle.",
+    )
+    estimate: Literal["mean", "linear"] = Field(
+        default="mean",
+        description="What a ball forecasts: the mean of its truths, as published, or a linear function fitted to them, which "
+        "errs less but has no guarantee.",
+    )
+    slope_regularization: float = Field(
+        default=0.01,
+        ge=SMALLEST_SLOPE_REGULARIZATION,
+        description="lambda: times the squared slope, measured in the metric, it is added to the squared errors of a linear "
+        "fit.",
+    )
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        low, high = self.truth_range
+        if not -LARGEST_TRUTH <= low < high <= LARGEST_TRUTH:
+            raise ValueError(f"truth_range is [low, high] with low below high, both within +-{LARGEST_TRUTH:g}")
+        return self
+
+    @property
+    def interval(self) -> Interval:
+        """`truth_range` as a pair."""
+        low, high = self.truth_range
+        return low, high
+
+    @property
+    def middle(self) -> float:
+        """The forecast of a ball without rounds."""
+        low, high = self.truth_range
+        return 0.5 * (low + high)
+
+    def check_inputs(self, dim: int) -> None:
+        """Raises ConfigError if the estimate is not for so many inputs."""
+        if self.estimate == "linear" and dim > MOST_LINEAR:
+            told = f"linear fits are for {MOST_LINEAR} inputs at most, not for {dim}: take means"
+            raise ConfigError(f"estimate: {told}", [(("config", "estimate"), told)])
