@@ -20,6 +20,10 @@ from okl_core.types import F64, Target
 class Loss(Protocol):
     name: ClassVar[str]
     target: ClassVar[Target]
+    kink: ClassVar[bool]
+    """Does the derivative jump somewhere?"""
+    has_flat_part: ClassVar[bool]
+    """Can the derivative be 0?"""
 
     def value(self, a: float, y: float) -> float:
         """l(a) for the prediction a and the truth y."""
@@ -31,6 +35,10 @@ class Loss(Protocol):
 
     def derivative(self, a: float, y: float) -> float:
         """l'(a)."""
+        ...
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        """The derivative on the recorded side of a kink: 0 unless `is_active`, whatever rounding made of a."""
         ...
 
     def curvature(self, C: float) -> float:
@@ -56,6 +64,8 @@ class Squared:
 
     name: ClassVar[str] = "squared"
     target: ClassVar[Target] = "real"
+    kink: ClassVar[bool] = False
+    has_flat_part: ClassVar[bool] = True
 
     def value(self, a: float, y: float) -> float:
         return (a - y) ** 2
@@ -65,6 +75,9 @@ class Squared:
 
     def derivative(self, a: float, y: float) -> float:
         return 2.0 * (a - y)
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return self.derivative(a, y) if is_active else 0.0
 
     def curvature(self, C: float) -> float:
         return 1.0 / (8.0 * C * C)
@@ -85,6 +98,8 @@ class Logistic:
 
     name: ClassVar[str] = "logistic"
     target: ClassVar[Target] = "binary"
+    kink: ClassVar[bool] = False
+    has_flat_part: ClassVar[bool] = False
 
     def value(self, a: float, y: float) -> float:
         s = y * a
@@ -95,6 +110,9 @@ class Logistic:
 
     def derivative(self, a: float, y: float) -> float:
         return -y * sigmoid(-y * a)
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return self.derivative(a, y) if is_active else 0.0
 
     def curvature(self, C: float) -> float:
         return math.exp(-C)
@@ -116,6 +134,8 @@ class Hinge:
 
     name: ClassVar[str] = "hinge"
     target: ClassVar[Target] = "binary"
+    kink: ClassVar[bool] = True
+    has_flat_part: ClassVar[bool] = True
 
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a)
@@ -125,6 +145,9 @@ class Hinge:
 
     def derivative(self, a: float, y: float) -> float:
         return -y if y * a < 1.0 else 0.0
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return -y if is_active else 0.0
 
     def curvature(self, C: float) -> float:
         return 0.0
@@ -145,6 +168,8 @@ class SquaredHinge:
 
     name: ClassVar[str] = "squared-hinge"
     target: ClassVar[Target] = "binary"
+    kink: ClassVar[bool] = False
+    has_flat_part: ClassVar[bool] = True
 
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a) ** 2
@@ -154,6 +179,9 @@ class SquaredHinge:
 
     def derivative(self, a: float, y: float) -> float:
         return -2.0 * y * max(0.0, 1.0 - y * a)
+
+    def side(self, a: float, y: float, is_active: bool) -> float:
+        return self.derivative(a, y) if is_active else 0.0
 
     def curvature(self, C: float) -> float:
         return self.weight(-C, 1.0, C) / self.derivative(-C, 1.0) ** 2
