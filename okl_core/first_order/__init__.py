@@ -1,1 +1,1 @@
-"""Gradient steps, and the buffer of learners that embed later."""
+"""Gradient steps, the first phase of learners that embed later, and what blocks of such rounds share."""

@@ -1,9 +1,9 @@
-r"""The first phase of learners that embed: kernel gradient descent, until as many points are stored as the budget has.
+r"""The first phase of learners that embed: kernel gradient descent until B points are stored.
 
-f <- f - eta g k(x_t, .) stores x_t with the coefficient -eta g, if there is a loss. At the end of the round that stores
-the B-th point a learner makes of points and coefficients what it goes on with.
+A round with loss is f <- f - eta g k(x_t, .): it stores x_t with the coefficient -eta g. In the round that stores the
+B-th point the learner makes an embedding of the points, and the second phase begins.
 
-With `buffer` "first" every point is stored, with the g of a forecast of 0: so do the programs that the published tables
+With `buffer` "first" every point is stored, with the g of a forecast of 0. So do the programs that the published tables
 of NOGD come from.
 
 References: [lu2016] algorithm 2.
@@ -16,23 +16,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
-from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
-from okl_core.first_order.steps import FirstOrderConfig, Step, decide
+from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock
+from okl_core.first_order.steps import FirstOrderConfig, GradientStep, gradient_step
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
-from okl_core.kernels.rows import KernelRows
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import F64, LearnerState
 
-BLOCK = 128
-"""Rounds per block: enough to hide the calls, while the kernel values inside a block stay a small share."""
-
 
 class BufferedConfig(FirstOrderConfig):
-    """Parameters of a learner with a buffer."""
+    """Parameters of a learner that stores B points before it embeds."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
     budget: int = Field(default=400, ge=2, description="B: points stored before they are embedded.")
@@ -45,22 +41,23 @@ class BufferedConfig(FirstOrderConfig):
 
 @dataclass(slots=True)
 class BufferedState(LearnerState):
-    """f = sum_i coefficients_i k(points_i, .) until there are B points. From then on neither changes."""
+    """The function f = sum_i coefficients_i k(points_i, .) of the first phase, which the second one leaves as it is."""
 
     points: Points
     coefficients: GrowingArray
 
 
-class Looked(NamedTuple):
-    """An input as the points see it: encoded, with k(points_i, x), shape (s,)."""
+class EncodedInput(NamedTuple):
+    """An input x as the stored points encode it, with its kernel row k(points_i, x), shape (s,)."""
 
     point: F64
     row: F64
 
 
-def look(config: BufferedConfig, state: BufferedState, x: F64) -> Looked:
+def encode(config: BufferedConfig, state: BufferedState, x: F64) -> EncodedInput:
+    """Encode an input and compute its kernel row."""
     point = state.points.encode(x)
-    return Looked(point, config.kernel.encoded_row(state.points, point))
+    return EncodedInput(point, config.kernel.encoded_row(state.points, point))
 
 
 def is_full(config: BufferedConfig, state: BufferedState) -> bool:
@@ -68,20 +65,14 @@ def is_full(config: BufferedConfig, state: BufferedState) -> bool:
     return len(state.coefficients) >= config.budget
 
 
-def value(state: BufferedState, row: F64) -> float:
-    """f(x) of the first phase."""
-    # scipy's calls of BLAS cost a third of numpy's, but take no empty arrays.
-    return ddot(state.coefficients.view, row) if len(row) else 0.0
-
-
-def decide_buffered(config: BufferedConfig, t: int, y: float, m: float, kappa: float, rng: RoundRng) -> Step:
-    """`decide` for a round of the first phase."""
+def next_step(config: BufferedConfig, t: int, y: float, m: float, kappa: float, rng: RoundRng) -> GradientStep:
+    """Compute the step of a round of the first phase; see `gradient_step`."""
     if config.buffer == "losses":
-        return decide(config, t, y, m, kappa, rng)
-    return decide(config, t, y, 0.0, kappa, rng)._replace(value=config.value(m))
+        return gradient_step(config, t, y, m, kappa, rng)
+    return gradient_step(config, t, y, 0.0, kappa, rng)._replace(value=config.value(m))
 
 
-def fills(config: BufferedConfig, state: BufferedState, step: Step) -> bool:
+def fills(config: BufferedConfig, state: BufferedState, step: GradientStep) -> bool:
     """Will this step end the first phase?"""
     return step.has_loss and len(state.coefficients) == config.budget - 1
 
@@ -92,47 +83,37 @@ def fills_within(config: BufferedConfig, state: BufferedState, rounds: int) -> b
 
 
 def with_point(state: BufferedState, point: F64, weight: float) -> tuple[F64, F64]:
-    """Points (s + 1, d) and coefficients (s + 1,) with an encoded point more, to the bit as if it were stored."""
+    """Points (s + 1, d) and coefficients (s + 1,) as they will be, bit for bit, once an encoded point is stored."""
     points = np.vstack((state.points.coordinates(), state.points.decode(point)))
     return points, np.append(state.coefficients.view, weight)
 
 
-def absorb(state: BufferedState, x: F64, step: Step) -> None:
-    """Carry a round of the first phase into the state."""
+def absorb(state: BufferedState, x: F64, step: GradientStep) -> None:
+    """Carry a played round of the first phase into the state."""
     state.t += 1
     if step.has_loss:
         state.points.append(x)
         state.coefficients.append(step.weight)
 
 
-def run_buffer(config: BufferedConfig, state: BufferedState, X: F64, y: F64, rng: RoundRng) -> list[float]:
-    """Rounds of the first phase in order, until X, shape (n, d), is used up or the last of them fills the buffer.
+def play_block(config: BufferedConfig, state: BufferedState, X: F64, y: F64, rng: RoundRng) -> list[float]:
+    """Learn a block of rounds of the first phase, with inputs X, shape (n, d), and return the forecasts.
 
-    At most BLOCK. The values played. Raises DivergedError before anything has changed.
+    The block ends with the first phase. Raises DivergedError before anything has changed.
     """
-    s = len(state.points)
-    X = X[: rows_at_once(s, BLOCK)]
-    y = y[: len(X)]
-    size, last = s, min(s + len(X), config.budget)
-    rows = KernelRows(config.kernel, state.points, X, last)
-    a = np.empty(last)
-    a[:s] = state.coefficients.view
+    X = X[: rows_at_once(len(state.points), BLOCK)]
+    f = KernelSumBlock(config.kernel, state.points, state.coefficients, X, config.budget)
     values: list[float] = []
-    stored: list[int] = []
-    for i, (truth, kappa) in enumerate(zip(y.tolist(), config.kernel.diag(X).tolist(), strict=True)):
-        t = state.t + 1 + i
+    for i, kappa in enumerate(config.kernel.diag(X).tolist()):
+        t, size = state.t + 1 + i, len(f.a)
         rng.at(t)
-        m = ddot(a[:size], rows.row(i, size)) if size else 0.0
-        step = decide_buffered(config, t, truth, m, kappa, rng)
+        step = next_step(config, t, y.item(i), f.value(i), kappa, rng)
         values.append(step.value)
         if step.has_loss:
-            rows.put(i, size)
-            a[size] = step.weight
-            stored.append(i)
-            size += 1
-            if size == config.budget:
+            f.store(i, size)
+            f.a[size] = step.weight
+            if size + 1 == config.budget:
                 break
+    f.settle()
     state.t += len(values)
-    state.points.extend(X[stored])
-    state.coefficients.extend(a[s:size])
     return values

@@ -4,10 +4,11 @@ r"""What first-order learners share: step sizes, the derivative of a round, and 
 |--------|----------------------------------------------------------|
 | eta    | step size of round t                                     |
 | c      | step factor                                              |
-| T      | rounds: the horizon, or the power of two that holds t    |
-| g      | l'(value), the derivative at the value predicted for x_t |
+| T      | rounds: the horizon, or the smallest power of two >= t   |
+| m      | the learned function at x_t                              |
+| value  | the forecast: m, cut to [-C, C] for the squared loss     |
+| g      | l'(value), the derivative of the loss of round t         |
 | kappa  | k(x_t, x_t)                                              |
-| C      | bound on the predictions of the squared loss             |
 | w      | weights of the features z(x_t)                           |
 """
 
@@ -21,26 +22,26 @@ from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAcce
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.losses import LOSSES, LossName
-from okl_core.types import F64, LearnerConfig
+from okl_core.losses import LOSSES, Loss, LossName
+from okl_core.types import F64, Forecast, LearnerConfig
 
 ON_THE_KINK = 1e-10
-"""A value this near the truth, relative to it, has no loss: rounding alone would decide."""
+"""A forecast this near the truth, relative to it, counts as one without loss: at y a = 1, for labels."""
 SMALLEST_SCALE = 1e-9
-"""A common factor of coefficients is multiplied out below this, long before it could underflow."""
+"""A scale that all coefficients share is multiplied into them below this, long before it could underflow."""
 LARGEST = 1e150
-"""Values and steps stay below: then no sum of them overflows, and no square."""
+"""Values and steps stay below this: then neither a sum of them overflows nor a square."""
 
 STEP_FACTOR = 10.0
-"""The default: on data of some thousand rounds it errs little more than the best, for kernels with k(x, x) = 1."""
+"""The default of c. If k(x, x) = 1, it errs little more than the best c on data sets of some thousand rounds."""
 
-StepSize = Literal["inverse-sqrt", "horizon"] | Annotated[float, Field(gt=0.0)]
+GradientStepSize = Literal["inverse-sqrt", "horizon"] | Annotated[float, Field(gt=0.0)]
 
 
 class StepConfig(LearnerConfig):
-    """Parameters that give the size of a step against the gradient."""
+    """Parameters that give the size of a gradient step."""
 
-    step_size: StepSize = Field(
+    step_size: GradientStepSize = Field(
         default="inverse-sqrt",
         description="eta of round t: step_factor / sqrt(t) (inverse-sqrt), step_factor / sqrt(T) (horizon), or a number.",
     )
@@ -69,12 +70,12 @@ class StepConfig(LearnerConfig):
         return self.step_factor / math.sqrt(T)
 
     def horizon_at(self, t: int) -> int:
-        """T as it stands in round t."""
+        """T in round t."""
         return 1 << (t - 1).bit_length() if self.horizon is None else self.horizon
 
 
 class FirstOrderConfig(StepConfig):
-    """Parameters of every learner that takes a step of given size against the gradient."""
+    """Parameters of a learner that takes gradient steps f <- f - eta g k(x_t, .)."""
 
     loss: LossName = Field(default="hinge", description="The loss; squared takes numbers, the others labels.")
     clip: float | None = Field(
@@ -86,7 +87,7 @@ class FirstOrderConfig(StepConfig):
     @property
     def forecast_bound(self) -> float:
         """C where forecasts are clipped, else infinity."""
-        return self.clip if self.loss == "squared" and self.clip is not None else math.inf
+        return math.inf if self.clip is None or LOSSES[self.loss].target != "real" else self.clip
 
     def value(self, m: float) -> float:
         """The forecast where the learned function is m."""
@@ -94,8 +95,41 @@ class FirstOrderConfig(StepConfig):
         return m if -C <= m <= C else math.copysign(C, m)
 
 
-class Step(NamedTuple):
-    """What a round does: the learned function becomes that plus weight k(x_t, .), if it `has_loss`."""
+def forecast_of(loss: Loss, value: float) -> Forecast:
+    """A forecast, with a probability where the loss defines one."""
+    return Forecast(value, loss.probability(value))
+
+
+def kernel_sum(a: F64, row: F64) -> float:
+    """f(x) = sum_i a_i k(x_i, x) for coefficients and a kernel row, shapes (s,)."""
+    # scipy's calls of BLAS cost a third of numpy's, but take no empty arrays.
+    return ddot(a, row) if len(row) else 0.0
+
+
+class RecordedSlope(NamedTuple):
+    """The derivative of a round's loss, and whether the round takes a step along it."""
+
+    at_value: float
+    """l'(value)."""
+    has_loss: bool
+    """A recorded choice: on replay it counts, even where rounding puts the value on the other side of a kink."""
+    g: float
+    """The derivative on the recorded side: 0 without loss."""
+
+
+def recorded_slope(loss: Loss, value: float, y: float, kappa: float, rng: RoundRng) -> RecordedSlope:
+    """The slope of a round with the forecast `value` and kappa = k(x_t, x_t). It records one choice."""
+    slope = loss.derivative(value, y)
+    has_loss = slope != 0.0 and kappa > 0.0
+    if has_loss and loss.has_flat_part:
+        # Where the derivative jumps to 0, or passes through it, rounding alone would decide.
+        has_loss = abs(y - value) > ON_THE_KINK * abs(y)
+    has_loss = rng.decide(has_loss)
+    return RecordedSlope(slope, has_loss, loss.side(value, y, has_loss))
+
+
+class GradientStep(NamedTuple):
+    """A round's forecast and step: if it `has_loss`, weight k(x_t, .) is added to the learned function."""
 
     value: float
     has_loss: bool
@@ -103,57 +137,35 @@ class Step(NamedTuple):
     """-eta g; 0 without loss."""
 
 
-class Slope(NamedTuple):
-    """What a round's truth says of its value."""
-
-    loss: float
-    """l'(value)."""
-    has_loss: bool
-    """Does the round change anything? A choice, recorded."""
-    g: float
-    """The derivative to step along: 0 without loss."""
-
-
-def slope_at(name: LossName, value: float, y: float, kappa: float, rng: RoundRng) -> Slope:
-    """The slope of the loss `name`, of a round with kappa = k(x_t, x_t)."""
-    slope = LOSSES[name].derivative(value, y)
-    is_off_the_kink = name == "logistic" or abs(y - value) > ON_THE_KINK * abs(y)
-    if not rng.decide(slope != 0.0 and kappa > 0.0 and is_off_the_kink):
-        return Slope(slope, False, 0.0)
-    # On replay the recorded outcome counts, even where this value is on the other side of the kink of the hinge.
-    return Slope(slope, True, -y if name == "hinge" else slope)
-
-
-def decide(config: FirstOrderConfig, t: int, y: float, m: float, kappa: float, rng: RoundRng) -> Step:
-    """The step of round t, for m the learned function at x_t. Changes nothing. Raises DivergedError."""
-    value = config.value(m)
-    _, has_loss, g = slope_at(config.loss, value, y, kappa, rng)
+def gradient_step(config: FirstOrderConfig, t: int, y: float, m: float, kappa: float, rng: RoundRng) -> GradientStep:
+    """Compute the step of round t, where the learned function is m at x_t. Nothing changes. Raises DivergedError."""
+    loss, value = LOSSES[config.loss], config.value(m)
+    _, has_loss, g = recorded_slope(loss, value, y, kappa, rng)
     weight = -config.eta(t) * g
     if not abs(m) + abs(weight) * max(1.0, kappa) < LARGEST:
         raise DivergedError(f"round {t} overflows; scale the inputs down, or take smaller steps")
-    return Step(value, has_loss, weight)
+    return GradientStep(value, has_loss, weight)
 
 
 def descend(
-    config: FirstOrderConfig, t: int, w: F64, Z: F64, kappas: list[float], truths: list[float], rng: RoundRng
-) -> list[float]:
-    """The rounds after round t with the features Z, shape (n, D), in order: w <- w - eta g z. The values played.
+    config: FirstOrderConfig,
+    t: int,
+    w: F64,  # (D,), D >= 1
+    Z: F64,  # (n, D)
+    kappas: list[float],
+    truths: list[float],
+    rng: RoundRng,
+) -> list[GradientStep]:
+    """Take the steps w <- w - eta g z of the n rounds after round t, with the features Z. Raises DivergedError.
 
-    Writes into w, shape (D,) with D >= 1. Raises DivergedError.
+    The weights change in place.
     """
-    return [step.value for step in descent(config, t, w, Z, kappas, truths, rng)]
-
-
-def descent(
-    config: FirstOrderConfig, t: int, w: F64, Z: F64, kappas: list[float], truths: list[float], rng: RoundRng
-) -> list[Step]:
-    """The steps of `descend`."""
-    steps: list[Step] = []
+    steps: list[GradientStep] = []
     for i, (y, kappa) in enumerate(zip(truths, kappas, strict=True)):
         t += 1
         rng.at(t)
         z = Z[i]
-        step = decide(config, t, y, ddot(w, z), kappa, rng)
+        step = gradient_step(config, t, y, ddot(w, z), kappa, rng)
         steps.append(step)
         if step.has_loss:
             daxpy(z, w, a=step.weight)

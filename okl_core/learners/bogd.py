@@ -1,4 +1,4 @@
-r"""Budgeted online gradient descent: kernel gradient descent that removes a random point when the budget is used up.
+r"""BOGD, budgeted online gradient descent: when the budget is used up, a random point is removed.
 
 | symbol | meaning                                          | in [zhao2012] |
 |--------|--------------------------------------------------|---------------|
@@ -19,21 +19,17 @@ from typing import ClassVar, Self, final
 
 import numpy as np
 from pydantic import Field, model_validator
-from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
-from okl_core.first_order.steps import FirstOrderConfig, Step, decide
+from okl_core.first_order.in_blocks import BLOCK, KernelSumBlock, run_in_blocks
+from okl_core.first_order.steps import FirstOrderConfig, GradientStep, forecast_of, gradient_step, kernel_sum
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
-from okl_core.kernels.rows import KernelRows
 from okl_core.linalg.growing import GrowingArray
-from okl_core.losses import LOSSES, Loss, probabilities
+from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
-
-BLOCK = 128
-"""Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
 
 
 class BogdConfig(FirstOrderConfig):
@@ -55,7 +51,7 @@ class BogdConfig(FirstOrderConfig):
 
 @dataclass(slots=True)
 class BogdState(LearnerState):
-    """f = sum_i coefficients_i k(points_i, .)."""
+    """The function f = sum_i coefficients_i k(points_i, .)."""
 
     points: Points
     coefficients: GrowingArray
@@ -66,9 +62,9 @@ class BogdState(LearnerState):
 class BogdRound(Round):
     point: F64
     """x_t as the state's points encode it."""
-    step: Step
+    step: GradientStep
     slot: int
-    """Where the point goes, if it is stored: the index of the one removed, or one past the last."""
+    """The slot that x_t takes if it is stored: that of the removed point, or the next free one."""
 
 
 @final
@@ -78,16 +74,16 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
 
         f <- (1 - eta lambda) f - eta g k(x_t, .).
 
-    If B points are stored already and there is a loss, one of them, each as likely, is removed first, and the
-    coefficients of the others are multiplied by B / (B - 1), so that f stays what it was in the mean; then coefficients
-    are cut to [-c_max, c_max]. Time O(d B) a round and memory O(d B).
+    If the round has a loss and B points are stored, one of them, drawn uniformly, is removed first, and the coefficients
+    of the others are multiplied by B / (B - 1): the mean of f over the draw stays the same. Last, all coefficients are
+    cut to [-c_max, c_max]. Time O(d B) a round and memory O(d B).
 
     Notes
     -----
-    In the mean over the removals the regret is of the order of sqrt(T) + T / sqrt(B).
+    The regret, in the mean over the draws, is of the order of sqrt(T) + T / sqrt(B).
 
-    Against the paper: lambda may be 0, c_max is a number of its own, where there it is in proportion to eta, and a
-    coefficient above it is cut, where there all are scaled down.
+    Against the paper: lambda may be 0; c_max does not depend on eta; a coefficient above c_max is cut, where the paper
+    scales all of them down.
 
     References: [zhao2012] algorithm 1 with uniform sampling.
 
@@ -119,16 +115,17 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
         return max(1.0, config.kernel.mass(state.points, state.coefficients.view))
 
     def predict(self, config: BogdConfig, state: BogdState, x: F64) -> Forecast:
-        m = _value(state.coefficients.view, config.kernel.row(state.points, x))
-        return self._forecast(config, config.value(m))
+        m = kernel_sum(state.coefficients.view, config.kernel.row(state.points, x))
+        return forecast_of(self.loss(config), config.value(m))
 
     def play(self, config: BogdConfig, state: BogdState, x: F64, y: float, rng: RoundRng) -> BogdRound:
         t, point = state.t + 1, state.points.encode(x)
-        m = _value(state.coefficients.view, config.kernel.encoded_row(state.points, point))
-        step = decide(config, t, y, m, config.kernel.at(x), rng)
+        m = kernel_sum(state.coefficients.view, config.kernel.encoded_row(state.points, point))
+        step = gradient_step(config, t, y, m, config.kernel.at(x), rng)
         slot = _slot(config, step, len(state.points), rng)
-        loss, forecast = self.loss(config).value(step.value, y), self._forecast(config, step.value)
-        return BogdRound(t, x, y, forecast, loss, rng.choices(), point, step, slot)
+        loss = self.loss(config)
+        forecast = forecast_of(loss, step.value)
+        return BogdRound(t, x, y, forecast, loss.value(step.value, y), rng.choices(), point, step, slot)
 
     def learn(self, config: BogdConfig, state: BogdState, played: BogdRound) -> None:
         step, slot, size = played.step, played.slot, len(state.points)
@@ -139,16 +136,14 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
         elif step.has_loss:
             state.points.replace(slot, played.point)
             state.removed += 1
-        _carry(config, state.t, state.coefficients.view, step, slot, is_removal=slot < size)
+        _absorb(config, state.t, state.coefficients.view, step, slot, is_removal=slot < size)
 
     def run(self, config: BogdConfig, state: BogdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        loss, values = self.loss(config), np.empty(len(y))
-        start = 0
-        while start < len(y):
+        def play(start: int) -> list[float]:
             block = slice(start, start + rows_at_once(len(state.points), BLOCK))
-            values[block] = _run_block(config, state, X[block], y[block], rng)
-            start = block.stop
-        return BlockInfo(state.t, values, loss.values(values, y), probabilities(loss, values), rng.finish())
+            return _play_block(config, state, X[block], y[block], rng)
+
+        return run_in_blocks(self.loss(config), state, y, play, rng)
 
     def describe(self, config: BogdConfig, state: BogdState) -> dict[str, float]:
         return {
@@ -159,24 +154,16 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
             "step_size": config.eta(max(1, state.t)),
         }
 
-    def _forecast(self, config: BogdConfig, value: float) -> Forecast:
-        return Forecast(value, self.loss(config).probability(value))
 
-
-def _value(a: F64, row: F64) -> float:
-    # scipy's calls of BLAS cost a third of numpy's, but take no empty arrays.
-    return ddot(a, row) if len(row) else 0.0
-
-
-def _slot(config: BogdConfig, step: Step, size: int, rng: RoundRng) -> int:
-    """Where the point of a step goes, among `size` points."""
+def _slot(config: BogdConfig, step: GradientStep, size: int, rng: RoundRng) -> int:
+    """The slot that the input of a step takes if it is stored, among `size` points."""
     if not step.has_loss or size < config.budget:
         return size
     return rng.pick(int(size * rng.uniform(1)[0]))
 
 
-def _carry(config: BogdConfig, t: int, a: F64, step: Step, slot: int, *, is_removal: bool) -> None:
-    """The coefficients after round t, in place. A point that is stored has its slot already."""
+def _absorb(config: BogdConfig, t: int, a: F64, step: GradientStep, slot: int, *, is_removal: bool) -> None:
+    """Carry round t into the coefficients a, in place. An input that is stored has its slot already."""
     factor = 1.0 - config.eta(t) * config.regularization
     if is_removal:
         factor *= len(a) / (len(a) - 1)
@@ -191,40 +178,22 @@ def _carry(config: BogdConfig, t: int, a: F64, step: Step, slot: int, *, is_remo
         np.maximum(a, -config.coefficient_bound, out=a)
 
 
-def _run_block(config: BogdConfig, state: BogdState, X: F64, y: F64, rng: RoundRng) -> list[float]:
-    """What `play` and `learn` do one by one, from one kernel block. Raises DivergedError before anything has changed."""
-    s, B = len(state.points), config.budget
-    size, last = s, min(s + len(X), B)
-    rows = KernelRows(config.kernel, state.points, X, last)
-    a = np.zeros(last)
-    a[:s] = state.coefficients.view
-    holds: dict[int, int] = {}
-    """Slot -> the round whose point it holds."""
+def _play_block(config: BogdConfig, state: BogdState, X: F64, y: F64, rng: RoundRng) -> list[float]:
+    """Learn a block of rounds and return the forecasts. Raises DivergedError before anything has changed."""
+    f = KernelSumBlock(config.kernel, state.points, state.coefficients, X, config.budget)
     values: list[float] = []
-    joined: list[int] = []
     removed = 0
     for i, (truth, kappa) in enumerate(zip(y.tolist(), config.kernel.diag(X).tolist(), strict=True)):
-        t = state.t + 1 + i
+        t, size = state.t + 1 + i, len(f.a)
         rng.at(t)
-        step = decide(config, t, truth, _value(a[:size], rows.row(i, size)), kappa, rng)
+        step = gradient_step(config, t, truth, f.value(i), kappa, rng)
         values.append(step.value)
         slot = _slot(config, step, size, rng)
-        is_removal = slot < size
         if step.has_loss:
-            rows.put(i, slot)
-            holds[slot] = i
-            if is_removal:
-                removed += 1
-            else:
-                joined.append(i)
-                size += 1
-        _carry(config, t, a[:size], step, slot, is_removal=is_removal)
-    # The first point ever stored is the origin of all, even if the block has replaced it.
-    state.points.extend(X[joined])
-    slots = np.array(list(holds), dtype=np.intp)
-    state.points.replace_block(slots, X[list(holds.values())])
-    state.coefficients.view[:] = a[:s]
-    state.coefficients.extend(a[s:size])
+            f.store(i, slot)
+            removed += slot < size
+        _absorb(config, t, f.a, step, slot, is_removal=slot < size)
+    f.settle()
     state.t += len(values)
     state.removed += removed
     return values

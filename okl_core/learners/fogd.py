@@ -1,4 +1,4 @@
-"""Fourier online gradient descent: a first-order learner on random features, at a cost that never changes."""
+"""FOGD, Fourier online gradient descent: a first-order learner on random features, at a cost that never changes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from scipy.linalg.blas import daxpy, ddot  # pyright: ignore[reportAttributeAcce
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import DRAW_WORK, rows_at_once
-from okl_core.first_order.steps import FirstOrderConfig, Step, decide, descend
+from okl_core.first_order.in_blocks import run_in_blocks
+from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, forecast_of, gradient_step
 from okl_core.kernels.fourier import SpectralKernel, drawn, features
 from okl_core.kernels.kernels import Gaussian
-from okl_core.losses import LOSSES, Loss, probabilities
+from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
 
 BLOCK = 64
@@ -31,10 +32,10 @@ class FogdConfig(FirstOrderConfig):
 
 @dataclass(slots=True)
 class FogdState(LearnerState):
-    """Before the first round there are no frequencies and no weights: the seed draws them in it."""
+    """The random features and their weights; frequencies and weights are empty before the first round."""
 
     origin: F64
-    """The first input, from which all are measured."""
+    """The first input; the features are those of x - origin."""
     frequencies: F64
     """omega / (2 pi), shape (D, d)."""
     w: F64
@@ -46,7 +47,7 @@ class FogdRound(Round):
     origin: F64
     frequencies: F64
     z: F64
-    step: Step
+    step: GradientStep
 
 
 @final
@@ -60,12 +61,12 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
     Notes
     -----
-    With a number for eta (or `horizon`) the regret against every v in the space of the features is at most
-    |v|^2 / (2 eta) + (eta / 2) sum g^2, hence U L sqrt(T) against all |v| <= U with eta = U / (L sqrt(T)). A function
-    f = sum_s a_s k(x_s, .) of the kernel's space has such a v near to it, with an error of |a|_1 epsilon at every point
-    if all kernel values are met to epsilon, which takes D of the order of log(1 / epsilon) / epsilon^2.
+    If eta is a number (or `horizon` is given) the regret against all weights v is at most |v|^2 / (2 eta) +
+    (eta / 2) sum g^2: with eta = U / (L sqrt(T)) that is U L sqrt(T) for |v| <= U. If the features approximate all kernel
+    values to epsilon, which takes D of the order of log(1 / epsilon) / epsilon^2, a function f = sum_s a_s k(x_s, .) has
+    weights v that approximate it to |a|_1 epsilon at every point.
 
-    Against the paper: eta may fall with t, and forecasts of the squared loss are clipped, with g the derivative at the
+    Against the paper: eta may fall with t; forecasts of the squared loss are clipped, and g is the derivative at the
     clipped value, which leaves the bound as it is.
 
     References: [lu2016] algorithm 1, theorem 1; [rahimi2007].
@@ -105,15 +106,15 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
 
     def predict(self, config: FogdConfig, state: FogdState, x: F64) -> Forecast:
         m = ddot(state.w, features(state.frequencies, (x - state.origin)[None, :])[0]) if state.t else 0.0
-        return self._forecast(config, config.value(m))
+        return forecast_of(self.loss(config), config.value(m))
 
     def play(self, config: FogdConfig, state: FogdState, x: F64, y: float, rng: RoundRng) -> FogdRound:
-        origin, frequencies, w = _model(config, state, x, rng)
+        origin, frequencies, w = _next_features(config, state, x, rng)
         z = features(frequencies, (x - origin)[None, :])[0]
-        step = decide(config, state.t + 1, y, ddot(w, z), 1.0, rng)
-        loss = self.loss(config).value(step.value, y)
-        forecast = self._forecast(config, step.value)
-        return FogdRound(state.t + 1, x, y, forecast, loss, rng.choices(), origin, frequencies, z, step)
+        t, loss = state.t + 1, self.loss(config)
+        step = gradient_step(config, t, y, ddot(w, z), 1.0, rng)
+        forecast = forecast_of(loss, step.value)
+        return FogdRound(t, x, y, forecast, loss.value(step.value, y), rng.choices(), origin, frequencies, z, step)
 
     def learn(self, config: FogdConfig, state: FogdState, played: FogdRound) -> None:
         if state.t == 0:
@@ -124,17 +125,17 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
             daxpy(played.z, state.w, a=played.step.weight)
 
     def run(self, config: FogdConfig, state: FogdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        loss, values = self.loss(config), np.empty(len(y))
-        step = rows_at_once(2 * config.frequencies, BLOCK)
-        for start in range(0, len(y), step):
-            block = slice(start, start + step)
+        def play(start: int) -> list[float]:
+            block = slice(start, start + rows_at_once(2 * config.frequencies, BLOCK))
             rng.at(state.t + 1)
-            origin, frequencies, w = _model(config, state, X[start], rng)
+            origin, frequencies, w = _next_features(config, state, X[start], rng)
             w, Z = w.copy(), features(frequencies, X[block] - origin)
-            values[block] = descend(config, state.t, w, Z, [1.0] * len(Z), y[block].tolist(), rng)
+            steps = descend(config, state.t, w, Z, [1.0] * len(Z), y[block].tolist(), rng)
             state.t += len(Z)
             state.origin, state.frequencies, state.w = origin.copy(), frequencies, w
-        return BlockInfo(state.t, values, loss.values(values, y), probabilities(loss, values), rng.finish())
+            return [step.value for step in steps]
+
+        return run_in_blocks(self.loss(config), state, y, play, rng)
 
     def describe(self, config: FogdConfig, state: FogdState) -> dict[str, float]:
         return {
@@ -145,11 +146,8 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
             "step_size": config.eta(max(1, state.t)),
         }
 
-    def _forecast(self, config: FogdConfig, value: float) -> Forecast:
-        return Forecast(value, self.loss(config).probability(value))
 
-
-def _model(config: FogdConfig, state: FogdState, x: F64, rng: RoundRng) -> tuple[F64, F64, F64]:
-    """Origin, frequencies and weights for the next round, whose input is x."""
+def _next_features(config: FogdConfig, state: FogdState, x: F64, rng: RoundRng) -> tuple[F64, F64, F64]:
+    """Origin, frequencies and weights of the next round, whose input is x. The first round draws the frequencies."""
     D = config.frequencies
     return *drawn(config.kernel, D, state, x, rng), state.w if state.t else np.zeros(2 * D)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
+from okl_core.first_order.in_blocks import BLOCK
 from okl_core.kernels.kernels import Gaussian
-from okl_core.learners.bao2ks import BLOCK
-from okl_core.learners.bao2ks_step import Bao2ksConfig, Bao2ksState
+from okl_core.learners.bao2ks.bao2ks_state import Bao2ksConfig, Bao2ksState
 from okl_core.types import F64
 from tests.oracles.bao2ks import Run, bao2ks
 
@@ -42,6 +43,10 @@ def stream(n: int, seed: int = 0, repeats: float = 0.1) -> tuple[F64, F64]:
 
 def make(config: dict[str, Any], seed: int = 0) -> OnlineLearner:
     return create({"kind": "bao2ks", "seed": seed, "config": config}, 2)
+
+
+def state_of(learner: OnlineLearner) -> Bao2ksState:
+    return unpack(Bao2ksState, learner.state())
 
 
 def expected(config: dict[str, Any], X: F64, y: F64, seed: int = 0) -> Run:
@@ -107,8 +112,7 @@ def test_the_reservoir_is_uniform() -> None:
     for seed in range(runs):
         learner = make({"kernel": NARROW, "budget": 100, "reservoir": M}, seed)
         learner.run(X, np.ones(n))
-        state = learner._state
-        assert isinstance(state, Bao2ksState)
+        state = state_of(learner)
         counts[np.rint(state.points.coordinates()[:M, 0]).astype(int)] += 1
     assert counts.sum() == runs * M
     # Chi squared with 39 degrees of freedom: 80 is passed with a probability of 1e-4.
@@ -133,8 +137,7 @@ def test_invariants(seed: int, M: int, over: int, U: float, sigma: float, cuts: 
     parts = list(zip(np.split(X, cuts), np.split(y, cuts), strict=True))
     for A, b in parts:
         learner.run(A, b)
-        state = learner._state
-        assert isinstance(state, Bao2ksState)
+        state = state_of(learner)
         assert state.size <= config["budget"]
         if state.t == 0:
             continue

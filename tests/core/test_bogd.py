@@ -9,8 +9,10 @@ import pytest
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
-from okl_core.learners.bogd import BLOCK, BogdConfig, BogdState
+from okl_core.first_order.in_blocks import BLOCK
+from okl_core.learners.bogd import BogdConfig, BogdState
 from okl_core.losses import LOSSES
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.first_order import bogd
@@ -32,9 +34,8 @@ def make(config: dict[str, Any], seed: int = 0) -> OnlineLearner:
     return create({"kind": "bogd", "seed": seed, "config": {"kernel": GAUSSIAN, "budget": 25, **config}}, 2)
 
 
-def inside(learner: OnlineLearner) -> BogdState:
-    assert isinstance(learner._state, BogdState)
-    return learner._state
+def state_of(learner: OnlineLearner) -> BogdState:
+    return unpack(BogdState, learner.state())
 
 
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
@@ -62,7 +63,7 @@ def test_definition(config: dict[str, Any]) -> None:
         C=parsed.forecast_bound,
     )
     assert info.values == pytest.approx(values, abs=1e-9)
-    state = inside(learner)
+    state = state_of(learner)
     assert state.points.coordinates() == pytest.approx(np.array([s for s, _ in stored]), abs=1e-14)
     assert state.coefficients.view == pytest.approx(np.array([a for _, a in stored]), abs=1e-10)
 
@@ -104,7 +105,7 @@ def test_memory_stays_within_the_budget() -> None:
     told = learner.describe()
     assert told["dictionary"] == 25
     assert told["removed"] > 100
-    assert np.abs(inside(learner).coefficients.view).max() <= 0.2
+    assert np.abs(state_of(learner).coefficients.view).max() <= 0.2
 
 
 def test_overflow_is_refused() -> None:

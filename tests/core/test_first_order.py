@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError
-from okl_core.first_order.steps import FirstOrderConfig, decide
+from okl_core.first_order.steps import FirstOrderConfig, gradient_step
 
 
 def recording() -> RoundRng:
@@ -55,9 +55,9 @@ def test_rounding_at_the_kink_is_no_loss(loss: str, m: float) -> None:
     config = FirstOrderConfig.model_validate({"loss": loss})
     y = min(m, 1.0)
     for nearby in (m, m * (1.0 - 1e-15), m * (1.0 + 1e-15)):
-        step = decide(config, 1, y, nearby, 1.0, recording())
+        step = gradient_step(config, 1, y, nearby, 1.0, recording())
         assert (step.has_loss, step.weight) == (False, 0.0)
-    assert decide(config, 1, y, y - 1e-6, 1.0, recording()).has_loss
+    assert gradient_step(config, 1, y, y - 1e-6, 1.0, recording()).has_loss
 
 
 def test_the_recorded_outcome_counts() -> None:
@@ -66,10 +66,10 @@ def test_the_recorded_outcome_counts() -> None:
         rng.begin(outcome)
         for m in (0.999, 1.001):
             rng.begin(outcome)
-            assert decide(config, 1, 1.0, m, 1.0, rng).weight == weight
+            assert gradient_step(config, 1, 1.0, m, 1.0, rng).weight == weight
 
 
 @pytest.mark.parametrize("m", [1e151, -math.inf, math.nan])
 def test_values_that_overflow_are_refused(m: float) -> None:
     with pytest.raises(DivergedError):
-        decide(FirstOrderConfig(), 1, 1.0, m, 1.0, recording())
+        gradient_step(FirstOrderConfig(), 1, 1.0, m, 1.0, recording())

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError, LabelError
+from okl_core.first_order.in_blocks import BLOCK
 from okl_core.first_order.steps import SMALLEST_SCALE
-from okl_core.learners.kernel_ogd import BLOCK
-from okl_core.learners.kernel_ogd_step import KernelOgdConfig
+from okl_core.learners.kernel_ogd.kernel_ogd_state import KernelOgdConfig, KernelOgdState
 from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.oracles import kernels
@@ -114,14 +115,15 @@ def oracle(config: Config, X: F64, y: F64) -> Run:
 
 def by_age(learner: OnlineLearner) -> tuple[F64, F64]:
     """Points and coefficients, oldest first."""
-    state = learner._state
+    state = unpack(KernelOgdState, learner.state())
     points, a = state.points.coordinates(), state.scale * state.coefficients.view
     return np.roll(points, -state.oldest, axis=0), np.roll(a, -state.oldest)
 
 
 def norm_of(learner: OnlineLearner) -> float:
     points, a = by_age(learner)
-    return math.sqrt(max(0.0, float(a @ learner._config.kernel.gram(points) @ a)))
+    kernel = KernelOgdConfig.model_validate(learner.spec.config).kernel
+    return math.sqrt(max(0.0, float(a @ kernel.gram(points) @ a)))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -152,7 +154,7 @@ def test_the_settings_reach_every_branch() -> None:
     for name, config in SETTINGS.items():
         learner = make(config)
         learner.run(*stream_of(config, 1, 100))
-        told[name], scales[name] = learner.describe(), learner._state.scale
+        told[name], scales[name] = learner.describe(), learner.state()["scale"]
     assert all(told[name]["dropped"] > 20 for name in ("NORMA, truncated", "ball, truncated", "logistic", "linear"))
     assert all("norm" not in told[name] for name in ("NORMA, truncated",))
     assert told["ball"]["norm"] == pytest.approx(1.5)
@@ -257,8 +259,8 @@ def test_coefficients_neither_vanish_nor_grow_in_a_long_stream(config: Config) -
     X, y = stream(7, 2000)
     learner = make(config)
     values = learner.run(X, y).values
-    assert learner._state.scale >= SMALLEST_SCALE
-    assert np.abs(learner._state.coefficients.view).max() <= 0.5 / SMALLEST_SCALE
+    assert learner.state()["scale"] >= SMALLEST_SCALE
+    assert np.abs(learner.state()["coefficients"]).max() <= 0.5 / SMALLEST_SCALE
     recent = make(config | {"budget": None})
     recent.run(X[-60:], y[-60:])
     # What is older than 60 rounds is below 2^-60.
@@ -332,7 +334,7 @@ def test_forecasts_of_the_squared_loss_are_clipped_and_truths_bounded() -> None:
     learner = make({"loss": "squared", "clip": 0.5, "step_size": 3.0, "norm_bound": None})
     x = np.zeros(2)
     learner.update(x, 0.5)
-    assert learner._state.scale * learner._state.coefficients.view.sum() == 3.0
+    assert by_age(learner)[1].tolist() == [3.0]
     assert learner.predict(x).value == 0.5
     assert learner.update(x, 0.5).loss == 0.0
     with pytest.raises(LabelError, match="clip"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from okl_core import OnlineLearner, create, restore
+from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.learners.nogd import NogdConfig, NogdState
 from okl_core.losses import LOSSES
@@ -30,9 +31,8 @@ def make(config: dict[str, Any]) -> OnlineLearner:
     return create({"kind": "nogd", "config": {"kernel": GAUSSIAN, "budget": 25, **config}}, 2)
 
 
-def inside(learner: OnlineLearner) -> NogdState:
-    assert isinstance(learner._state, NogdState)
-    return learner._state
+def state_of(learner: OnlineLearner) -> NogdState:
+    return unpack(NogdState, learner.state())
 
 
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
@@ -53,7 +53,7 @@ def test_definition(config: dict[str, Any]) -> None:
         C=parsed.forecast_bound,
     )
     assert info.values == pytest.approx(values, abs=1e-8)
-    assert inside(learner).points.coordinates() == pytest.approx(np.array(points), abs=1e-14)
+    assert state_of(learner).points.coordinates() == pytest.approx(np.array(points), abs=1e-14)
     assert learner.describe()["phase"] == 2
 
 
@@ -65,7 +65,7 @@ def test_the_function_is_carried_over() -> None:
         learner.update(x, truth)
         if learner.describe()["phase"] == 2:
             break
-    state = inside(learner)
+    state = state_of(learner)
     K = NogdConfig.model_validate({"kernel": GAUSSIAN}).kernel.block(state.points, X)
     forecasts = [learner.predict(x).value for x in X]
     assert forecasts == pytest.approx(state.coefficients.view @ K, abs=1e-9)
@@ -87,7 +87,7 @@ def test_the_embedding_is_orthonormal_and_its_signs_are_fixed() -> None:
     X, y = stream(4, 150, "hinge")
     learner = make({"rank": 8})
     learner.run(X, y)
-    state = inside(learner)
+    state = state_of(learner)
     K = NogdConfig.model_validate({"kernel": GAUSSIAN}).kernel.gram(state.points.coordinates())
     products = state.P @ K @ state.P.T
     assert products == pytest.approx(np.eye(8), abs=1e-9)

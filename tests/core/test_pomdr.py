@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.checks import check_learner
-from okl_core.errors import DivergedError
+from okl_core.contract.state import unpack
+from okl_core.errors import DivergedError, NotPositiveDefiniteError
+from okl_core.first_order.in_blocks import BLOCK
 from okl_core.kernels.kernels import Gaussian, Polynomial
-from okl_core.learners import pomdr_step
-from okl_core.learners.pomdr import BLOCK
-from okl_core.learners.pomdr_step import PomdrConfig
+from okl_core.learners.pomdr import pomdr_state
+from okl_core.learners.pomdr.pomdr_state import PomdrConfig, PomdrState
 from okl_core.types import F64
 from tests.oracles.pomdr import pomdr
 
@@ -68,6 +69,10 @@ def make(config: dict[str, Any]) -> OnlineLearner:
     return create({"kind": "pomdr", "config": config}, 2)
 
 
+def state_of(learner: OnlineLearner) -> PomdrState:
+    return unpack(PomdrState, learner.state())
+
+
 def kernel_of(config: PomdrConfig) -> Callable[[F64, F64], float]:
     kernel = config.kernel
     if isinstance(kernel, Gaussian):
@@ -102,11 +107,11 @@ def test_equals_the_dense_definition(name: str) -> None:
     expected = oracle(config, X, y)
     learner = make(config)
     for t in range(n):
-        assert len(learner._state.coefficients) == expected["sizes"][t]
+        assert learner.describe()["dictionary"] == expected["sizes"][t]
         info = learner.update(X[t], y[t])
         assert info.forecast.value == pytest.approx(expected["values"][t], abs=1e-9, rel=1e-9)
-        assert math.sqrt(learner._state.norm2) == pytest.approx(expected["norms"][t], abs=1e-7)
-    state, described = learner._state, learner.describe()
+        assert learner.describe()["norm"] == pytest.approx(expected["norms"][t], abs=1e-7)
+    state, described = state_of(learner), learner.describe()
     np.testing.assert_allclose(state.scale * state.coefficients.view, expected["coefficients"], rtol=1e-7, atol=1e-9)
     for total in ("phase", "removals", "ald_rounds", "t_bar", "sum_delta"):
         assert described[total] == pytest.approx(float(expected[total]), rel=1e-9)
@@ -114,7 +119,7 @@ def test_equals_the_dense_definition(name: str) -> None:
 
 
 def test_thresholds_follow_an_open_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pomdr_step, "FIRST_HORIZON", 16)
+    monkeypatch.setattr(pomdr_state, "FIRST_HORIZON", 16)
     X, y = stream(14, 110, 0.2)
     config = {"kernel": NARROW, "budget": 60, "norm_bound": 4.0, "ald_factor": 5.0}
     expected = oracle(config, X, y, first_horizon=16)
@@ -260,11 +265,11 @@ def test_invariants(seed: int, budget: int, window: int, U: float, sigma: float,
     )
     kept: F64 | None = None
     for x, truth in zip(X, y, strict=True):
-        state = learner._state
-        assert len(state.coefficients) < budget
+        assert learner.describe()["dictionary"] < budget
         learner.update(x, truth)
+        state = state_of(learner)
         a, points = state.scale * state.coefficients.view, state.points.coordinates()[window:]
-        norm2 = float(a @ learner._config.kernel.gram(points) @ a)
+        norm2 = float(a @ Gaussian(sigma=sigma).gram(points) @ a)
         # A removal may leave almost nothing, which is then scaled up to U: coefficients that cancel, and rounding with them.
         rounding = 1e-14 * float(np.abs(a).sum()) ** 2
         assert norm2 <= U * U * (1.0 + 1e-9) + rounding
@@ -289,14 +294,28 @@ def test_blocks_of_any_size(seed: int, cuts: list[int]) -> None:
 
 def test_a_merged_function_that_vanishes_stays_zero() -> None:
     learner = make({"kernel": NARROW, "budget": 2, "pomd_budget": 1, "norm_bound": 25.0})
-    state = learner._state
     learner.update(np.zeros(2), 1.0)
     # The second point repeats the first, and its coefficient is made the exact opposite.
-    state.gain = 0.0
-    state.scale, state.coefficients.view[:] = 1.0, -25.0 / math.sqrt(3.0)
+    altered = {"gain": np.array(0.0), "scale": np.array(1.0), "coefficients": np.array([-25.0 / math.sqrt(3.0)])}
+    learner = restore(learner.spec, learner.state() | altered, 2)
     learner.update(np.zeros(2), 1.0)
-    assert (state.removals, state.norm2) == (1, 0.0)
-    assert state.coefficients.view.tolist() == [0.0]
+    assert (learner.describe()["removals"], learner.describe()["norm"]) == (1, 0.0)
+    assert learner.state()["coefficients"].tolist() == [0.0]
+
+
+def test_a_point_that_the_factor_refuses_changes_nothing() -> None:
+    # A record says that the same input was far from the span of itself, which no arithmetic finds.
+    x, refused = np.array([0.5, 0.5]), b"\x01\x00"
+    single, blocks = make({"kernel": NARROW}), make({"kernel": NARROW})
+    single.update(x, 1.0)
+    before = single.state()
+    played = single.play(x, -1.0, choices=refused)
+    with pytest.raises(NotPositiveDefiniteError):
+        single.learn(played)
+    with pytest.raises(NotPositiveDefiniteError):
+        blocks.run(np.tile(x, (2, 1)), np.array([1.0, -1.0]), choices=b"\x01\x00" + refused)
+    for learner in (single, blocks):
+        assert all(array.tobytes() == learner.state()[key].tobytes() for key, array in before.items())
 
 
 def test_an_input_without_a_feature_changes_nothing() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Gaussian
-from okl_core.learners.skegd import SkegdConfig, SkegdState
-from okl_core.learners.skegd_sketch import draw_landmarks, embedding_matrix, sketch_rows
+from okl_core.learners.skegd.skegd_embedding import draw_landmarks, embedding_matrix, sketch_rows
+from okl_core.learners.skegd.skegd_state import SkegdConfig, SkegdState
 from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
@@ -41,9 +42,8 @@ def make(config: dict[str, Any], seed: int = 0) -> OnlineLearner:
     return create({"kind": "skegd", "seed": seed, "config": {"kernel": GAUSSIAN, "budget": 25, **config}}, 2)
 
 
-def inside(learner: OnlineLearner) -> SkegdState:
-    assert isinstance(learner._state, SkegdState)
-    return learner._state
+def state_of(learner: OnlineLearner) -> SkegdState:
+    return unpack(SkegdState, learner.state())
 
 
 def parse(config: dict[str, Any]) -> SkegdConfig:
@@ -65,7 +65,7 @@ def test_definition(config: dict[str, Any]) -> None:
     X, y = stream(1, 200, parsed.loss)
     learner = make(config)
     info = learner.run(X, y)
-    state = inside(learner)
+    state = state_of(learner)
     s_p, _, k = parsed.sizes
     values, points = skegd(
         X,
@@ -169,7 +169,7 @@ def test_the_cycle_follows_an_open_horizon() -> None:
     # A point enters at each 40th violation, in whatever round that is.
     learner = make({"cycle": 40, "step_size": 1e-3, "buffer": "first"})
     X, y = stream(6, 25 + 130, "hinge")
-    sizes = [len(inside(learner).points) for x, truth in zip(X, y.tolist(), strict=True) if learner.update(x, truth)]
+    sizes = [len(state_of(learner).points) for x, truth in zip(X, y.tolist(), strict=True) if learner.update(x, truth)]
     assert np.flatnonzero(np.diff(sizes[24:])).tolist() == [39, 79, 119]
 
 

@@ -1,16 +1,6 @@
 r"""Online gradient descent in the space of the kernel: the first-order method that the others are measured against.
 
-| symbol | meaning                                                       | in [kivinen2004] |
-|--------|---------------------------------------------------------------|------------------|
-| f      | the function learned, sum_i a_i k(x_i, .)                     | f_t, alpha_i     |
-| g      | l'(value), the derivative at the value predicted for x_t      | l'               |
-| eta    | step size of round t                                          | eta_t            |
-| lambda | weight of \|f\|^2 / 2 in every loss                           | lambda           |
-| kappa  | k(x_t, x_t); D is its supremum                                | X^2              |
-| B      | stored points at most                                         | tau              |
-| L      | largest \|l'\|                                                | C                |
-| U      | radius of the ball that f is projected to                     |                  |
-| C      | bound on the predictions of the squared loss                  |                  |
+`kernel_ogd_round` has the equations, and a table of their letters.
 """
 
 from __future__ import annotations
@@ -27,24 +17,20 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
 from okl_core.errors import DivergedError
-from okl_core.learners.kernel_ogd_block import Block
-from okl_core.learners.kernel_ogd_step import KernelOgdConfig, KernelOgdState, Oldest, Step, carry, decide
-from okl_core.linalg.growing import GrowingArray
-from okl_core.losses import LOSSES, Loss, probabilities
+from okl_core.first_order.in_blocks import BLOCK, FEW, run_in_blocks
+from okl_core.first_order.steps import forecast_of
+from okl_core.learners.kernel_ogd.kernel_ogd_block import KernelOgdBlock
+from okl_core.learners.kernel_ogd.kernel_ogd_round import KernelOgdStep, OldestPoint, absorb, projected_step
+from okl_core.learners.kernel_ogd.kernel_ogd_state import KernelOgdConfig, KernelOgdState
+from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
-
-FEW = 8
-"""Rounds below which a block takes longer than its rounds one by one."""
-
-BLOCK = 128
-"""Rounds per block of `run`: enough to hide the calls, while the kernel values inside a block stay a small share."""
 
 
 @dataclass(slots=True)
 class KernelOgdRound(Round):
     point: F64
     """x_t as the state's points encode it."""
-    step: Step
+    step: KernelOgdStep
 
 
 @final
@@ -71,15 +57,15 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
         (c + 2 / c) U L sqrt(D T)      for `inverse-sqrt`, eta = c U / (L sqrt(D t)); least for the step factor c = sqrt(2),
         2 L^2 D (1 + log T) / lambda   for `inverse-t`, with its lambda > 0.
 
-    L is the largest |l'| in the ball. The forecasts of the squared loss are clipped to [-C, C], which is where its L is
-    from; g is then the derivative at the clipped value, and the bound holds as it stands.
+    L is the largest |l'| in the ball. Forecasts of the squared loss are clipped to [-C, C], which bounds its L; g is the
+    derivative at the clipped value, and the bounds stay as they are.
 
-    A point that is dropped is at least B rounds old. If eta is a number and lambda > 0, then all that were ever dropped
-    would by now add up to a function of norm (1 - eta lambda)^B L sqrt(D) / lambda at most. With lambda = 0 nothing is
+    A point that is dropped is at least B rounds old. If eta is a number and lambda > 0, all points that were ever dropped
+    would by now form a function of norm (1 - eta lambda)^B L sqrt(D) / lambda at most. If lambda = 0, nothing is
     guaranteed once a point was dropped.
 
-    Against the papers: the margin is 1; a round whose value is within 1e-10 of the truth, or of the hinge's kink, counts as
-    one without loss; for kernels without a bound D is the largest kappa so far.
+    Against the papers: the margin is 1; a value within 1e-10 of the truth, or of the hinge's kink, counts as one without
+    loss; for kernels without a bound D is the largest kappa so far.
 
     References: [kivinen2004] proposition 1, theorem 4; [zinkevich2003] theorem 1; [hazan2007] theorem 1.
 
@@ -105,45 +91,34 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
         return -config.forecast_bound, config.forecast_bound
 
     def init(self, config: KernelOgdConfig, dim: int) -> KernelOgdState:
-        return KernelOgdState(
-            t=0,
-            points=config.kernel.points(dim),
-            coefficients=GrowingArray(),
-            oldest=0,
-            scale=1.0,
-            norm2=0.0,
-            kappa=1.0 if config.kernel.translation_invariant else 0.0,
-            dropped=0,
-            bound_gradient=0.0,
-        )
+        return KernelOgdState.empty(config, dim)
 
     def conditioning(self, config: KernelOgdConfig, state: KernelOgdState) -> float:
         return max(1.0, config.kernel.mass(state.points, state.scale * state.coefficients.view))
 
     def predict(self, config: KernelOgdConfig, state: KernelOgdState, x: F64) -> Forecast:
         _, _, m = _look(config, state, x)
-        C = config.forecast_bound
-        return self._forecast(config, min(max(m, -C), C))
+        return forecast_of(self.loss(config), config.value(m))
 
     def play(self, config: KernelOgdConfig, state: KernelOgdState, x: F64, y: float, rng: RoundRng) -> KernelOgdRound:
         point, row, m = _look(config, state, x)
         kappa = config.kernel.at(x)
         if not math.isfinite(kappa):
             raise _overflow()
-        drop = None
+        oldest = None
         if len(state.coefficients) == config.budget and config.has_norm:
-            drop = partial(_oldest, config, state, row)
-        step = decide(config, state, y, m, kappa, drop, rng)
-        loss = self.loss(config).value(step.value, y)
-        forecast = self._forecast(config, step.value)
-        return KernelOgdRound(state.t + 1, x, y, forecast, loss, rng.choices(), point, step)
+            oldest = partial(_oldest, config, state, row)
+        step = projected_step(config, state, y, m, kappa, oldest, rng)
+        loss = self.loss(config)
+        forecast = forecast_of(loss, step.value)
+        return KernelOgdRound(state.t + 1, x, y, forecast, loss.value(step.value, y), rng.choices(), point, step)
 
     def learn(self, config: KernelOgdConfig, state: KernelOgdState, played: KernelOgdRound) -> None:
         a = state.coefficients
-        factor = carry(state, played.step)
+        factor = absorb(state, played.step)
         if factor != 1.0:
             a.view[:] *= factor
-        if not played.step.is_stored:
+        if not played.step.has_loss:
             return
         weight = played.step.weight / state.scale
         if len(a) == config.budget:
@@ -156,22 +131,18 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
             a.append(weight)
 
     def run(self, config: KernelOgdConfig, state: KernelOgdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        loss, kappas = self.loss(config), config.kernel.diag(X)
+        kappas = config.kernel.diag(X)
         if not np.isfinite(kappas).all():
             raise _overflow()
-        values = np.empty(len(y))
-        start = 0
-        while start < len(y):
+
+        def play(start: int) -> list[float]:
             rows = rows_at_once(len(state.points), BLOCK)
             if rows < FEW:
-                played = self.play_and_learn(config, state, X[start], float(y[start]), rng)
-                values[start] = played.forecast.value
-                start += 1
-                continue
+                return [self.play_and_learn(config, state, X[start], y.item(start), rng).forecast.value]
             block = slice(start, start + rows)
-            values[block] = Block(config, state, X[block], y[block], kappas[block]).run(rng)
-            start = block.stop
-        return BlockInfo(state.t, values, loss.values(values, y), probabilities(loss, values), rng.finish())
+            return KernelOgdBlock(config, state, X[block], y[block], kappas[block]).run(rng)
+
+        return run_in_blocks(self.loss(config), state, y, play, rng)
 
     def describe(self, config: KernelOgdConfig, state: KernelOgdState) -> dict[str, float]:
         numbers: dict[str, float] = {
@@ -185,12 +156,9 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
             numbers |= {"norm": math.sqrt(state.norm2), "bound_gradient": state.bound_gradient}
         return numbers
 
-    def _forecast(self, config: KernelOgdConfig, value: float) -> Forecast:
-        return Forecast(value, self.loss(config).probability(value))
-
 
 def _look(config: KernelOgdConfig, state: KernelOgdState, x: F64) -> tuple[F64, F64, float]:
-    """x encoded, its kernel row, and f(x)."""
+    """The encoded x, its kernel row, and f(x)."""
     point = state.points.encode(x)
     row = config.kernel.encoded_row(state.points, point)
     # scipy's calls of BLAS cost a third of numpy's, but take no empty arrays.
@@ -198,12 +166,12 @@ def _look(config: KernelOgdConfig, state: KernelOgdState, x: F64) -> tuple[F64, 
     return point, row, m
 
 
-def _oldest(config: KernelOgdConfig, state: KernelOgdState, row: F64) -> Oldest:
-    """The point that goes next; row: k(., x_t)."""
+def _oldest(config: KernelOgdConfig, state: KernelOgdState, row: F64) -> OldestPoint:
+    """The point that is dropped next, for the kernel row k(., x_t)."""
     i = state.oldest
     own = config.kernel.encoded_row(state.points, state.points.encoded(i))
     f = state.scale * ddot(state.coefficients.view, own)
-    return Oldest(state.scale * state.coefficients.view.item(i), f, row.item(i), own.item(i))
+    return OldestPoint(state.scale * state.coefficients.view.item(i), f, row.item(i), own.item(i))
 
 
 def _overflow() -> DivergedError:

@@ -1,0 +1,91 @@
+"""What first-order learners share that play many rounds at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar, final
+
+import numpy as np
+
+from okl_core.contract.rng import RoundRng
+from okl_core.first_order.steps import kernel_sum
+from okl_core.kernels.kernels import Kernel
+from okl_core.kernels.points import Points
+from okl_core.kernels.rows import KernelRows
+from okl_core.linalg.growing import GrowingArray
+from okl_core.losses import Loss, probabilities
+from okl_core.types import F64, BlockInfo, LearnerState
+
+BLOCK = 128
+"""Rounds per block: enough to hide the calls, while the kernel values inside a block stay a small share."""
+
+FEW = 8
+"""Rounds below which a block takes longer than its rounds one by one."""
+
+S = TypeVar("S", bound=LearnerState)
+
+
+def run_in_blocks(
+    loss: Loss, state: LearnerState, y: F64, play: Callable[[int], list[float]], rng: RoundRng
+) -> BlockInfo:
+    """Learn the rounds block by block, and return what a learner's `run` returns.
+
+    `play(i)` learns rounds from row i on, as many as make a block, and returns their forecasts.
+    """
+    values: list[float] = []
+    while len(values) < len(y):
+        values += play(len(values))
+    forecasts = np.array(values)
+    return BlockInfo(state.t, forecasts, loss.values(forecasts, y), probabilities(loss, forecasts), rng.finish())
+
+
+def settle(state: S, played: S) -> None:
+    """Give the state all fields of its copy that a block of rounds was played on."""
+    for field in dataclasses.fields(state):
+        setattr(state, field.name, getattr(played, field.name))
+
+
+@final
+class KernelSumBlock:
+    """A function sum_i a_i k(points_i, .) while a block of rounds with the inputs X, shape (n, d), changes it.
+
+    It has at most `capacity` points. The points and coefficients that it is made of change in `settle` only.
+    """
+
+    __slots__ = ("_X", "_coefficients", "_data", "_holders", "_joined", "_points", "_rows", "a")
+
+    def __init__(self, kernel: Kernel, points: Points, coefficients: GrowingArray, X: F64, capacity: int) -> None:
+        self._points, self._coefficients, self._X = points, coefficients, X
+        slots = min(len(points) + len(X), capacity)
+        self._rows = KernelRows(kernel, points, X, slots)
+        self._data = np.zeros(slots)
+        self.a: F64 = self._data[: len(points)]
+        """The coefficients, which the rounds write to."""
+        self.a[:] = coefficients.view
+        self._joined: list[int] = []
+        """Inputs that took a new slot."""
+        self._holders: dict[int, int] = {}
+        """For each slot that was taken: the last input that took it."""
+
+    def value(self, i: int) -> float:
+        """The function at input i."""
+        return kernel_sum(self.a, self._rows.row(i, len(self.a)))
+
+    def store(self, i: int, slot: int) -> None:
+        """Let input i be the point of a slot: the next free one, with the coefficient 0, or that of another point."""
+        self._rows.put(i, slot)
+        self._holders[slot] = i
+        if slot == len(self.a):
+            self._joined.append(i)
+            self.a = self._data[: slot + 1]
+
+    def settle(self) -> None:
+        """Carry the rounds into the points and coefficients."""
+        # The first point ever stored is the origin of all, even if the block has replaced it.
+        self._points.extend(self._X[self._joined])
+        slots = np.array(list(self._holders), dtype=np.intp)
+        self._points.replace_block(slots, self._X[list(self._holders.values())])
+        s = len(self._coefficients)
+        self._coefficients.view[:] = self.a[:s]
+        self._coefficients.extend(self.a[s:])

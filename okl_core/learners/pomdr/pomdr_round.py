@@ -1,0 +1,200 @@
+r"""The equations of a POMDR round, shared by a round alone and by the rounds of a block.
+
+A round with loss is decided by `mirror_step`, which changes nothing; `absorb` carries it into the state.
+
+    phase 1 (POMD), sqrt(alpha) <= threshold:    grad~ = -y sum_i beta_i k(x_i, .)                     eq. (5), (6)
+    phase 1 otherwise, and phase 2 (OMDR):       grad~ = -y k(x_t, .), and x_t joins S                 eq. (7), (8)
+    both phases:                                 f' <- Proj_U(f' - lambda_t grad~),  G <- G + delta~   eq. (10)
+    once S has B0 points, in phase 1:            the next round begins phase 2
+    once S has B points, in phase 2:             half of them are removed: `pomdr_removal`             eq. (9)
+
+========= ========================================================== ========== ===============
+letter    meaning                                                    shape      in [li2023]
+========= ========================================================== ========== ===============
+S, a      stored points, oldest first; f' = sum_i a_i k(x_i, .)      (|S|,)     eq. (3)
+g_t       (1/M_t) sum_{r<=M_t} y_{t-r} k(x_{t-r}, .), M_t=min(t-1,M) function   before theorem 1
+kappa, D  k(x_t, x_t) and its supremum                               scalar
+lambda_t  c U / sqrt(3 D + G), with c = 1 before a removal           scalar     eq. (10)
+G         sum of delta~ since the last removal                       scalar     eq. (10)
+L, z      K_S = L L^T, z = L^{-1} k_S(x_t)                           (|S|,)     eq. (4)
+alpha     |k(x_t, .) - its projection onto span S|^2 = kappa - z^T z scalar     eq. (4)
+beta      L^{-T} z: coefficients of the projection                   (|S|,)     eq. (4)
+grad~, u  -y k(x_t, .) or its projection, = -y u                     function   eq. (6)
+delta~    max(|grad~|^2 + 2 <grad~, g_t>, 0)                         scalar     eq. (10)
+U, M      radius of the ball of f', length of the window             scalar
+B0, B     stored points that end phase 1, that start a removal       scalar     section "OMDR"
+========= ========================================================== ========== ===============
+
+References: [li2023] algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from okl_core.contract.rng import RoundRng
+from okl_core.first_order.steps import SMALLEST_SCALE
+from okl_core.learners.pomdr.pomdr_removal import Removal, most_similar, remove
+from okl_core.learners.pomdr.pomdr_state import OMDR, POMD, PomdrConfig, PomdrState
+from okl_core.linalg.cholesky import Factor
+from okl_core.linalg.growing import GrowingArray
+from okl_core.types import F64
+
+ROUNDING = 1e-12
+"""Share of kappa below which alpha is the rounding error of kappa - z^T z: such a gradient is always projected."""
+
+
+class PomdrView(NamedTuple):
+    """What a step needs to know of a round with loss."""
+
+    y: float
+    rate: float
+    """lambda_t."""
+    kappa: float
+    D: float
+    prime: float
+    """f'(x_t)."""
+    g: float
+    """g_t(x_t)."""
+    k: F64
+    """k_S(x_t), shape (|S|,); in phase 2 only its first B/2 entries are read."""
+
+
+class MirrorDirection(NamedTuple):
+    """The direction u of a step: k(x_t, .), or its projection onto the span of S."""
+
+    square: float
+    """|u|^2."""
+    inner: float
+    """<u, g_t>."""
+    beta: F64 | None
+    """The projection's coefficients, shape (|S|,); None for k(x_t, .) itself, which joins S."""
+    z: F64 | None = None
+    root_alpha: float = 0.0
+    """With z, the row that L gains in phase 1 if x_t joins S."""
+
+
+class PomdrStep(NamedTuple):
+    """The step of a round with loss: f' becomes shrink (f' + weight u)."""
+
+    weight: float
+    """lambda_t y."""
+    u: MirrorDirection
+    nearest: int
+    """The most similar of the first B/2 points, if x_t joins S behind them; else -1."""
+    delta: float
+    """delta~."""
+    unprojected_delta: float
+    """delta~ if u were k(x_t, .)."""
+    norm2: float
+    """|f'|^2 after the step."""
+    shrink: float
+    """The factor that projects to the ball of radius U."""
+    removal: Removal | None
+    """f' after a removal, if x_t is the B-th point of S."""
+
+
+def learning_rate(config: PomdrConfig, state: PomdrState, D: float) -> float:
+    """lambda_t of the next round; 0 as long as every kappa was 0."""
+    U = config.step_factor * config.norm_bound if state.removals else config.norm_bound
+    largest = 3.0 * D + state.gain
+    return U / math.sqrt(largest) if largest > 0.0 else 0.0
+
+
+def mirror_step(
+    config: PomdrConfig,
+    state: PomdrState,
+    view: PomdrView,
+    guess_product: Callable[[F64], float],  # beta -> <sum_i beta_i k(x_i, .), g_t>
+    kept: Callable[[], F64],  # the first B/2 points, (B/2, d)
+    rng: RoundRng,
+) -> PomdrStep:
+    """Compute the step of a round with loss. Nothing changes."""
+    y, rate, kappa, _, prime, g, k = view
+    U, half, size = config.norm_bound, config.budget // 2, len(state.coefficients)
+    u = _direction(config, state, view, guess_product, rng)
+    nearest = rng.pick(most_similar(k[:half])) if u.beta is None and size >= half else -1
+    # delta~ = max(|grad~|^2 + 2 <grad~, g_t>, 0)
+    delta = max(u.square - 2.0 * y * u.inner, 0.0)
+    unprojected_delta = max(kappa - 2.0 * y * g, 0.0)
+    # |f' + weight u|^2, where <f', u> = f'(x_t): u is k(x_t, .), or its projection onto span S, in which f' lies.
+    weight = y * rate
+    norm2 = max(state.norm2 + weight * weight * u.square + 2.0 * weight * prime, 0.0)
+    shrink = 1.0
+    if norm2 > U * U:
+        shrink, norm2 = U / math.sqrt(norm2), U * U
+    removal = None
+    if state.phase == OMDR and size + 1 == config.budget:
+        a = shrink * np.append(state.scale * state.coefficients.view, weight)
+        removal = remove(config, a, np.append(state.nearest.view, nearest).astype(np.intp), kept(), rng)
+    return PomdrStep(weight, u, nearest, delta, unprojected_delta, norm2, shrink, removal)
+
+
+def _direction(
+    config: PomdrConfig, state: PomdrState, view: PomdrView, guess_product: Callable[[F64], float], rng: RoundRng
+) -> MirrorDirection:
+    """u, with the ALD condition of phase 1 as a recorded choice."""
+    if state.phase == OMDR:
+        # eq. (8)
+        return MirrorDirection(view.kappa, view.g, None)
+    # eq. (4)
+    z = state.factor.solve(view.k)
+    square = float(z.dot(z))
+    alpha = max(view.kappa - square, 0.0)
+    root_alpha = math.sqrt(alpha)
+    # eq. (5)
+    threshold = config.ald_threshold_at(state.t + 1, view.D)
+    if not rng.decide(root_alpha <= threshold or alpha <= ROUNDING * view.kappa):
+        # eq. (7)
+        return MirrorDirection(view.kappa, view.g, None, z, root_alpha)
+    # eq. (6)
+    beta = state.factor.solve_transposed(z)
+    return MirrorDirection(square, guess_product(beta), beta)
+
+
+def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
+    """Carry a round with loss into f' and G. The caller sees to the points, the window and t.
+
+    Returns the factor that the old coefficients were multiplied by: almost always 1, since `scale` takes up `shrink`.
+    """
+    if state.phase == POMD and step.u.beta is None:
+        # First, since the factor may refuse the row: then nothing has changed.
+        _absorb_point(config, state, step.u)
+    state.violations += 1
+    if state.t > 0:
+        state.sum_delta += step.unprojected_delta
+    if step.removal is not None:
+        state.coefficients = GrowingArray.unpack(step.removal.coefficients)
+        state.nearest.truncate(0)
+        state.scale, state.norm2, state.gain = 1.0, step.removal.norm2, 0.0
+        state.removals += 1
+        return 1.0
+    state.norm2 = step.norm2
+    state.gain += step.delta
+    weight = step.weight / state.scale
+    if step.u.beta is not None:
+        state.ald_rounds += 1
+        state.coefficients.view[:] += weight * step.u.beta
+    else:
+        state.coefficients.append(weight)
+        if step.nearest >= 0:
+            state.nearest.append(float(step.nearest))
+    state.scale *= step.shrink
+    if state.scale >= SMALLEST_SCALE:
+        return 1.0
+    factor, state.scale = state.scale, 1.0
+    state.coefficients.view[:] *= factor
+    return factor
+
+
+def _absorb_point(config: PomdrConfig, state: PomdrState, u: MirrorDirection) -> None:
+    """Let a point join S in phase 1. L grows by its row, or it is the B0-th point and phase 2 begins."""
+    if len(state.coefficients) + 1 >= config.pomd_budget_at(state.t + 1):
+        state.phase, state.t_bar = OMDR, state.t + 2
+        state.factor, state.ring = Factor(), GrowingArray(config.window)
+    elif u.z is not None:
+        state.factor.append(u.z, u.root_alpha)
