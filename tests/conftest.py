@@ -13,6 +13,16 @@ from okl_core.contract.learner import registered
 from service.store.base import Store
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
+from tests.selection import is_left_out, mark_slow
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return is_left_out(collection_path, config) or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items)
+
 
 REDIS_FIXTURES = ("redis_url", "redis_cluster_url")
 

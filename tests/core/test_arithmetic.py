@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import scipy
 
 from okl_core.linalg.arithmetic import arithmetic
@@ -18,6 +19,7 @@ def test_it_names_the_libraries_and_their_kernels() -> None:
     assert "openblas" in arithmetic()
 
 
+@pytest.mark.slow
 def test_another_kernel_is_another_arithmetic() -> None:
     def told(**variables: str) -> str:
         environment = os.environ | variables

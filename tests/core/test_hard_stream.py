@@ -64,6 +64,7 @@ def slope_of(regrets: list[float]) -> float:
     return float(np.polyfit(np.log(SIZES), np.log(regrets), 1)[0])
 
 
+@pytest.mark.slow
 def test_the_regret_of_the_leader_grows_like_a_power() -> None:
     regrets = [
         worse_regret("ftrl-logistic", {"intercept": False, "regularization": 1.0 / hard_norm(n) ** 2}, n) for n in SIZES
@@ -71,6 +72,7 @@ def test_the_regret_of_the_leader_grows_like_a_power() -> None:
     assert slope_of(regrets) >= 0.35
 
 
+@pytest.mark.slow
 def test_that_of_exponential_weights_hardly_grows() -> None:
     regrets = [worse_regret("foster-1d", {"comparator_norm": hard_norm(n), "nodes": 2001}, n) for n in SIZES]
     assert slope_of(regrets) <= 0.2

@@ -56,6 +56,7 @@ def beside(learner: OnlineLearner, call: Callable[[], BlockInfo | object]) -> in
     return peak - left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_takes_a_bounded_memory(name: str) -> None:
     spec, dim, before, rounds = BLOCKS[name]

@@ -92,10 +92,13 @@ def taking(seconds: float) -> Callable[[], None]:
 async def test_it_learns_how_long_a_round_takes(scheduler: Scheduler) -> None:
     replica = replica_of(0.0)
     await scheduler.rounds(replica, taking(0.004), 4)
-    assert 0.001 <= replica.round_s <= 0.003
-    for _ in range(40):
+    assert replica.round_s >= 0.001
+    rounds = 0
+    while replica.round_s >= 0.0005:
         await scheduler.rounds(replica, taking(0.0), 1)
-    assert replica.round_s < 0.0005
+        rounds += 1
+        assert rounds < 2_000
+    assert rounds > 5
 
 
 async def test_a_long_round_says_nothing_of_the_others(scheduler: Scheduler) -> None:

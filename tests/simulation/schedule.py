@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from service.errors import StoreTimeout
-from service.replica.replica import Replica
-from service.replica.scheduling import Scheduler
 from service.store.base import Committed
 from tests.oracles.model_store import ModelStore
 
@@ -109,13 +107,3 @@ class Link:
         await self._schedule.pause()
         if self.is_cut:
             raise Crashed
-
-
-class Inline(Scheduler):
-    """Arithmetic on the loop: threads would have a schedule of their own."""
-
-    async def rounds(self, replica: Replica, work: Callable[[], T], rounds: int, *, is_long: bool = False) -> T:
-        return work()
-
-    async def bytes(self, size: int, work: Callable[[], T]) -> T:
-        return work()

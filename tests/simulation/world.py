@@ -26,7 +26,8 @@ from service.sessions import Sessions
 from service.store.base import Entry, Gone, Limits
 from tests.oracles.model_store import ModelStore
 from tests.service.definitions import MEAN, RIDGE, define
-from tests.simulation.schedule import Crashed, Inline, Link, Schedule
+from tests.service.worker import Steady
+from tests.simulation.schedule import Crashed, Link, Schedule
 
 NAME = "s"
 WORKERS, CLIENTS, REQUESTS, TRIES = 3, 4, 3, 12
@@ -88,7 +89,7 @@ class World:
     def _worker(self) -> Worker:
         link = Link(self.store, self.schedule, self.faults, self.lies)
         limits = SessionLimits(dim=100, bytes=1 << 30, waiting_s=FOREVER_S, batch=100, answer_bytes=1 << 20)
-        scheduler = Inline()
+        scheduler = Steady()
         snapshots = Snapshots(link, scheduler, least_bytes=300, replay_s=FOREVER_S)
         rounds = Rounds(link, Replicas(1 << 30), scheduler, snapshots, limits, patience_s=FOREVER_S, queue=1_000)
         return Worker(link, rounds, Sessions(link, rounds, limits, most=10))

@@ -16,8 +16,6 @@ from service.client import OklClient
 from service.demo_data import magic
 from tests.budget import TIMES
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 300
 KILLS = 3
 LEARNERS: dict[str, dict[str, Any]] = {

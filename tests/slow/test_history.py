@@ -21,8 +21,6 @@ from bench.history.report import lost_by_cut, report
 from bench.history.run import RunOptions, run
 from bench.history.verdict import check
 
-pytestmark = pytest.mark.slow
-
 KIND = "kernel-ogd"
 SESSIONS = ("a", "b")
 ROUNDS = 60

@@ -23,8 +23,6 @@ from bench.papers.pomdr_runs import (
 )
 from service.demo_data import magic
 
-pytestmark = pytest.mark.slow
-
 RUNS = 4
 
 

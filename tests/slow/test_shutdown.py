@@ -15,15 +15,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-import pytest
 
 from bench.processes import Worker, workers
 from service.client import OklClient
 from service.demo_data import magic
 from tests.command import serving
 from tests.slow.reading import read
-
-pytestmark = pytest.mark.slow
 
 GRACE_S = 10
 SLACK_S = 2.0

@@ -18,8 +18,6 @@ from service.session.codec import RoundEntry, decode_entry
 from tests.service.worker import replay
 from tests.slow.reading import read
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 1_000
 CLIENTS = 8
 NEVER = 10**9
