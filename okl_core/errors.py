@@ -2,7 +2,7 @@
 
 OklError
 ├── ConfigError              a spec or config that does not validate
-│   └── UnknownLearner       a kind that nobody registered
+│   └── UnknownKind       a kind that nobody registered
 ├── InputError               an input refused at the border; nothing has changed
 │   ├── ShapeError
 │   ├── NonFiniteError
@@ -46,7 +46,7 @@ def unresolved(waiting: Sequence[tuple[tuple[str, ...], str]]) -> ConfigError:
     )
 
 
-class UnknownLearner(ConfigError):
+class UnknownKind(ConfigError):
     """`known` lists the registered kinds."""
 
     def __init__(self, kind: str, known: Sequence[str]) -> None:

@@ -156,7 +156,7 @@ def _made(definition: Definition) -> Session:
     """Raises UnknownLearner, InvalidConfig, InvalidInput."""
     try:
         return Session(definition)
-    except core.UnknownLearner as error:
+    except core.UnknownKind as error:
         raise UnknownLearner(f"{error}.", known=list(error.known)) from error
     except core.ConfigError as error:
         raise InvalidConfig.of(definition.learner.model_dump(), error.errors) from error

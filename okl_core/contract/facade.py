@@ -279,7 +279,7 @@ def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
 
 
 def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
-    """A new learner for inputs in R^dim. Raises UnknownLearner, ConfigError, ShapeError; warns of `UnstableWarning`.
+    """A new learner for inputs in R^dim. Raises UnknownKind, ConfigError, ShapeError; warns of `UnstableWarning`.
 
     Examples
     --------

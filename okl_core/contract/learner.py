@@ -26,7 +26,7 @@ from okl_core.contract.workload import LONG_WORK
 from okl_core.errors import (
     ConfigError,
     ShapeError,
-    UnknownLearner,
+    UnknownKind,
 )
 from okl_core.losses import Loss
 from okl_core.types import (
@@ -192,10 +192,10 @@ def registered(*learners: Learner[Any, Any, Any]) -> Iterator[None]:
 
 
 def get_learner(kind: str) -> Learner[Any, Any, Any]:
-    """The algorithm of this kind. Raises UnknownLearner."""
+    """The algorithm of this kind. Raises UnknownKind."""
     _discover()
     if kind not in _REGISTRY:
-        raise UnknownLearner(kind, learner_kinds())
+        raise UnknownKind(kind, learner_kinds())
     return _REGISTRY[kind]
 
 
@@ -235,7 +235,7 @@ def catalogue() -> list[dict[str, Any]]:
 def parse_spec(
     spec: LearnerSpec | Mapping[str, Any],
 ) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
-    """The spec, its algorithm and its config. Raises UnknownLearner, or ConfigError with every field at fault."""
+    """The spec, its algorithm and its config. Raises UnknownKind, or ConfigError with every field at fault."""
     try:
         parsed = spec if isinstance(spec, LearnerSpec) else LearnerSpec.model_validate(dict(spec))
         learner = get_learner(parsed.kind)

@@ -55,7 +55,7 @@ Check = Callable[[Subject], None]
 def make_subject(
     kind: str, config: Mapping[str, Any] | None = None, *, dim: int | None = None, seed: int = 0, rounds: int = ROUNDS
 ) -> Subject:
-    """A spec and a small stream that its learner takes. Raises UnknownLearner, ConfigError."""
+    """A spec and a small stream that its learner takes. Raises UnknownKind, ConfigError."""
     spec, learner, parsed = parse_spec({"kind": kind, "seed": seed, "config": dict(config or {})})
     dim = dim or learner.dims or 3
     X, y = small_stream(learner.target(parsed), learner.truth_range(parsed), dim, rounds, seed)

@@ -149,7 +149,7 @@ def register_kernel(cls: type[K]) -> type[K]:
     ----------
     cls : type[Kernel]
         Concrete, with a field `kind: Literal["my-kernel"] = "my-kernel"`. Once more the same is harmless.
-        `okl_core.contract.kernel_checks.check_kernel` tells whether it keeps its promises.
+        `okl_core.kernels.kernel_checks.check_kernel` tells whether it keeps its promises.
 
     Returns
     -------

@@ -14,9 +14,9 @@ from pydantic import Field
 from okl_core import Kernel, Loss, catalogue, create, diagnostics, parse_spec, register_kernel, register_loss
 from okl_core.contract.agreement import ContractViolation
 from okl_core.contract.checks import check_learner, small_stream
-from okl_core.contract.kernel_checks import KERNEL_CHECKS, check_kernel
 from okl_core.contract.loss_checks import LOSS_CHECKS, check_loss
 from okl_core.errors import ConfigError
+from okl_core.kernels.kernel_checks import KERNEL_CHECKS, check_kernel
 from okl_core.kernels.kernels import KERNELS, Linear
 from okl_core.kernels.points import Points
 from okl_core.losses import LOSSES, Hinge, Logistic, Squared

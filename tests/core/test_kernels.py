@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from scipy.spatial.distance import cdist
 
 from okl_core import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial, create, get_learner, learner_kinds
-from okl_core.contract.kernel_checks import check_kernel
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
+from okl_core.kernels.kernel_checks import check_kernel
 from okl_core.kernels.kernels import LARGEST, MEDIAN_SAMPLE
 from okl_core.kernels.points import Points
 from tests.oracles import kernels as oracle

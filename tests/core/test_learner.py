@@ -32,7 +32,7 @@ from okl_core.errors import (
     ShapeError,
     StateError,
     StateFormatError,
-    UnknownLearner,
+    UnknownKind,
 )
 from okl_core.types import F64, Forecast
 from tests.contract.broken import Sleepy
@@ -52,12 +52,12 @@ class TestSpec:
         assert parse_spec({"kind": "mean"})[0] == LearnerSpec(kind="mean", seed=0, config={})
 
     def test_unknown_kind_says_what_is_known(self) -> None:
-        with pytest.raises(UnknownLearner, match=r"known: .*majority") as caught:
+        with pytest.raises(UnknownKind, match=r"known: .*majority") as caught:
             create({"kind": "magic"}, dim=2)
         assert caught.value.kind == "magic"
         assert set(caught.value.known) == set(learner_kinds())
         assert caught.value.errors[0][0] == ("kind",)
-        with pytest.raises(UnknownLearner):
+        with pytest.raises(UnknownKind):
             get_learner("magic")
 
     @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ class TestRounds:
 
 
 def test_every_error_is_one_of_ours() -> None:
-    for error in (ConfigError, UnknownLearner, InputError, LabelError, StateError, ReplayDivergence, DivergedError):
+    for error in (ConfigError, UnknownKind, InputError, LabelError, StateError, ReplayDivergence, DivergedError):
         assert issubclass(error, OklError)
 
 

@@ -2,7 +2,7 @@
 
 Each check takes a kernel and returns None, or raises ContractViolation. `check_kernel` runs them all:
 
-    from okl_core.contract.kernel_checks import check_kernel
+    from okl_core.kernels.kernel_checks import check_kernel
     check_kernel(MyKernel(width=0.5))
 """
 
