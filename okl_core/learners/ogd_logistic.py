@@ -45,30 +45,26 @@ class OgdLogisticConfig(InterceptConfig):
 
 @dataclass(slots=True)
 class OgdLogisticState(LearnerState):
-    """The weights, and what the bound on the regret is made of."""
+    """The weights, the largest |phi| so far, the cumulative loss, and the sum of eta g^2 |phi|^2 / 2 for the bound."""
 
     theta: F64
     largest: float
-    """The largest |phi| so far."""
     loss: float
-    """Cumulative."""
     bound_gradient: float
-    """Sum of eta g^2 |phi|^2 / 2 over the rounds."""
 
 
 class ProjectedStep(NamedTuple):
-    """The forecast of a round, and what the round does: theta <- shrink (theta + weight phi)."""
+    """The forecast of a round, and what the round does: theta <- shrink (theta + weight phi), weight = -eta g.
+
+    `largest` is the largest |phi|, this one included, `gradient` eta g^2 |phi|^2 / 2.
+    """
 
     value: float
     loss: float
     weight: float
-    """-eta g."""
     shrink: float
-    """What takes theta back into the ball, 1 if it is inside."""
     largest: float
-    """The largest |phi|, this one included."""
     gradient: float
-    """eta g^2 |phi|^2 / 2."""
 
 
 @dataclass(slots=True)
