@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from okl_core.contract.learner import registered
+from okl_core.kernels.kernels import KERNELS
+from okl_core.losses import LOSSES
 from service.store.base import Store
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
@@ -34,9 +36,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def own_registry() -> Iterator[None]:
-    """What a test registers is gone after it."""
+    """What a test registers is gone after it: learners, kernels and losses."""
+    known = (LOSSES, dict(LOSSES)), (KERNELS, dict(KERNELS))
     with registered():
         yield
+    for registry, before in known:
+        for name in registry.keys() - before.keys():
+            del registry[name]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@ r"""`ogd-logistic`: projected gradient descent on the logistic loss of a linear 
 
 | symbol | meaning                                                                     | in [zinkevich2003] |
 |--------|-----------------------------------------------------------------------------|--------------------|
-| phi    | the features: the input, and a 1 for the intercept                          |                    |
 | theta  | the weights, \|theta\| <= B                                                 | x                  |
 | g      | l'(value), the derivative of the loss in the forecast for phi_t: \|g\| < 1  |                    |
 | eta    | step size of round t, B / (R sqrt(t))                                       | eta                |
@@ -28,8 +27,7 @@ from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss, probabilities
 from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round
 
-BLOCK = 1024
-"""Rounds whose features are made at once in a `run`."""
+BLOCK = 1024  # rounds whose features are made at once in a `run`
 
 
 class OgdLogisticConfig(InterceptConfig):
@@ -120,14 +118,14 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
     def predict(self, config: OgdLogisticConfig, state: OgdLogisticState, x: F64) -> Forecast:
         value = ddot(state.theta, config.phi(x))
         require_finite(state.t + 1, value)
-        return self._forecast(config, value)
+        return Forecast(value, LOSSES["logistic"].probability(value))
 
     def play(
         self, config: OgdLogisticConfig, state: OgdLogisticState, x: F64, y: float, rng: RoundRng
     ) -> OgdLogisticRound:
         phi = config.phi(x)
         step = _step(config, state, phi, y)
-        forecast = self._forecast(config, step.value)
+        forecast = Forecast(step.value, LOSSES["logistic"].probability(step.value))
         return OgdLogisticRound(state.t + 1, x, y, forecast, step.loss, rng.choices(), phi, step)
 
     def learn(self, config: OgdLogisticConfig, state: OgdLogisticState, played: OgdLogisticRound) -> None:
@@ -155,9 +153,6 @@ class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]
             "bound": (2.0 * B * B / eta if eta else 0.0) + state.bound_gradient,
         }
 
-    def _forecast(self, config: OgdLogisticConfig, value: float) -> Forecast:
-        return Forecast(value, self.loss(config).probability(value))
-
 
 def _eta(config: OgdLogisticConfig, t: int, largest: float) -> float:
     """The step size of round t; 0 as long as all inputs were 0."""
@@ -180,12 +175,9 @@ def _step(config: OgdLogisticConfig, state: OgdLogisticState, phi: F64, y: float
 
 
 def _run_block(
-    config: OgdLogisticConfig,
-    state: OgdLogisticState,
-    Phi: F64,  # (n, p)
-    y: Sequence[float],
+    config: OgdLogisticConfig, state: OgdLogisticState, Phi: F64, y: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """Play and absorb n rounds in order; their forecasts and losses."""
+    """Play and absorb n rounds with the features Phi, shape (n, p), in order; their forecasts and losses."""
     values, losses = [], []
     for phi, truth in zip(Phi, y, strict=True):
         step = _step(config, state, phi, truth)

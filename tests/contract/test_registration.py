@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,8 +12,9 @@ from pydantic import Field
 
 from okl_core import Kernel, Loss, catalogue, create, diagnostics, parse_spec, register_kernel, register_loss
 from okl_core.contract.agreement import ContractViolation
-from okl_core.contract.checks import check_learner, small_stream
+from okl_core.contract.checks import check_learner
 from okl_core.contract.loss_checks import LOSS_CHECKS, check_loss
+from okl_core.contract.subject import small_stream
 from okl_core.errors import ConfigError
 from okl_core.kernels.kernel_checks import KERNEL_CHECKS, check_kernel
 from okl_core.kernels.kernels import KERNELS, Linear
@@ -91,15 +91,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    known = dict(LOSSES), dict(KERNELS)
+def cosine_and_pinball(own_registry: None) -> None:
     register_kernel(Cosine)
     register_loss(Pinball())
-    yield
-    for registry, before in zip((LOSSES, KERNELS), known, strict=True):
-        for name in registry.keys() - before.keys():
-            registry.pop(name)
 
 
 def test_they_keep_their_contracts() -> None:
