@@ -91,8 +91,10 @@ class FirstOrderConfig(StepConfig):
 
     def value(self, m: float) -> float:
         """The forecast where the learned function is m."""
-        C = self.forecast_bound
-        return m if -C <= m <= C else math.copysign(C, m)
+        C = self.clip
+        if C is None or LOSSES[self.loss].target != "real" or -C <= m <= C:
+            return m
+        return math.copysign(C, m)
 
 
 def forecast_of(loss: Loss, value: float) -> Forecast:

@@ -66,8 +66,10 @@ class KernelOgdConfig(LearnerConfig):
 
     def value(self, m: float) -> float:
         """The forecast where f is m."""
-        C = self.forecast_bound
-        return m if -C <= m <= C else math.copysign(C, m)
+        C = self.clip
+        if C is None or LOSSES[self.loss].target != "real" or -C <= m <= C:
+            return m
+        return math.copysign(C, m)
 
     def eta(self, t: int, D: float) -> float:
         """The step size of round t, where D is the largest k(x, x) so far; at most 1 / lambda."""

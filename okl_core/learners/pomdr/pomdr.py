@@ -133,7 +133,7 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
         state.kappa = max(state.kappa, played.kappa)
         if step is not None and step.removal is not None:
             state.points.truncate(M + config.budget // 2)
-        elif step is not None and step.u.beta is None:
+        elif step is not None and step.beta is None:
             state.points.append_encoded(point)
             if state.phase == POMD:
                 state.ring.append(played.row[:M])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
@@ -41,10 +42,12 @@ class PomdrBlock:
         points.extend(X)
         K = config.kernel.block(points, inputs)
         self.K_S, self.K_new = K[M:], K[M + s :]
-        self.S = list(range(M, M + s))
-        """Indices of the points of S. In phase 2 only the first B/2 have their rows in K_S."""
+        """Rows of the points of S, of which in phase 2 only the first B/2 are kept up; rows of the block's inputs."""
+        self.kept = s
+        self.stored: list[int] = []
+        """S: so many points of before the block, and inputs of the block, by their indices among the points."""
         self.first = M + s
-        """Index of the block's first point."""
+        """Index of the block's first input."""
         self.stream = np.concatenate((by_age, self.first + np.arange(n)))
         """Indices of the points of the window, oldest first, and of the block: entry i begins the window of round i."""
         self.labels = np.concatenate((state.labels[by_age], y))
@@ -89,15 +92,17 @@ class PomdrBlock:
 
     def _step(self, i: int, rate: float, prime: float, rng: RoundRng) -> None:
         """Take the step of round i, which has a loss."""
-        state, size, past, half = self.state, len(self.S), self.past, self.half
-        k = self.K_S[: size if state.phase == POMD else half, past + i]
+        state, size, past, half = self.state, self.kept + len(self.stored), self.past, self.half
+        # A copy, since a column is slow to read more than once.
+        k = self.K_S[: size if state.phase == POMD else half, past + i].copy()
         self.i = i
         view = PomdrView(self.y[i], rate, self.kappas[i], self.tops[i], prime, self.g[i], k)
         step = mirror_step(self.config, state, view, self._guess_product, self._kept_points, rng)
-        weight, beta = step.weight / state.scale, step.u.beta
+        weight, beta = step.weight / state.scale, step.beta
         factor = absorb(self.config, state, step)
         if step.removal is not None:
-            del self.S[half:]
+            del self.stored[max(0, half - self.kept) :]
+            self.kept = min(self.kept, half)
             self.margins = step.removal.coefficients @ self.K_S[:half, past:]
             return
         u = self.K_new[i, past:] if beta is None else beta.dot(self.K_S[:size, past:])
@@ -107,17 +112,22 @@ class PomdrBlock:
         if beta is None:
             if past or size < half:
                 self.K_S[size] = self.K_new[i]
-            self.S.append(self.first + i)
+            self.stored.append(self.first + i)
 
     def _guess_product(self, beta: F64) -> float:
         """<sum_j beta_j k(x_j, .), g_t> over the points of S, in round i."""
         i, end = self.i, self.i + self.config.window
-        moved = beta.dot(self.K_S[: len(self.S), i:end])
+        moved = beta.dot(self.K_S[: len(beta), i:end])
         return float(self.labels[i:end].dot(moved)) / self.state.in_window(self.config)
 
     def _kept_points(self) -> F64:
         """The first B/2 points of S."""
-        return self.points.coordinates()[self.S[: self.half]]
+        return self.points.coordinates()[self._members()[: self.half]]
+
+    def _members(self) -> NDArray[np.intp]:
+        """The indices of the points of S."""
+        M = self.config.window
+        return np.concatenate((np.arange(M, M + self.kept), np.array(self.stored, dtype=np.intp)))
 
     def _settle(self, n: int) -> None:
         """Give the state the points, the window and the ring as they are after n rounds."""
@@ -125,11 +135,12 @@ class PomdrBlock:
         slots = (state.t + np.arange(M)) % M
         window = np.empty(M, dtype=np.intp)
         window[slots], state.labels[slots] = self.stream[n : n + M], self.labels[n : n + M]
-        self.points.select(np.concatenate((window, np.array(self.S, dtype=np.intp))))
+        members = self._members()
+        self.points.select(np.concatenate((window, members)))
         state.points = self.points
         if n:
             state.kappa = self.tops[n - 1]
         if state.phase == POMD:
-            ring = np.empty((len(self.S), M))
-            ring[:, slots] = self.K_S[: len(self.S), n : n + M]
+            ring = np.empty((len(members), M))
+            ring[:, slots] = self.K_S[: len(members), n : n + M]
             state.ring = GrowingArray.unpack(ring)

@@ -64,26 +64,15 @@ class PomdrView(NamedTuple):
     """k_S(x_t), shape (|S|,); in phase 2 only its first B/2 entries are read."""
 
 
-class MirrorDirection(NamedTuple):
-    """The direction u of a step: k(x_t, .), or its projection onto the span of S."""
-
-    square: float
-    """|u|^2."""
-    inner: float
-    """<u, g_t>."""
-    beta: F64 | None
-    """The projection's coefficients, shape (|S|,); None for k(x_t, .) itself, which joins S."""
-    z: F64 | None = None
-    root_alpha: float = 0.0
-    """With z, the row that L gains in phase 1 if x_t joins S."""
-
-
 class PomdrStep(NamedTuple):
     """The step of a round with loss: f' becomes shrink (f' + weight u)."""
 
     weight: float
     """lambda_t y."""
-    u: MirrorDirection
+    beta: F64 | None
+    """The coefficients of u, shape (|S|,), if it is a projection; None if it is k(x_t, .), and x_t joins S."""
+    row: tuple[F64, float] | None
+    """z and sqrt(alpha), by which L grows if x_t joins S in phase 1."""
     nearest: int
     """The most similar of the first B/2 points, if x_t joins S behind them; else -1."""
     delta: float
@@ -114,16 +103,31 @@ def mirror_step(
     rng: RoundRng,
 ) -> PomdrStep:
     """Compute the step of a round with loss. Nothing changes."""
-    y, rate, kappa, _, prime, g, k = view
+    y, rate, kappa, D, prime, g, k = view
     U, half, size = config.norm_bound, config.budget // 2, len(state.coefficients)
-    u = _direction(config, state, view, guess_product, rng)
-    nearest = rng.pick(most_similar(k[:half])) if u.beta is None and size >= half else -1
+    # |u|^2 and <u, g_t> for u = k(x_t, .): eq. (7), (8)
+    square, inner = kappa, g
+    beta = row = None
+    if state.phase == POMD:
+        # eq. (4)
+        z = state.factor.solve(k)
+        projected = float(z.dot(z))
+        alpha = max(kappa - projected, 0.0)
+        root_alpha = math.sqrt(alpha)
+        # The ALD condition, eq. (5)
+        if rng.decide(root_alpha <= config.ald_threshold_at(state.t + 1, D) or alpha <= ROUNDING * kappa):
+            # eq. (6)
+            beta = state.factor.solve_transposed(z)
+            square, inner = projected, guess_product(beta)
+        else:
+            row = z, root_alpha
+    nearest = rng.pick(most_similar(k[:half])) if beta is None and size >= half else -1
     # delta~ = max(|grad~|^2 + 2 <grad~, g_t>, 0)
-    delta = max(u.square - 2.0 * y * u.inner, 0.0)
+    delta = max(square - 2.0 * y * inner, 0.0)
     unprojected_delta = max(kappa - 2.0 * y * g, 0.0)
     # |f' + weight u|^2, where <f', u> = f'(x_t): u is k(x_t, .), or its projection onto span S, in which f' lies.
     weight = y * rate
-    norm2 = max(state.norm2 + weight * weight * u.square + 2.0 * weight * prime, 0.0)
+    norm2 = max(state.norm2 + weight * weight * square + 2.0 * weight * prime, 0.0)
     shrink = 1.0
     if norm2 > U * U:
         shrink, norm2 = U / math.sqrt(norm2), U * U
@@ -131,29 +135,7 @@ def mirror_step(
     if state.phase == OMDR and size + 1 == config.budget:
         a = shrink * np.append(state.scale * state.coefficients.view, weight)
         removal = remove(config, a, np.append(state.nearest.view, nearest).astype(np.intp), kept(), rng)
-    return PomdrStep(weight, u, nearest, delta, unprojected_delta, norm2, shrink, removal)
-
-
-def _direction(
-    config: PomdrConfig, state: PomdrState, view: PomdrView, guess_product: Callable[[F64], float], rng: RoundRng
-) -> MirrorDirection:
-    """u, with the ALD condition of phase 1 as a recorded choice."""
-    if state.phase == OMDR:
-        # eq. (8)
-        return MirrorDirection(view.kappa, view.g, None)
-    # eq. (4)
-    z = state.factor.solve(view.k)
-    square = float(z.dot(z))
-    alpha = max(view.kappa - square, 0.0)
-    root_alpha = math.sqrt(alpha)
-    # eq. (5)
-    threshold = config.ald_threshold_at(state.t + 1, view.D)
-    if not rng.decide(root_alpha <= threshold or alpha <= ROUNDING * view.kappa):
-        # eq. (7)
-        return MirrorDirection(view.kappa, view.g, None, z, root_alpha)
-    # eq. (6)
-    beta = state.factor.solve_transposed(z)
-    return MirrorDirection(square, guess_product(beta), beta)
+    return PomdrStep(weight, beta, row, nearest, delta, unprojected_delta, norm2, shrink, removal)
 
 
 def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
@@ -161,9 +143,9 @@ def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
 
     Returns the factor that the old coefficients were multiplied by: almost always 1, since `scale` takes up `shrink`.
     """
-    if state.phase == POMD and step.u.beta is None:
+    if step.row is not None:
         # First, since the factor may refuse the row: then nothing has changed.
-        _absorb_point(config, state, step.u)
+        _absorb_row(config, state, step.row)
     state.violations += 1
     if state.t > 0:
         state.sum_delta += step.unprojected_delta
@@ -176,9 +158,9 @@ def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
     state.norm2 = step.norm2
     state.gain += step.delta
     weight = step.weight / state.scale
-    if step.u.beta is not None:
+    if step.beta is not None:
         state.ald_rounds += 1
-        state.coefficients.view[:] += weight * step.u.beta
+        state.coefficients.view[:] += weight * step.beta
     else:
         state.coefficients.append(weight)
         if step.nearest >= 0:
@@ -191,10 +173,10 @@ def absorb(config: PomdrConfig, state: PomdrState, step: PomdrStep) -> float:
     return factor
 
 
-def _absorb_point(config: PomdrConfig, state: PomdrState, u: MirrorDirection) -> None:
-    """Let a point join S in phase 1. L grows by its row, or it is the B0-th point and phase 2 begins."""
+def _absorb_row(config: PomdrConfig, state: PomdrState, row: tuple[F64, float]) -> None:
+    """Let a point join S in phase 1: L grows by its row, or it is the B0-th point and phase 2 begins."""
     if len(state.coefficients) + 1 >= config.pomd_budget_at(state.t + 1):
         state.phase, state.t_bar = OMDR, state.t + 2
         state.factor, state.ring = Factor(), GrowingArray(config.window)
-    elif u.z is not None:
-        state.factor.append(u.z, u.root_alpha)
+    else:
+        state.factor.append(*row)
