@@ -30,17 +30,23 @@ class GrowingColumns:
     def nbytes(self) -> int:
         return self._data.nbytes
 
-    def append(self, column: F64) -> None:  # column: (length,)
-        self.extend(column[:, None])
+    def append(self) -> F64:
+        """A new column, shape (length,), for the caller to fill."""
+        n = self.view.shape[1]
+        self._resize(n + 1)
+        return self._data[:, n]
 
     def extend(self, columns: F64) -> None:  # columns: (length, k)
-        n = len(self)
-        size = n + columns.shape[1]
+        n = self.view.shape[1]
+        self._resize(n + columns.shape[1])
+        self.view[:, n:] = columns
+
+    def _resize(self, size: int) -> None:
         if size > self._data.shape[1]:
+            n = self.view.shape[1]
             data = np.empty((len(self._data), max(size, 2 * n)))
             data[:, :n] = self.view
             self._data = data
-        self._data[:, n:size] = columns
         self.view = self._data[:, :size]
 
     def __deepcopy__(self, memo: object) -> GrowingColumns:

@@ -86,10 +86,9 @@ class Nearest:
     def append(self, s: F64) -> None:  # s: (d,)
         if self._boxes is not None:
             self._boxes.append(len(self), s)
-        column = np.empty(self.dim + 1)
+        column = self._rows.append()
         column[:-1] = s
         column[-1] = self._shrink * ddot(s, s)
-        self._rows.append(column)
 
     def find(self, z: F64) -> tuple[int, float]:
         """Index of the point nearest to z, shape (d,), and the squared distance. There must be a point."""

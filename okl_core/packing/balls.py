@@ -1,4 +1,4 @@
-r"""Packing: the inputs are covered by balls that shrink; the forecast is that of the ball whose centre is nearest.
+r"""A packing: balls that cover the inputs and shrink with time. The ball whose centre is nearest makes the forecast.
 
 | symbol   | meaning                                                                      | shape  |
 |----------|------------------------------------------------------------------------------|--------|
@@ -45,17 +45,18 @@ BLOCK = 512
 
 
 class Placement(NamedTuple):
-    """Where a round belongs: into the ball of the nearest centre, or outside. In an empty packing `centre` is -1."""
+    """Where a round belongs: into the ball of the nearest centre, or outside of it."""
 
     z: F64
     centre: int
+    """The place of the nearest centre in S; -1 if there is none."""
     is_inside: bool
 
 
 @final
 @dataclass(slots=True)
 class Packing(LearnerState):
-    """S with the size and the sum of the truths of each T_s, under one metric. `t` counts the rounds absorbed."""
+    """S, and of each T_s the size and the sum of the truths, under one metric. `t` counts the rounds absorbed."""
 
     metric: Metric
     radius: Radius
@@ -108,7 +109,7 @@ class Packing(LearnerState):
         return self.value(config, self.centres.find(z)[0] if self.t else -1, z)
 
     def value(self, config: PackingConfig, centre: int, z: F64) -> float:
-        """The forecast of a ball for z; of none if `centre` is -1."""
+        """The forecast for z of the ball of a centre, or without any if `centre` is -1."""
         count = self.counts.view.item(centre) if centre >= 0 else 0.0
         if not count:
             return config.middle
@@ -121,7 +122,10 @@ class Packing(LearnerState):
         return min(max(mean + rise * (high - low), low), high)
 
     def place(self, x: F64, rng: RoundRng) -> Placement:
-        """Where the next round belongs: two choices, or none in the first round. Changes nothing. Raises DivergedError."""
+        """Where the next round, with the input x, belongs. Changes nothing. Raises DivergedError.
+
+        Records two choices, none in the first round.
+        """
         z = self.metric.map(x)
         if not self.t:
             return Placement(z, -1, False)
@@ -129,7 +133,7 @@ class Packing(LearnerState):
         return Placement(z, *self._choose(nearest, square, len(self), self.t + 1, rng))
 
     def place_block(self, columns: F64, rng: RoundRng) -> Iterator[Placement]:  # columns: (d, n)
-        """`place` for n rounds in order, one a column, each as if those before it were absorbed, whether they are or not."""
+        """`place` for n rounds in order, one a column: each as if those before it were absorbed, whether they are or not."""
         Z = self.metric.map_block(columns)
         n = Z.shape[1]
         t, size = self.t, len(self)
@@ -183,9 +187,9 @@ class Packing(LearnerState):
         self.sums.view[s] += y
 
     def run(self, config: PackingConfig, X: F64, y: F64, rng: RoundRng, t: int) -> list[float]:  # X: (n, d)
-        """n rounds in order, placed and absorbed; the forecasts. `t` is the first one's number for `rng`.
+        """Place and absorb n rounds in order; their forecasts. `t` is the number of the first round for `rng`.
 
-        Raises DivergedError; the rounds of the blocks before have been absorbed then.
+        Raises DivergedError for an input that is too large; the blocks before it have been absorbed then.
         """
         values: list[float] = []
         for start in range(0, len(y), BLOCK):
@@ -209,7 +213,7 @@ class Packing(LearnerState):
                 self.absorb(config, placement, truth)
 
     def require_estimate(self, config: PackingConfig) -> None:
-        """Raises StateFormatError if it lacks what the config's forecasts are made of, or has more."""
+        """Raises StateFormatError if it has linear fits for means, or none for linear forecasts."""
         if (self.fits is None) != (config.estimate == "mean"):
             raise StateFormatError(f"a packing with{'out' if self.fits is None else ''} linear fits")
 

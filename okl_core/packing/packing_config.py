@@ -1,4 +1,4 @@
-"""The parameters of every learner that packs."""
+"""The parameters that `packing` and `metric-packing` share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LINEAR = 100
 
 
 class PackingConfig(LearnerConfig):
-    """What both learners that pack are given: the truths' range, and what a ball forecasts."""
+    """The range of the truths, and what a ball forecasts."""
 
     include_center: bool = Field(
         default=True,

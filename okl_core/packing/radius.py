@@ -1,4 +1,4 @@
-r"""The radius of the balls of a packing, which shrinks with time at a rate that the effective rank of the metric sets.
+r"""The radius of the balls of a packing. It shrinks with time, the slower the more directions matter in the metric.
 
 | symbol   | meaning                                                                  | shape |
 |----------|--------------------------------------------------------------------------|-------|
@@ -39,9 +39,9 @@ def effective_rank(eigenvalues: F64, t: int) -> int:
 
 @final
 class Radius:
-    """rho_t and eps_t for one metric and every t, from the d - 1 rounds in which the rank rises.
+    """rho_t and eps_t of one metric, for every t.
 
-    The eigenvalues are state: where the rank rises is a matter of their last bits.
+    The eigenvalues are state: their last bits decide in which round the rank rises.
     """
 
     __slots__ = ("_rises", "eigenvalues")

@@ -1,4 +1,4 @@
-r"""What theorem 1 says of packings whose forecasts are means: bounds on their centres and on their regret.
+r"""Bounds on the centres and on the regret of a packing whose forecasts are means.
 
 The symbols are those of `packing.radius`; |S| is the number of centres after T rounds.
 

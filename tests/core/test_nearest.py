@@ -132,7 +132,7 @@ def test_columns_are_those_appended_whatever_is_copied_or_restored() -> None:
         columns.extend(X[:, start:stop])
         np.testing.assert_array_equal(columns.view, X[:, :stop])
     for other in (copy.deepcopy(columns), GrowingColumns.unpack(columns.pack())):
-        other.append(np.ones(3))
+        other.append()[:] = 1.0
         np.testing.assert_array_equal(other.view, np.column_stack((X, np.ones(3))))
     np.testing.assert_array_equal(columns.view, X)
     assert len(columns) == 100
