@@ -4,8 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 # One BLAS thread: the products are small, and the numbers the same everywhere.
 export OPENBLAS_NUM_THREADS = 1
+# Half of what a process of ours takes to start is compiling what it imports, unless the bytecode is kept.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run serve test test-fast test-one lint docs bench lock clean delete-data tools
+# The kernels of OpenBLAS for another kind of processor; any that this one can run: "Haswell Prescott".
+CORETYPES ?= Prescott
+
+.PHONY: run serve test test-fast test-kernels test-one lint docs bench lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -14,13 +19,22 @@ serve: .venv/runtime
 	$(BIN)/okl serve
 
 # A process a core; one that has nothing left to do takes tests from another.
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
+
 test: .venv/dev tools
-	$(BIN)/pytest -n auto --dist worksteal
+	$(PYTEST)
 
-test-fast: .venv/dev tools
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+# What it leaves out: tests/selection.py
+test-fast: .venv/dev
+	$(PYTEST) -m "not slow"
 
-# make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"
+# All that depends on how products are summed, which is another way for each kind of processor.
+test-kernels: .venv/dev
+	for core in $(CORETYPES); do \
+		OPENBLAS_CORETYPE=$$core $(PYTEST) tests/core tests/golden tests/contract/test_learners.py || exit 1; \
+	done
+
+# make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"; with TIMES=20, tests that draw draw 20 times as much.
 test-one: .venv/dev tools
 	$(BIN)/pytest $(T)
 

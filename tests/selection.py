@@ -34,7 +34,7 @@ SLOW = (
 
 WHOLE = ("tests/contract/test_learners.py::test_contract",)
 
-CASES = 3
+CASES = 2
 
 
 def is_left_out(path: Path, config: pytest.Config) -> bool:

@@ -21,7 +21,7 @@ from tests.slow.reading import read
 ROUNDS = 1_000
 CLIENTS = 8
 NEVER = 10**9
-SNAPSHOTS = {"journal": NEVER, "snapshots": None}
+SNAPSHOTS = {"journal": NEVER, "snapshots": 150}
 """How often a session of this name is to have one."""
 
 
@@ -31,9 +31,7 @@ def test_every_round_counts_once(store_url: str) -> None:
             assert_every_round_counts_once(pair, store_url, session, snapshot_every)
 
 
-def assert_every_round_counts_once(
-    pair: Sequence[Worker], store_url: str, name: str, snapshot_every: int | None
-) -> None:
+def assert_every_round_counts_once(pair: Sequence[Worker], store_url: str, name: str, snapshot_every: int) -> None:
     X, _ = magic()
     with OklClient(pair[0].url) as here, OklClient(pair[1].url) as there:
         here.create(name, LEARNER, snapshot_every=snapshot_every)
