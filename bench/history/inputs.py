@@ -27,7 +27,7 @@ LEARNERS: Mapping[str, Mapping[str, object]] = {
 }
 """Learners that store every input, in order, with the array of their state where they do."""
 
-_STORED_IN = ("points", "J")
+_STORED_IN = ("points", "space.J")
 
 
 def input_of(serial: int) -> list[float]:

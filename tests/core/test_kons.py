@@ -192,7 +192,7 @@ def test_an_input_on_the_border_is_on_the_kink_of_the_hinge(step: str | float, s
 
 
 def test_the_variance_never_rounds_below_what_the_trace_allows() -> None:
-    alpha = 1e-12
+    alpha = 3e-11
     learner = kons("squared", "adaptive", {"kind": "linear"}, alpha=alpha, dim=1)
     for t in range(500):
         played = learner.play(np.ones(1), (-1.0) ** t)

@@ -134,7 +134,7 @@ def test_rounds_that_are_left_out_make_no_row_of_the_factor() -> None:
     assert seen["dictionary"] == 600
     assert seen["active"] < 120
     assert seen["sampled"] < 60, "a space of two dimensions needs few points"
-    assert learner.state()["L"].shape == (seen["active"] * (seen["active"] + 1) / 2,)
+    assert learner.state()["space.factor.L"].shape == (seen["active"] * (seen["active"] + 1) / 2,)
 
 
 @pytest.mark.parametrize(
