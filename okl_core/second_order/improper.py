@@ -177,9 +177,9 @@ class AioliRule(NamedTuple):
         return AioliTotals(0.0, 0.0)
 
     def add(self, totals: AioliTotals, loss: float, q: float, decision: Decision) -> None:
-        a = decision.value
+        p = abs(decision.g)
         totals.loss += loss
-        totals.bound += sigmoid(a) * sigmoid(-a) * q / (1.0 + decision.w * q)
+        totals.bound += p * (1.0 - p) * q / (1.0 + decision.w * q)
 
     def describe(self, totals: AioliTotals, log_det: float) -> dict[str, float]:
         return {"bound": totals.bound}
