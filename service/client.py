@@ -22,8 +22,8 @@ class OklClient:
     Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`.
 
         with OklClient() as okl:
-            okl.create("clicks", {"kind": "pomdr"}, labels=["no", "yes"])
-            prediction = okl.predict("clicks", [0.1, 0.7])
+            okl.create("clicks", labels=["no", "yes"])
+            prediction = okl.predict("clicks", {"page": "home", "seconds": 4.2})
             okl.update("clicks", "yes", id=prediction["id"])
     """
 
@@ -42,9 +42,10 @@ class OklClient:
     def close(self) -> None:
         self._http.close()
 
-    def create(self, name: str, learner: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    def create(self, name: str, learner: dict[str, Any] | str | None = None, **settings: Any) -> dict[str, Any]:
         """`settings` are those of POST /sessions: labels, y_range, schema, scale, ..."""
-        return self._call("POST", "/sessions", {"name": name, "learner": learner, **settings})
+        body = {"name": name, **settings}
+        return self._call("POST", "/sessions", body if learner is None else body | {"learner": learner})
 
     def sessions(self) -> list[dict[str, Any]]:
         """All of them, page by page."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from okl_core import parse_spec
+from okl_core.records.fields import Field, Fields
+from okl_core.records.preparation import Preparation
+from okl_core.records.survey import Declared
 from service.api.problems import document_of
-from service.api.schemas import NamedInput, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
+from service.api.schemas import DeclaredField, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
 from service.rounds import Stepped
-from service.session.definition import Definition, Feature, Ranges
+from service.session.definition import Definition, Ranges
 from service.session.definition import Scale as DomainScale
 from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Updated
 from service.session.scorecard import Tally
@@ -23,7 +26,9 @@ def definition_of(body: SessionCreate) -> Definition:
         name=body.name,
         learner=body.learner,
         dim=body.dim,
-        features=_features_of(body.features),
+        schema=_schema_of(body.fields),
+        hashed=body.hashed,
+        is_strict=body.strict,
         labels=body.labels,
         y_range=body.y_range,
         scale=_scale_of(body.scale),
@@ -34,8 +39,10 @@ def definition_of(body: SessionCreate) -> Definition:
     )
 
 
-def _features_of(inputs: list[NamedInput] | None) -> tuple[Feature, ...] | None:
-    return None if inputs is None else tuple(Feature(one.name, one.type, tuple(one.categories)) for one in inputs)
+def _schema_of(fields: dict[str, DeclaredField] | None) -> tuple[tuple[str, Declared], ...] | None:
+    if fields is None:
+        return None
+    return tuple((name, Declared(one.type, one.categories)) for name, one in fields.items())
 
 
 def _scale_of(scale: Scale) -> DomainScale:
@@ -134,16 +141,17 @@ def headers(found: Inspected) -> dict[str, str]:
 
 def session(found: Inspected) -> Json:
     """Everything about one session."""
-    layout, frozen = found.layout, found.frozen
-    return _summary(found.head, found.definition.learner.kind) | {
+    frozen, spec, preparation = found.frozen, found.spec, found.preparation
+    asked = found.definition.learner
+    return _summary(found.head, "auto" if asked is None else asked.kind) | {
         "t": found.t,
-        "learner": found.spec.model_dump(mode="json"),
+        "learner": None if spec is None else spec.model_dump(mode="json"),
         "settings": _settings(found.definition),
         "labels": list(found.labels) or None,
-        "features": None if layout is None else _features(layout.features),
-        "dim": None if layout is None else layout.dim,
+        "fields": None if preparation is None else _fields(preparation),
+        "dim": None if preparation is None else preparation.width,
         "warming_up": found.is_warming_up,
-        "cautions": list(parse_spec(found.spec)[2].cautions),
+        "cautions": [] if spec is None else list(parse_spec(spec)[2].cautions),
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
         "metrics": _metrics(found.tally, found.is_classifier),
@@ -154,10 +162,38 @@ def session(found: Inspected) -> Json:
     }
 
 
-def _features(features: tuple[Feature, ...] | None) -> list[Json] | None:
-    if features is None:
+def _fields(preparation: Preparation) -> list[Json]:
+    """What became of each field of the inputs."""
+    told, start, fields = [], 0, preparation.fields
+    for one in fields.fields:
+        told.append(_field(one, start, fields, preparation))
+        start += one.width
+    spare = fields.width - fields.spare
+    for (name, category), place in preparation.extension.told().items():
+        told.append({"name": name, "type": "number" if category is None else "category", "columns": [spare + place]})
+        if category is not None:
+            told[-1]["categories"] = [category]
+    return told
+
+
+def _field(one: Field, start: int, fields: Fields, preparation: Preparation) -> Json:
+    own = range(fields.own, fields.own + fields.hashed) if one.kind == "text" else range(start, start + one.width)
+    told: Json = {"name": one.name, "type": one.kind, "columns": list(own)}
+    if one.kind == "category":
+        return told | {"categories": one.categories, "has_others": one.is_open}
+    if one.kind == "number":
+        told |= {"missing_as": one.centre, "tells_missing": one.has_indicator}
+        if preparation.scaling is not None:
+            low, span = preparation.scaling.low.item(start), preparation.scaling.span.item(start)
+            told |= {"low": low, "high": low + span}
+    return told
+
+
+def _schema(schema: tuple[tuple[str, Declared], ...] | None) -> Json | None:
+    if schema is None:
         return None
-    return [{"name": one.name, "type": one.type, "categories": one.categories} for one in features]
+    plain = {name: {"type": one.kind, "categories": one.categories} for name, one in schema}
+    return {name: _without_none(one) for name, one in plain.items()}
 
 
 def _settings(definition: Definition) -> Json:
@@ -165,7 +201,9 @@ def _settings(definition: Definition) -> Json:
     ranges = {"kind": "ranges", "low": scale.low, "high": scale.high} if isinstance(scale, Ranges) else {"kind": scale}
     return {
         "dim": definition.dim,
-        "schema": _features(definition.features),
+        "schema": _schema(definition.schema),
+        "hashed": definition.hashed,
+        "strict": definition.is_strict,
         "labels": definition.labels,
         "y_range": definition.y_range,
         "scale": ranges,

@@ -15,6 +15,9 @@ from okl_core.losses import Loss, log_loss
 from okl_core.types import F64, BlockInfo, Forecast
 from service.session.truths import Truths
 
+LEAST_LEFT = 1e-12
+"""The least probability of a class that was not known."""
+
 WINDOW = 500
 """Rounds that the windowed metrics look at."""
 
@@ -33,7 +36,9 @@ class Issued(NamedTuple):
     def of(cls, forecast: Forecast, y: float) -> Issued:
         if forecast.probabilities is None:
             return cls(forecast.value)
-        return cls(forecast.probabilities[int(y)], forecast.label)
+        given, k = forecast.probabilities, int(y)
+        # Of a class that was not known then: what the known ones left.
+        return cls(given[k] if k < len(given) else max(1.0 - sum(given), LEAST_LEFT), forecast.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,7 @@ class Judge:
         """Those of n rounds, shape (n,) each."""
         values, Q = info.values, info.probabilities
         with np.errstate(over="ignore", divide="ignore"):
-            if self.truths.classes and Q is not None:
-                losses = -np.log(Q[np.arange(len(y)), y.astype(int)])
-            else:
-                losses = self.loss.values(values, y)
+            losses = info.losses if self.truths.has_classes else self.loss.values(values, y)
             if self.truths.is_classifier:
                 errors = mistakes(self.truths, values, Q, y).astype(np.float64)
             else:
@@ -74,7 +76,7 @@ class Judge:
 
 def mistakes(truths: Truths, values: F64, probabilities: F64 | None, y: F64) -> NDArray[np.bool_]:
     """Which of n forecasts of a classifier named another label than the truths y, shape (n,)."""
-    if truths.classes and probabilities is not None:
+    if truths.has_classes and probabilities is not None:
         return probabilities.argmax(axis=1) != y
     return (values >= 0.0) != (y > 0.0)
 
