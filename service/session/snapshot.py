@@ -42,7 +42,7 @@ def pack(session: Session, position: str) -> bytes:
         "arithmetic": arithmetic(),
         "task": _task(session.task),
         "spec": None if spec is None else spec.model_dump(mode="json"),
-        "fields": None if session.fields is None else asdict(session.fields),
+        "fields": None if session.fields is None else _told(session.fields),
         "prepared": None if preparation is None else _prepared(preparation),
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
@@ -85,7 +85,7 @@ def _task(task: Task | None) -> Json | None:
 def _prepared(preparation: Preparation) -> Json:
     scaling = preparation.scaling
     how = None if scaling is None else [scaling.bends, scaling.radius]
-    return {"fields": asdict(preparation.fields), "scaling": how, "extension": preparation.extension.encode()}
+    return {"fields": _told(preparation.fields), "scaling": how, "extension": preparation.extension.encode()}
 
 
 def _preparation_of(told: Json, arrays: dict[str, F64]) -> Preparation:
@@ -94,6 +94,11 @@ def _preparation_of(told: Json, arrays: dict[str, F64]) -> Preparation:
         bends, radius = told["scaling"]
         scaling = Scaling(arrays["scaling.low"], arrays["scaling.span"], bends, radius)
     return Preparation(_fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
+
+
+def _told(fields: Fields) -> Json:
+    own = [asdict(one) for one in fields.fields]
+    return {"fields": own, "hashed": fields.hashed, "spare": fields.spare, "is_wide": fields.is_wide}
 
 
 def _fields_of(told: Json) -> Fields:
