@@ -25,7 +25,7 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 
 import numpy as np
 
-from okl_core.contract.facade import OnlineLearner, create, restore
+from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
 from okl_core.contract.learner import LearnerSpec
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
@@ -116,21 +116,34 @@ class ReservoirLearner:
     def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
         return self.learner.predict(x, lags=lags)
 
-    def play(self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None) -> Round:
-        return self.learner.play(x, y, choices=choices, lags=lags)
+    def play(
+        self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None, weight: float = 1.0
+    ) -> Round:
+        return self.learner.play(x, y, choices=choices, lags=lags, weight=weight)
 
     def learn(self, played: Round) -> None:
         self._keeping(lambda: self.learner.learn(played))
 
-    def update(self, x: F64, y: float, *, lags: F64 | None = None) -> RoundInfo:
-        return self._keeping(lambda: self.learner.update(x, y, lags=lags))
+    def update(self, x: F64, y: float, *, lags: F64 | None = None, weight: float = 1.0) -> RoundInfo:
+        return self._keeping(lambda: self.learner.update(x, y, lags=lags, weight=weight))
 
-    def replay(self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None) -> Round:
-        return self._keeping(lambda: self.learner.replay(x, y, choices=choices, value=value, lags=lags))
+    def replay(
+        self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None, weight: float = 1.0
+    ) -> Round:
+        return self._keeping(lambda: self.learner.replay(x, y, choices=choices, value=value, lags=lags, weight=weight))
 
-    def run(self, X: F64, y: F64, *, choices: bytes | None = None, lags: F64 | None = None) -> BlockInfo:
+    def run(
+        self,
+        X: F64,
+        y: F64,
+        *,
+        choices: bytes | None = None,
+        lags: F64 | None = None,
+        weight: F64 | None = None,
+    ) -> BlockInfo:
         """As `OnlineLearner.run`, in as many parts as there are states to keep."""
         X, y = self.learner.check_rows(X, y, lags)
+        weights = None if weight is None else checked_weights(weight, len(y))
         parts: list[BlockInfo] = []
         start = 0
         while start < len(y) or not parts:
@@ -144,7 +157,11 @@ class ReservoirLearner:
             parts.append(
                 self._keeping(
                     lambda rows=rows, own=own: self.learner.run(
-                        X[rows], y[rows], choices=own, lags=None if lags is None else lags[rows]
+                        X[rows],
+                        y[rows],
+                        choices=own,
+                        lags=None if lags is None else lags[rows],
+                        weight=None if weights is None else weights[rows],
                     )
                 )
             )
