@@ -291,6 +291,32 @@ CASES = {
         50,
         block=range(60, 100),
     ),
+    "records": Case(
+        {
+            "learner": {"kind": "pros-n-kons", "config": {"kernel": MEDIAN, "budget": 30}},
+            "schema": {"size.wide": "boolean"},
+            "labels": ["no", "yes"],
+            "strict": False,
+            "scale": {"kind": "learned"},
+            "warmup_rounds": 40,
+        },
+        120,
+        70,
+        inputs="records",
+        block=range(41, 60),
+    ),
+    "hashed": Case(
+        {
+            "learner": {"kind": "ons", "config": {"loss": "squared-hinge"}},
+            "hashed": 32,
+            "strict": False,
+            "scale": {"kind": "learned"},
+            "warmup_rounds": 40,
+        },
+        60,
+        30,
+        inputs="records",
+    ),
     "reservoir": Case(
         {
             "learner": {
