@@ -28,75 +28,70 @@ NEAREST = 1e-3
 
 @final
 class Neighbourhood:
-    """The last W rounds; up to as many older ones wait to be dropped at once."""
+    """The last W rounds, round i in row i mod W; `count` rounds have been."""
 
-    __slots__ = ("Y", "Z", "_start", "_stop", "window")
+    __slots__ = ("Y", "Z", "count", "window")
 
-    def __init__(self, window: int, dim: int, truths: int, capacity: int = 16) -> None:
-        self.window = window
-        self.Z, self.Y = np.empty((capacity, dim)), np.empty((capacity, truths))
-        self._start = self._stop = 0
+    def __init__(self, window: int, dim: int, truths: int) -> None:
+        self.window, self.count = window, 0
+        self.Z, self.Y = np.empty((0, dim)), np.empty((0, truths))
 
     @property
     def nbytes(self) -> int:
         return self.Z.nbytes + self.Y.nbytes
 
     def __len__(self) -> int:
-        return self._stop - self._start
+        return min(self.count, self.window)
 
     def forecast(self, z: F64) -> F64:
         """f of z, shape (d,); 0 before the first round. O(W d)."""
-        kept = slice(self._start, self._stop)
-        if not len(self):
+        size = len(self)
+        if not size:
             return np.zeros(self.Y.shape[1])
-        v = inverse_powers(self.Z[kept], z[None, :])[:, 0]
-        return (v @ self.Y[kept]) / v.sum()
+        v = inverse_powers(self.Z[:size], z[None, :])[:, 0]
+        return (v @ self.Y[:size]) / v.sum()
 
     def learn(self, Z: F64, Y: F64) -> F64:
         """Remember n rounds, Z of shape (n, d) and Y of shape (n, k); their forecasts, each from the W rounds before it."""
-        n, old = len(Z), len(self)
-        self._append(Z, Y)
-        kept = slice(self._stop - n - old, self._stop)
-        V = inverse_powers(self.Z[kept], Z)
-        age = old + np.arange(n) - np.arange(old + n)[:, None]
+        n, size = len(Z), len(self)
+        last, new = self.count - 1, self.count + np.arange(n)
+        rounds = np.concatenate((last - (last - np.arange(size)) % self.window, new))
+        V = inverse_powers(np.concatenate((self.Z[:size], Z)), Z)
+        age = new - rounds[:, None]
         V *= (age > 0) & (age <= self.window)
         sums = V.sum(axis=0)
-        forecasts = V.T @ self.Y[kept]
+        forecasts = V.T @ np.concatenate((self.Y[:size], Y))
         forecasts /= np.where(sums > 0.0, sums, 1.0)[:, None]
-        self._start = max(self._start, self._stop - self.window)
+        self.remember(Z, Y)
         return forecasts
 
-    def remember(self, z: F64, y: F64) -> None:
-        """One round."""
-        self._append(z[None, :], y[None, :])
-        self._start = max(self._start, self._stop - self.window)
+    def remember(self, Z: F64, Y: F64) -> None:
+        """n rounds, Z of shape (n, d) and Y of shape (n, k)."""
+        n = len(Z)
+        needed = min(self.count + n, self.window)
+        if needed > len(self.Z):
+            more = min(max(needed, 2 * len(self.Z)), self.window) - len(self.Z)
+            self.Z = np.concatenate((self.Z, np.zeros((more, self.Z.shape[1]))))
+            self.Y = np.concatenate((self.Y, np.zeros((more, self.Y.shape[1]))))
+        kept = min(n, self.window)
+        rows = (self.count + np.arange(n - kept, n)) % self.window
+        self.Z[rows], self.Y[rows] = Z[n - kept :], Y[n - kept :]
+        self.count += n
 
     def add_truths(self, count: int) -> None:
         self.Y = np.hstack((self.Y, np.zeros((len(self.Y), count))))
 
-    def _append(self, Z: F64, Y: F64) -> None:
-        n, old = len(Z), len(self)
-        if self._stop + n > len(self.Z):
-            kept = slice(self._start, self._stop)
-            capacity = min(2 * (old + n), 2 * self.window + n)
-            Z_new, Y_new = np.empty((capacity, self.Z.shape[1])), np.zeros((capacity, self.Y.shape[1]))
-            Z_new[:old], Y_new[:old] = self.Z[kept], self.Y[kept]
-            self.Z, self.Y, self._start, self._stop = Z_new, Y_new, 0, old
-        self.Z[self._stop : self._stop + n] = Z
-        self.Y[self._stop : self._stop + n] = Y
-        self._stop += n
-
     def pack(self) -> dict[str, F64]:
-        kept = slice(self._start, self._stop)
-        return {"Z": self.Z[kept].copy(), "Y": self.Y[kept].copy(), "window": np.array(float(self.window))}
+        size, numbers = len(self), np.array([float(self.window), float(self.count)])
+        return {"Z": self.Z[:size].copy(), "Y": self.Y[:size].copy(), "numbers": numbers}
 
     @classmethod
     def unpack(cls, arrays: dict[str, F64]) -> Neighbourhood:
-        Z, Y, window = arrays["Z"], arrays["Y"], int(arrays["window"])
-        if Z.ndim != 2 or Y.ndim != 2 or len(Z) != len(Y) or not len(Z) <= window:
-            raise StateFormatError(f"a window of {window} rounds with inputs {Z.shape} and truths {Y.shape}")
-        made = cls(window, Z.shape[1], Y.shape[1], capacity=max(16, len(Z)))
-        made._append(Z, Y)
+        Z, Y, (window, count) = arrays["Z"], arrays["Y"], arrays["numbers"].astype(int).tolist()
+        if Z.ndim != 2 or Y.ndim != 2 or not len(Z) == len(Y) == min(window, count):
+            raise StateFormatError(f"{count} rounds in a window of {window}, with inputs {Z.shape} and truths {Y.shape}")
+        made = cls(window, Z.shape[1], Y.shape[1])
+        made.Z, made.Y, made.count = Z.copy(), Y.copy(), count
         return made
 
 

@@ -140,7 +140,7 @@ class Regressors(NamedTuple):
         """Learn the truths y, shape (k,), of a played round t."""
         state.kernel.absorb(played.kernel, y)
         state.fading.absorb(played.fading, y)
-        state.neighbours.remember(self._scaled(played.x), y)
+        state.neighbours.remember(self._scaled(played.x)[None, :], y[None, :])
         if state.linear is not None and played.linear is not None:
             state.linear.absorb(played.linear, y)
         if state.series is not None and played.series is not None:

@@ -113,8 +113,9 @@ class SharedPosterior:
         L, info = dpotrf(B, lower=1)
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
-        self.U = factor * cho_solve((L, True), self.U, check_finite=False)
-        self.P = np.triu(cho_solve((L, True), full, check_finite=False))
+        # In the order of rows, which BLAS needs to write into P, and a restored state has.
+        self.U = np.ascontiguousarray(factor * cho_solve((L, True), self.U, check_finite=False))
+        self.P = np.ascontiguousarray(np.triu(cho_solve((L, True), full, check_finite=False)))
 
     def pack(self) -> dict[str, F64]:
         return {"P": self.P[np.triu_indices(len(self.U))], "U": self.U.copy()}
