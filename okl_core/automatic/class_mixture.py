@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
+from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.types import F64, StatePart
 
@@ -119,12 +120,17 @@ class ClassMixture(StatePart):
         """The truth y of a class that was known when the forecast was made."""
         _, Q, Z, p = made
         pi = self.pi * Q[:, y]
-        self.pi = (1.0 - SHARE) * (pi / pi.sum()) + SHARE * first_weights(len(pi))
+        pi *= (1.0 - SHARE) / pi.sum()
+        pi += SHARE * 0.5 / (len(pi) - 1)
+        pi[0] += SHARE * (0.5 - 0.5 / (len(pi) - 1))
+        self.pi = pi
         mean = Z @ p
         self.A *= 1.0 - FORGOTTEN
-        self.A += (Z * p) @ Z.T - np.multiply.outer(mean, mean)
-        self.A[np.diag_indices_from(self.A)] += FORGOTTEN * PRIOR
-        self.w = self.w - np.linalg.solve(self.A, mean - Z[:, y])
+        self.A += (Z * p) @ Z.T
+        self.A -= np.multiply.outer(mean, mean)
+        self.A.ravel()[:: len(mean) + 1] += FORGOTTEN * PRIOR
+        # A is PRIOR I at least: it has a factor.
+        self.w = self.w - dposv(self.A, mean - Z[:, y], lower=1)[1]
         self.count(y)
 
     def count(self, y: int) -> None:

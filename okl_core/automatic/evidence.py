@@ -15,11 +15,13 @@ References: [rasmussen2006] section 5.4.1 (equation 5.9), section 5.1 for releva
 
 from __future__ import annotations
 
+from typing import final
+
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.optimize import minimize
 
-from okl_core.automatic.relevance_kernel import RelevanceKernel, cauchy, step_values
+from okl_core.automatic.relevance_kernel import CENTRE, RelevanceKernel, cauchy, step_values
 from okl_core.types import F64
 
 ROWS = 256
@@ -29,13 +31,18 @@ ROUGH = 10
 """Coordinates with steps, at most."""
 
 STEPS = 10
-"""Of the optimiser."""
+"""Evaluations of the optimiser: it is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
 
 SPREAD = 0.5
-AMOUNT, STEP_WEIGHT, PAIR_WEIGHT, LINEAR = 10.0, 1.0, 1.0, 1.0
-"""Where the search begins, in units of the noise's variance."""
-NEGLIGIBLE = 1e-3
-"""Weights below are 0."""
+
+AMOUNT, LINEAR = 10.0, 1.0
+"""Where the search begins, in units of the noise's variance. The weights of steps, and of pairs, begin with the sum 1."""
+
+LEAST_VARIANCE = 1e-3
+"""Of the rows, where they hardly differ."""
+
+LARGEST = 12.0
+"""Of the logarithm of a parameter."""
 
 
 def fit(X: F64, Y: F64) -> RelevanceKernel:
@@ -44,28 +51,13 @@ def fit(X: F64, Y: F64) -> RelevanceKernel:
         kept = np.linspace(0, len(X) - 1, ROWS).astype(int)
         X, Y = X[kept], Y[kept]
     Y = Y - Y.mean(axis=0)
-    Y = Y[:, np.abs(Y).max(axis=0) > 0.0]
-    d = X.shape[1]
-    rough = rough_coordinates(X, Y)
-    evidence = Evidence(X, Y, rough)
+    evidence = Evidence(X, Y, rough_coordinates(X, Y))
     theta = evidence.start
-    if Y.size and len(X) > 2:
-        found = minimize(evidence.value, theta, jac=True, method="L-BFGS-B", options={"maxfun": STEPS, "maxiter": STEPS})
-        if np.isfinite(found.fun):
-            theta = found.x
-    m = len(rough)
-    values = np.exp(np.clip(theta, -12.0, 12.0))
-    steps, pairs = np.zeros(d), np.zeros(d)
-    steps[rough], pairs[rough] = values[d : d + m], values[d + m : d + 2 * m]
-    steps[steps < NEGLIGIBLE] = 0.0
-    pairs[pairs < NEGLIGIBLE] = 0.0
-    return RelevanceKernel(
-        amount=float(values[-2]),
-        linear=float(values[-1]) / evidence.linear_scale,
-        smooth=values[:d].tolist(),
-        steps=steps.tolist(),
-        pairs=pairs.tolist(),
-    )
+    if np.abs(Y).max(initial=0.0) > 0.0:
+        options = {"maxfun": STEPS, "maxiter": STEPS}
+        found = minimize(evidence.value, theta, jac=True, method="L-BFGS-B", options=options)
+        theta = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else theta
+    return evidence.kernel(theta)
 
 
 def rough_coordinates(X: F64, Y: F64) -> list[int]:
@@ -82,45 +74,50 @@ def rough_coordinates(X: F64, Y: F64) -> list[int]:
     return sorted(sorted(scores, key=lambda j: -scores[j])[:ROUGH])
 
 
+@final
 class Evidence:
+    """What is minimised, for rows X, shape (n, d), and centred truths Y, (n, k), with steps along the coordinates `rough`."""
+
     def __init__(self, X: F64, Y: F64, rough: list[int]) -> None:
         self.X, self.Y, self.rough = X, Y, rough
-        self.E = [step_values(X[:, j], X[:, j]) for j in rough]
-        n, d = X.shape
-        m = len(rough)
-        self.linear = (X - 0.5) @ (X - 0.5).T
-        moved = X.var(axis=0).sum()
-        rho = 1.0 / max(2 * moved, 1e-3)
-        self.linear_scale = max(moved, 1e-3)
-        self.linear /= self.linear_scale
-        self.start = np.log(
-            np.concatenate(
-                (
-                    np.full(d, rho),
-                    np.full(m, STEP_WEIGHT / max(m, 1)),
-                    np.full(m, PAIR_WEIGHT / max(m, 1)),
-                    [AMOUNT, LINEAR],
-                )
-            )
+        self._E = [step_values(X[:, j], X[:, j]) for j in rough]
+        moved = max(float(X.var(axis=0).sum()), LEAST_VARIANCE)
+        self._products = (X - CENTRE) @ (X - CENTRE).T
+        weights = np.full(2 * len(rough), 1.0 / max(len(rough), 1))
+        first = np.concatenate((np.full(X.shape[1], 0.5 / moved), weights, [AMOUNT, LINEAR / moved]))
+        self.start = np.log(first)
+
+    def kernel(self, theta: F64) -> RelevanceKernel:
+        """The kernel that theta is the parameters of."""
+        d, m = self.X.shape[1], len(self.rough)
+        values = np.exp(np.clip(theta, -LARGEST, LARGEST))
+        steps, pairs = np.zeros(d), np.zeros(d)
+        steps[self.rough], pairs[self.rough] = values[d : d + m], values[d + m : d + 2 * m]
+        return RelevanceKernel(
+            amount=float(values[-2]),
+            linear=float(values[-1]),
+            smooth=values[:d].tolist(),
+            steps=steps.tolist(),
+            pairs=pairs.tolist(),
         )
 
     def value(self, theta: F64) -> tuple[float, F64]:
         X, Y = self.X, self.Y
         (n, d), m, k = X.shape, len(self.rough), Y.shape[1]
-        v = np.exp(np.clip(theta, -20.0, 20.0))
+        v = np.exp(np.clip(theta, -LARGEST, LARGEST))
         rho, w, p, amount, linear = v[:d], v[d : d + m], v[d + m : d + 2 * m], v[-2], v[-1]
         Z = X * np.sqrt(rho)
         R = cauchy(Z, Z)
-        C = amount * R + linear * self.linear
+        C = amount * R + linear * self._products
         F = np.zeros_like(C)
         for j in range(m):
-            C += w[j] * self.E[j]
-            F += p[j] * self.E[j]
+            C += w[j] * self._E[j]
+            F += p[j] * self._E[j]
         pair = F * F
         for j in range(m):
-            pair -= (p[j] * self.E[j]) ** 2
+            pair -= (p[j] * self._E[j]) ** 2
         C += 0.5 * pair
-        C[np.diag_indices(n)] += 1.0
+        C.ravel()[:: n + 1] += 1.0
         L, info = dpotrf(C, lower=1, overwrite_a=0)
         if info:
             return 1e300, np.zeros_like(theta)
@@ -138,9 +135,9 @@ class Evidence:
         W = G * R * R
         gradient[:d] = -amount * rho * (W.sum(axis=1) @ (X * X) - (X * (W @ X)).sum(axis=0))
         for j in range(m):
-            GE = G * self.E[j]
+            GE = G * self._E[j]
             gradient[d + j] = w[j] * GE.sum()
-            gradient[d + m + j] = p[j] * ((GE * F).sum() - p[j] * (GE * self.E[j]).sum())
+            gradient[d + m + j] = p[j] * ((GE * F).sum() - p[j] * (GE * self._E[j]).sum())
         gradient[-2] = amount * (G * R).sum()
-        gradient[-1] = linear * (G * self.linear).sum()
+        gradient[-1] = linear * (G * self._products).sum()
         return value, gradient + away / SPREAD**2

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
+from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.types import F64, StatePart
 
@@ -108,12 +109,13 @@ class NumberMixture(StatePart):
 
     def _stacked(self) -> F64:
         D = len(self.b)
-        ridge = RIDGE * float(np.trace(self.A)) / D
+        diagonal = slice(None, None, D + 1)
+        ridge = RIDGE * float(self.A.ravel()[diagonal].sum()) / D
         if ridge < TINY:
             return np.zeros(D)
         A = self.A.copy()
-        A[np.diag_indices(D)] += ridge
-        return np.linalg.solve(A, self.b)
+        A.ravel()[diagonal] += ridge
+        return dposv(A, self.b, lower=1, overwrite_a=1)[1]
 
     def _guard(self) -> F64:
         if self.M * self.M < TINY:

@@ -6,7 +6,7 @@ r"""Numbers as a series: the next difference from the last differences, the last
 | past   | the last LAGS truths, newest first, 0 before there were any     | (L,)  |
 | s      | largest \|y\| before the round                                  |       |
 
-The features are y_{t-1} / s, the L - 1 differences of neighbours in `past`, over s, and those of the input; the truth is
+The features are GAIN times y_{t-1} / s and the L - 1 differences of neighbours in `past` over s, and those of the input; the truth is
 (y_t - y_{t-1}) / s, cut to [-JUMP, JUMP]. Features and truth alike are free of scale and shift, and bounded.
 
 References: [box2015] chapter 4: an autoregression of the differences.
@@ -27,6 +27,9 @@ LAGS = 16
 """Truths that it looks back on: more than a year of months, two weeks of days."""
 
 JUMP = 10.0
+
+GAIN = 4.0
+"""Of the features from past truths: s is several times what differences mostly are."""
 
 
 @final
@@ -62,7 +65,7 @@ class Series(StatePart):
         return made[:, 0] * scales + past[0]
 
     def _features(self, Phi: F64, past: F64, scales: F64) -> F64:  # past: (L, n), scales: (n,)
-        lags = past / np.where(scales > 0.0, scales, 1.0)
+        lags = past * (GAIN / np.where(scales > 0.0, scales, 1.0))
         return np.concatenate((Phi, lags[:1], lags[:-1] - lags[1:]))
 
     def _extend(self, y: F64) -> None:

@@ -81,7 +81,7 @@ class SharedPosterior:
         Phi = np.asfortranarray(Phi)
         G = dsymm(1.0, self.P.T, Phi, lower=1)
         S = Phi.T @ G
-        S[np.diag_indices_from(S)] += 1.0
+        S.ravel()[:: len(S) + 1] += 1.0
         L, info = dpotrf(S, lower=1, clean=1)
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
@@ -109,7 +109,7 @@ class SharedPosterior:
         full = full + np.triu(full, 1).T
         # Its eigenvalues are at least `factor`: P = B^{-1} P is as stable as P.
         B = (1.0 - factor) * full
-        B[np.diag_indices_from(B)] += factor
+        B.ravel()[:: len(B) + 1] += factor
         L, info = dpotrf(B, lower=1)
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")

@@ -133,8 +133,7 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
     def run(self, config: AutoConfig, state: AutoState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         _check(config, state, y)
         n, start = len(y), 0
-        known = 0 if state.classes is None else len(state.classes.counts)
-        K = max(known, int(y.max(initial=-1.0)) + 1)
+        K = 0 if state.classes is None else max(len(state.classes.counts), int(y.max(initial=-1.0)) + 1)
         values, losses, probabilities = np.empty(n), np.empty(n), np.zeros((n, K))
         while start < n:
             rows = slice(start, start + config.regressors.room(state.t, n - start))
