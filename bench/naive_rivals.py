@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 from river import (
@@ -31,6 +31,7 @@ from river import (
     multiclass,
     neighbors,
     preprocessing,
+    stats,
     time_series,
     tree,
     utils,
@@ -104,6 +105,20 @@ class Piped:
         self.pipeline.learn_one(x, y)
 
 
+class OfTwo(Piped):
+    """A pipeline that takes labels as false and true."""
+
+    def __init__(self, pipeline: Any, labels: Sequence[Any]) -> None:
+        super().__init__(pipeline)
+        self.labels = labels
+
+    def predict(self, x: dict[str, Any]) -> Any:
+        return self.labels[bool(super().predict(x))]
+
+    def learn(self, x: dict[str, Any], y: Any) -> None:
+        super().learn(x, y == self.labels[1])
+
+
 class Series:
     """SNARIMAX, of which the next value is asked; inputs go to its regressor."""
 
@@ -118,7 +133,12 @@ class Series:
         self.series.learn_one(y, self.features.transform_one(x))
 
 
-Columns = tuple[list[str], list[str]]
+class Columns(NamedTuple):
+    """Names of the columns of numbers, of strings, and of the numbers of which some are null."""
+
+    numbers: list[str]
+    strings: list[str]
+    gaps: list[str]
 
 
 def records(played: NaiveSet) -> list[dict[str, Any]]:
@@ -148,16 +168,20 @@ def _date(text: str) -> datetime | None:
 
 
 def columns(rows: Sequence[dict[str, Any]]) -> Columns:
-    """Names of the columns of numbers and of strings."""
     strings = {key for row in rows for key, value in row.items() if isinstance(value, str)}
-    return [key for key in rows[0] if key not in strings], [key for key in rows[0] if key in strings]
+    nulls = {key for row in rows for key, value in row.items() if value is None}
+    numbers = [key for key in rows[0] if key not in strings]
+    return Columns(numbers, [key for key in rows[0] if key in strings], [key for key in numbers if key in nulls])
 
 
 def features(found: Columns, is_tree: bool = False) -> Any:
-    numbers, strings = found
-    prepared = compose.Select(*numbers) | preprocessing.StatImputer() | preprocessing.StandardScaler()
-    if strings:
-        words = compose.Select(*strings) | preprocessing.StatImputer(*((key, "missing") for key in strings))
+    prepared = compose.Select(*found.numbers)
+    if found.gaps:
+        prepared |= preprocessing.StatImputer(*((key, stats.Mean()) for key in found.gaps))
+    prepared |= preprocessing.StandardScaler()
+    if found.strings:
+        missing = preprocessing.StatImputer(*((key, "missing") for key in found.strings))
+        words = compose.Select(*found.strings) | missing
         # Zeros for thousands of tail numbers would cost the methods all their time and change no sum or distance.
         prepared += words if is_tree else words | preprocessing.OneHotEncoder(drop_zeros=True)
     return prepared
@@ -173,13 +197,15 @@ def neighbours(kind: type[Any]) -> Any:
 
 
 def for_labels(played: NaiveSet, found: Columns) -> dict[str, Callable[[], Rival]]:
-    linear: Callable[[], Any] = linear_model.LogisticRegression
-    if len(played.labels) > 2:
-        linear = lambda: multiclass.OneVsRestClassifier(linear_model.LogisticRegression())  # noqa: E731
+    def linear() -> Rival:
+        if len(played.labels) == 2:
+            return OfTwo(features(found) | linear_model.LogisticRegression(), played.labels)
+        return Piped(features(found) | multiclass.OneVsRestClassifier(linear_model.LogisticRegression()))
+
     return {
         "majority": Majority,
         "last label": Last,
-        "LogisticRegression": lambda: Piped(features(found) | linear()),
+        "LogisticRegression": linear,
         "HoeffdingTree": lambda: Piped(features(found, True) | tree.HoeffdingTreeClassifier()),
         "HoeffdingAdaptiveTree": lambda: Piped(features(found, True) | tree.HoeffdingAdaptiveTreeClassifier(seed=0)),
         "KNN": lambda: Piped(features(found) | neighbours(neighbors.KNNClassifier)),
