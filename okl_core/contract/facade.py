@@ -6,14 +6,13 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
-from okl_core.contract.learner import LearnerSpec, parse_spec, require_dims
+from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import pack
 from okl_core.errors import (
@@ -278,7 +277,7 @@ def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
     return NonFiniteError(message, "x", i if row is None else row)
 
 
-def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
+def create(spec: Spec, dim: int) -> OnlineLearner:
     """A new learner for inputs in R^dim. Raises UnknownKind, ConfigError, ShapeError; warns of `UnstableWarning`.
 
     Examples
@@ -297,7 +296,7 @@ def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
     return OnlineLearner(parsed, None, dim)
 
 
-def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
+def restore(spec: Spec, arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
     """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
 
     Raises StateFormatError.

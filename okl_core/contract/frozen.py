@@ -26,7 +26,7 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 import numpy as np
 
 from okl_core.contract.facade import OnlineLearner, create, restore
-from okl_core.contract.learner import LearnerSpec
+from okl_core.contract.learner import Spec
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
 from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo
@@ -73,12 +73,12 @@ class ReservoirLearner:
         self._next = self._after(round)
 
     @classmethod
-    def create(cls, spec: LearnerSpec | Mapping[str, Any], dim: int) -> ReservoirLearner:
+    def create(cls, spec: Spec, dim: int) -> ReservoirLearner:
         """A new learner with a reservoir. Raises what `okl_core.create` raises."""
         return cls(create(spec, dim))
 
     @classmethod
-    def restore(cls, spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> ReservoirLearner:
+    def restore(cls, spec: Spec, arrays: Mapping[str, F64], dim: int) -> ReservoirLearner:
         """The learner whose `state()` gave these arrays. Raises StateFormatError."""
         own = {name: array for name, array in arrays.items() if not name.startswith(RESERVOIR)}
         kept = {name[len(RESERVOIR) :]: array for name, array in arrays.items() if name.startswith(RESERVOIR)}

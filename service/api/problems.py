@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
+from okl_core.contract.wrong_fields import unknown_field
 from service.errors import PROBLEMS as PROBLEMS
 from service.errors import (
     InvalidInput,
@@ -167,22 +168,22 @@ def log_unexpected(error: Exception, scope: Scope) -> str:
     return instance
 
 
-def validation_problem(error: ValidationError) -> ServiceError:
-    """The service's error for a body that does not validate."""
+def validation_problem(error: ValidationError, model: type[BaseModel]) -> ServiceError:
+    """The service's error for a body that is no value of this model."""
     count = error.error_count()
     if count > MAX_COUNTED:  # to list them all would take seconds
         told = f"{count:,} places are wrong, too many to tell"
         return InvalidInput(f"In the body {told}.", errors=[{"pointer": "", "detail": told}])
-    return from_validation(error.errors(include_url=False, include_input=False))
+    return from_validation(error.errors(include_url=False, include_input=False), model=model)
 
 
-def from_validation(found: Sequence[Any], prefix: int = 0) -> ServiceError:
-    """The service's error for pydantic's; `prefix` parts of each location are not in the body."""
+def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel] | None = None) -> ServiceError:
+    """The service's error for pydantic's; `prefix` parts of each location are not in the body, which is of the model."""
     for item in found:
         if item["type"] == "json_invalid":
             return MalformedBody(f"The body is not JSON: {item.get('ctx', {}).get('error', item['msg'])}.")
     found = [item for item in found if item["loc"][-1:] != (FIRST_TRY,)]
-    wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item)} for item in found[:MAX_COUNTED]]
+    wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput
     return kind(listed(wrong), errors=wrong[:MAX_ERRORS])
@@ -225,8 +226,10 @@ def _pointer(location: Sequence[int | str]) -> str:
     )
 
 
-def _say(item: Any) -> str:
+def _say(item: Any, model: type[BaseModel] | None) -> str:
     """pydantic's sentence, as one about the field."""
+    if item["type"] == "extra_forbidden" and model is not None:
+        return cut(unknown_field(model, item["loc"]), MAX_TEXT)
     message = item["msg"].removeprefix("Value error, ")
     for prefix in ("Input ", "String ", "List ", "Dictionary "):
         message = message.removeprefix(prefix)
