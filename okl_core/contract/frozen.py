@@ -24,8 +24,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn, TypeVar, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from okl_core.contract.facade import OnlineLearner, create, restore
+from okl_core.contract.given import as_numbers
 from okl_core.contract.learner import Spec
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
@@ -113,23 +115,26 @@ class ReservoirLearner:
             raise StateError("no round was learned: there is none to draw")
         return restore(self.spec, self._kept, self.dim)
 
-    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+    def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         return self.learner.predict(x, lags=lags)
 
-    def play(self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None) -> Round:
+    def play(self, x: ArrayLike, y: float, *, choices: bytes | None = None, lags: ArrayLike | None = None) -> Round:
         return self.learner.play(x, y, choices=choices, lags=lags)
 
     def learn(self, played: Round) -> None:
         self._keeping(lambda: self.learner.learn(played))
 
-    def update(self, x: F64, y: float, *, lags: F64 | None = None) -> RoundInfo:
+    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None) -> RoundInfo:
         return self._keeping(lambda: self.learner.update(x, y, lags=lags))
 
-    def replay(self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None) -> Round:
+    def replay(self, x: ArrayLike, y: float, *, choices: bytes, value: float, lags: ArrayLike | None = None) -> Round:
         return self._keeping(lambda: self.learner.replay(x, y, choices=choices, value=value, lags=lags))
 
-    def run(self, X: F64, y: F64, *, choices: bytes | None = None, lags: F64 | None = None) -> BlockInfo:
+    def run(
+        self, X: ArrayLike, y: ArrayLike, *, choices: bytes | None = None, lags: ArrayLike | None = None
+    ) -> BlockInfo:
         """As `OnlineLearner.run`, in as many parts as there are states to keep."""
+        lags = None if lags is None else as_numbers(lags, "lags", "lags")
         X, y = self.learner.check_rows(X, y, lags)
         parts: list[BlockInfo] = []
         start = 0
@@ -224,7 +229,7 @@ class FrozenLearner:
     def lags(self) -> F64:
         return self._learner.lags
 
-    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+    def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         """The forecast for x, shape (d,). Raises ShapeError, NonFiniteError, LabelError."""
         return self._learner.predict(x, lags=lags)
 

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import MAX_LAGS, first_lags, lag_rows
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
@@ -311,7 +313,7 @@ def _config_error(model: type[BaseModel], error: ValidationError, what: str, pre
     return ConfigError(f"{what}: {listed}", errors)
 
 
-def resolve(spec: Spec, X: F64, y: F64 | None = None, *, lags: F64 | None = None) -> LearnerSpec:
+def resolve(spec: Spec, X: ArrayLike, y: ArrayLike | None = None, *, lags: ArrayLike | None = None) -> LearnerSpec:
     """The spec with what waits for inputs found from the rows of X, shape (n, d): `sigma: "median"` and the like.
 
     `metric: "learned"` needs their truths y, shape (n,), too, and a spec with lags either those or the `lags` of the rows,
@@ -326,8 +328,12 @@ def resolve(spec: Spec, X: F64, y: F64 | None = None, *, lags: F64 | None = None
     parsed, _, config = parse_spec(spec)
     if not config.waiting():
         return parsed
+    X = as_numbers(X, "X")
+    y = None if y is None else as_numbers(y, "y", "y")
     if parsed.lags:
-        if lags is None:
+        if lags is not None:
+            lags = as_numbers(lags, "lags", "lags")
+        else:
             lags = lag_rows(first_lags(parsed.lags), np.empty(0) if y is None else y)[:-1]
         if lags.shape != (len(X), parsed.lags):
             raise ShapeError(f"a spec with lags is resolved by inputs and as many truths; X has {len(X)} rows", "y")
