@@ -81,6 +81,31 @@ class OklClient:
     def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None) -> dict[str, Any]:
         return self._call("POST", _path(session, "update"), _truth(y, id, x))
 
+    def predict_several(
+        self, sessions: Iterable[str], x: Any, *, id: str | None = None, wait: bool = True
+    ) -> list[dict[str, Any]]:
+        """What `predict` returns of each session, or {"session", "refused": a problem} where one gives no prediction.
+
+        All of them wait under the same id.
+        """
+        body: dict[str, Any] = {"sessions": list(sessions), "x": row(x), "wait": wait}
+        found = self._call("POST", "/sessions/predict", body if id is None else body | {"id": id})
+        return found["predictions"]
+
+    def update_several(
+        self, truths: Mapping[str, Any], *, id: str | None = None, x: Any = None
+    ) -> list[dict[str, Any]]:
+        """Report the truth of each session: of the predictions that wait under `id`, or of the input `x`.
+
+        What `update` returns of each session, or {"session", "refused": a problem} where one took no truth; the others did.
+        """
+        body: dict[str, Any] = {"sessions": [{"session": name, "y": as_json(y)} for name, y in truths.items()]}
+        if id is not None:
+            body["id"] = id
+        if x is not None:
+            body["x"] = row(x)
+        return self._call("POST", "/sessions/update", body)["updates"]
+
     def step(
         self,
         session: str,

@@ -98,12 +98,17 @@ def problem(error: ServiceError, request: Request) -> Response:
 
 def answer(error: ServiceError, scope: Scope) -> Response:
     """The same for those who have no request, only its scope."""
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    return _response(document_for(error, scope), error.status, headers)
+
+
+def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
+    """The document that tells a client of this error; the log has it too if it is the service's own."""
     instance = request_id(scope)
     if error.status >= 500:
         level = logging.ERROR if error.retry_after_s is None else logging.WARNING
         log.log(level, error.title, extra={"path": scope["path"], "detail": error.detail, "instance": instance})
-    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    return _response(document_of(error, instance), error.status, headers)
+    return document_of(error, instance)
 
 
 def document_of(error: ServiceError, instance: str) -> dict[str, Any]:
@@ -155,10 +160,13 @@ def cut(text: str, length: int) -> str:
 
 def unexpected_problem(error: Exception, scope: Scope) -> Response:
     """The answer to an error that nobody raised on purpose: the client learns nothing of it, the log everything."""
+    return _response(unexpected_document(error, scope), ServiceError.status, {})
+
+
+def unexpected_document(error: Exception, scope: Scope) -> dict[str, Any]:
     instance = log_unexpected(error, scope)
     detail = "Something went wrong here; the log of the service has the details."
-    members = _members(ServiceError.slug, ServiceError.title, ServiceError.status, detail, instance)
-    return _response(members, ServiceError.status, {})
+    return _members(ServiceError.slug, ServiceError.title, ServiceError.status, detail, instance)
 
 
 def log_unexpected(error: Exception, scope: Scope) -> str:
@@ -199,13 +207,14 @@ def listed(errors: Sequence[Mapping[str, str]]) -> str:
 
 def _kind(item: Any, pointer: str) -> type[InvalidInput]:
     """The type of one of pydantic's errors; several of one type keep it, different ones are just an invalid request."""
-    if item["type"] in ("string_pattern_mismatch", "string_type") and pointer in ("/name", "/session"):
+    if item["type"] in ("string_pattern_mismatch", "string_type") and _OF_A_NAME.fullmatch(pointer):
         return InvalidName
     if item["type"] == "too_short" and (kind := _EMPTY.get(item["loc"][-1])):
         return kind
     return _KINDS.get(item["type"], InvalidInput)
 
 
+_OF_A_NAME = re.compile(r"/name|/session|/sessions/\d+(/session)?")
 _EMPTY: dict[str | int, type[InvalidInput]] = {"<list>": WrongDimension, "<object>": WrongFeatures}
 _KINDS: dict[str, type[InvalidInput]] = {
     "finite_number": NotFinite,
