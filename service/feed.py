@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from okl_core import parse_spec
-from okl_core.errors import OklError
+from okl_core.errors import OklError, did_you_mean, quoted
 from okl_core.types import MAX_CLASSES
 from service.client import OklClient
 from service.errors import ConfigurationError, SessionNotFound
@@ -88,11 +88,10 @@ def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any
 def create_session(client: OklClient, session: str, learner: dict[str, Any], recording: Recording) -> None:
     """A session that fits the file: its columns, its labels or the range of its truths, scaled by a warm-up."""
     targets = {entry["kind"]: entry["target"] for entry in client.learners()}
-    if learner.get("kind") not in targets:
-        raise ConfigurationError(
-            f"There is no learner {learner.get('kind')!r}; there are {', '.join(sorted(targets))}."
-        )
-    target = targets[learner["kind"]]
+    kind = str(learner.get("kind"))
+    if kind not in targets:
+        raise ConfigurationError(f"There is no learner {quoted(kind)}{did_you_mean(kind, sorted(targets))}.")
+    target = targets[kind]
     # The catalogue tells the target of the defaults; a config may ask for another. What is wrong with it the service says.
     with contextlib.suppress(OklError):
         _, algorithm, config = parse_spec(learner)

@@ -126,9 +126,7 @@ class Evidence:
         B = inverse @ Y
         fit = float((B * Y).sum())
         away = theta - self.start
-        value = (
-            k * np.log(np.diag(L)).sum() + 0.5 * n * k * np.log(max(fit, 1e-300)) + 0.5 * (away @ away) / SPREAD**2
-        )
+        value = k * np.log(np.diag(L)).sum() + 0.5 * n * k * np.log(max(fit, 1e-300)) + 0.5 * (away @ away) / SPREAD**2
         G = 0.5 * (k * inverse - (n * k / max(fit, 1e-300)) * (B @ B.T))
         gradient = np.empty_like(theta)
         # d R / d log rho_j = -R^2 rho_j (x_j - z_j)^2 / 2

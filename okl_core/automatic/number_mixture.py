@@ -87,9 +87,7 @@ class NumberMixture(StatePart):
     def empty(cls, regressions: int) -> NumberMixture:
         N, D = regressions + 3, 2 * regressions + 2
         zeros = np.zeros
-        return cls(
-            zeros((D, D)), zeros(D), zeros(regressions), zeros(N), np.full(N, 1.0 / N), zeros(3), *[0.0] * 7
-        )
+        return cls(zeros((D, D)), zeros(D), zeros(regressions), zeros(N), np.full(N, 1.0 / N), zeros(3), *[0.0] * 7)
 
     def forecast(self, F: F64) -> NumberForecast:
         """From the regressions, shape (E,)."""

@@ -94,7 +94,13 @@ class Regressors(NamedTuple):
 
     def names(self, dim: int) -> tuple[str, ...]:
         few = dim <= LINEAR
-        return ("kernel", "fading", "neighbours", *(("linear",) if few else ()), *(("series",) if few and self.is_series else ()))
+        return (
+            "kernel",
+            "fading",
+            "neighbours",
+            *(("linear",) if few else ()),
+            *(("series",) if few and self.is_series else ()),
+        )
 
     def init(self, dim: int, truths: int) -> RegressorsState:
         few = dim <= LINEAR
@@ -166,7 +172,9 @@ class Regressors(NamedTuple):
             if coordinate is not None:
                 added.append(coordinate)
         linear = self._linear(X)
-        Phi = np.concatenate((linear if self.kernel.is_explicit else linear[:1], inputs.Phi, *(c[None, :] for c in added)))
+        Phi = np.concatenate(
+            (linear if self.kernel.is_explicit else linear[:1], inputs.Phi, *(c[None, :] for c in added))
+        )
         state.kernel.grow(len(added))
         state.fading.grow(len(added))
         forecasts = [state.kernel.learn(Phi, Y), state.fading.learn(Phi, Y), state.neighbours.learn(self._scaled(X), Y)]

@@ -48,7 +48,9 @@ class Series(StatePart):
 
     def project(self, phi: F64) -> tuple[float, SharedProjection]:
         """The forecast of y for the features of an input, shape (p,)."""
-        projection = self.posterior.project(self._features(phi[:, None], self.past[:, None], np.array([self.scale]))[:, 0])
+        projection = self.posterior.project(
+            self._features(phi[:, None], self.past[:, None], np.array([self.scale]))[:, 0]
+        )
         return float(projection.m[0]) * self.scale + float(self.past[0]), projection
 
     def absorb(self, projection: SharedProjection, y: float) -> None:

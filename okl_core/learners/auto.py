@@ -16,7 +16,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work
 from okl_core.errors import DivergedError, LabelError
 from okl_core.losses import LOSSES, Loss, log_loss
-from okl_core.types import MAX_CLASSES, REALS, F64, BlockInfo, Forecast, Interval, LearnerState, Round, Target
+from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interval, LearnerState, Round, Target
 
 LARGEST = 1e100
 """Of a number: its fourth power is none."""
@@ -92,7 +92,9 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         k, E = config.first_truths, len(config.regressors.names(dim))
         is_numbers = config.truth == "numbers"
         classes = None if is_numbers else ClassMixture.empty(E, k)
-        return AutoState(0, config.regressors.init(dim, k), classes, NumberMixture.empty(E) if is_numbers else None, 0.0, 0.0)
+        return AutoState(
+            0, config.regressors.init(dim, k), classes, NumberMixture.empty(E) if is_numbers else None, 0.0, 0.0
+        )
 
     def predict(self, config: AutoConfig, state: AutoState, x: F64) -> Forecast:
         return _answer(config, state, _made(state, config.regressors.predict(state.regressors, x)))
@@ -156,7 +158,7 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         else:
             known = len(state.classes.counts)
             K = max(known, int(y.max()) + 1)
-            if K > known:
+            if known < K:
                 regressors.add_truths(state.regressors, K - known)
             Y = np.zeros((len(y), K))
             Y[np.arange(len(y)), y.astype(int)] = 1.0
