@@ -12,8 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from okl_core import parse_spec
-from okl_core.errors import OklError, did_you_mean, quoted
+from okl_core.records.texts import number_in
 from okl_core.types import MAX_CLASSES
 from service.client import OklClient
 from service.errors import ConfigurationError, SessionNotFound
