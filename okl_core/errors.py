@@ -6,7 +6,8 @@ OklError
 ├── InputError               an input refused at the border; nothing has changed
 │   ├── ShapeError
 │   ├── NonFiniteError
-│   └── LabelError
+│   ├── LabelError
+│   └── WeightError          a weight that is none, or that the learner does not take
 ├── NumericalError           the arithmetic of a round failed; the state is as before the round
 │   ├── NotPositiveDefiniteError
 │   └── DivergedError
@@ -81,7 +82,7 @@ class UnknownKind(ConfigError):
 
 
 class InputError(OklError):
-    """`field` is "x", "y" or "lags"; `index` the offending position where there is one."""
+    """`field` is "x", "y", "lags" or "weight"; `index` the offending position where there is one."""
 
     def __init__(self, message: str, field: str = "x", index: int | None = None) -> None:
         super().__init__(message)
@@ -99,6 +100,13 @@ class NonFiniteError(InputError):
 
 class LabelError(InputError):
     """A truth outside what the loss of this learner takes."""
+
+
+class WeightError(InputError):
+    """A weight out of range, or for a learner that takes none."""
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        super().__init__(message, "weight", index)
 
 
 class NumericalError(OklError):

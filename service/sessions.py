@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from okl_core import LearnerSpec
 from okl_core import errors as core
 from okl_core.contract.frozen import Rule
+from okl_core.records.preparation import Preparation
 from service.errors import (
     CannotFreeze,
     InvalidConfig,
@@ -19,7 +20,6 @@ from service.errors import (
 )
 from service.rounds import Rounds
 from service.session.definition import Definition, Scalar
-from service.session.layout import Layout
 from service.session.limits import SessionLimits
 from service.session.record import encode_record, encode_summary
 from service.session.scorecard import Tally
@@ -53,15 +53,17 @@ class Inspected:
 
     head: Head
     definition: Definition
-    spec: LearnerSpec
+    spec: LearnerSpec | None
     t: int
     labels: Sequence[Scalar]
-    layout: Layout | None
+    preparation: Preparation | None
+    dim: int | None
     is_warming_up: bool
     frozen: FrozenFrom | None
     lags: list[float] | None
     tally: Tally
     is_classifier: bool
+    coverage: float | None
     describe: dict[str, float]
     nbytes: int
 
@@ -78,10 +80,11 @@ class Sessions:
     async def create(self, definition: Definition) -> Inspected:
         """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
         session = _made(definition)
-        if session.layout is not None:
-            self._limits.check_size(session, session.layout.dim, "/schema" if definition.features else "/dim")
+        if session.dim is not None:
+            pointer = "/schema" if definition.schema else "/dim" if definition.dim else "/hashed"
+            self._limits.check_size(session, session.dim, pointer)
         await self._add(definition, 0, None)
-        log.info("session created", extra={"session": definition.name, "kind": definition.learner.kind})
+        log.info("session created", extra={"session": definition.name, "kind": encode_summary(definition).decode()})
         return await self.inspect(definition.name)
 
     async def freeze(self, name: str, new_name: str, rule: Rule) -> Inspected:
@@ -140,13 +143,15 @@ def _inspected(session: Session, head: Head) -> Inspected:
         definition=session.definition,
         spec=session.spec,
         t=session.t,
-        labels=session.truths.names,
-        layout=session.layout,
+        labels=() if session.task is None else session.task.truths.names,
+        preparation=session.preparation,
+        dim=session.dim,
         is_warming_up=session.is_warming_up,
         frozen=session.frozen,
         lags=None if session.lags is None else session.lags.tolist(),
         tally=session.card.tally(),
-        is_classifier=session.truths.is_classifier,
+        is_classifier=session.task is not None and session.task.truths.is_classifier,
+        coverage=None if session.coverage is None else session.coverage.share,
         describe=session.describe(),
         nbytes=session.nbytes,
     )
@@ -159,4 +164,5 @@ def _made(definition: Definition) -> Session:
     except core.UnknownKind as error:
         raise UnknownLearner(f"{error}.", known=list(error.known)) from error
     except core.ConfigError as error:
-        raise InvalidConfig.of(definition.learner.model_dump(), error.errors) from error
+        learner = {} if definition.learner is None else definition.learner.model_dump()
+        raise InvalidConfig.of(learner, error.errors) from error

@@ -26,6 +26,7 @@ from okl_core.errors import (
     StateError,
     StateFormatError,
     UnstableWarning,
+    WeightError,
     unresolved,
 )
 from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo
@@ -40,6 +41,9 @@ ALIGNED = 16
 """Bytes. The kernels of BLAS for processors without AVX add in another order where an array begins elsewhere, as a row of
 a matrix may. The library's own arrays are aligned so, and the caller's are copied: the same numbers give the same bits."""
 
+
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+"""Of a round. Beside one of these, one of the others would be lost to rounding."""
 
 ROUNDING_GROWTH = 64.0 * float(np.finfo(np.float64).eps)
 """What a unit of conditioning adds to the tolerance of a replay on other arithmetic."""
@@ -99,16 +103,30 @@ class OnlineLearner:
         """
         return self._finite(self._learner.predict(self._config, self._state, self._input(x, lags)))
 
-    def play(self, x: ArrayLike, y: float, *, choices: bytes | None = None, lags: ArrayLike | None = None) -> Round:
+    def play(
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes | None = None,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
+    ) -> Round:
         """One round that `learn` can carry into the state; changes nothing. `choices`: outcomes to replay.
 
-        Raises ShapeError, NonFiniteError, LabelError, NumericalError.
+        `weight`: how often the loss counts, from 1e-6 to 1e6; the forecast and the loss told do not depend on it. Raises
+        ShapeError, NonFiniteError, LabelError, WeightError, NumericalError.
         """
         x, y = self._input(x, lags), self._truth(y)
+        if weight != 1.0:
+            weight = checked_weights([weight]).item()
         self._rng.begin(choices)
         self._rng.at(self._state.t + 1)
         try:
-            played = self._learner.play(self._config, self._state, x, y, self._rng)
+            if weight == 1.0:
+                played = self._learner.play(self._config, self._state, x, y, self._rng)
+            else:
+                played = self._learner.play_weighted(self._config, self._state, x, y, weight, self._rng)
         except OverflowError as error:
             raise self._overflow() from error
         self._rng.verify()
@@ -123,38 +141,57 @@ class OnlineLearner:
         if self._k:
             self._lags = next_lags(self._lags, played.y)
 
-    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None) -> RoundInfo:
-        """One full round at the current state: predict, observe, learn."""
-        played = self.play(x, y, lags=lags)
+    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
+        """One full round at the current state: predict, observe, learn. `weight`: see `play`."""
+        played = self.play(x, y, lags=lags, weight=weight)
         self._learner.learn(self._config, self._state, played)
         if self._k:
             self._lags = next_lags(self._lags, played.y)
         return RoundInfo(played.t, played.forecast, played.loss)
 
-    def replay(self, x: ArrayLike, y: float, *, choices: bytes, value: float, lags: ArrayLike | None = None) -> Round:
+    def replay(
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes,
+        value: float,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
+    ) -> Round:
         """Play and learn a recorded round, with its recorded choices. Raises ReplayDivergence."""
-        played = self.play(x, y, choices=choices, lags=lags)
+        played = self.play(x, y, choices=choices, lags=lags, weight=weight)
         if not abs(played.forecast.value - value) <= REPLAY_TOLERANCE * max(1.0, abs(value)):
             raise ReplayDivergence(f"round {played.t}: recorded {value!r}, replayed {played.forecast.value!r}")
         self.learn(played)
         return played
 
     def run(
-        self, X: ArrayLike, y: ArrayLike, *, choices: bytes | None = None, lags: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        choices: bytes | None = None,
+        lags: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
     ) -> BlockInfo:
         """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
 
         Checks every row first, so that a bad one changes nothing. `lags`, shape (n, k): those of each row, where they
-        are not the truths of the rows before it.
+        are not the truths of the rows before it. `weight`, shape (n,): those of the rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
+        weights = None if weight is None else checked_weights(weight, len(y))
         before, after = self._state.t, None
         if self._k or lags is not None:
             after = lag_rows(self._lags, y)
             X = np.hstack((X, after[:-1] if lags is None else lags))
         self._rng.begin(choices)
         try:
-            info = self._learner.run(self._config, self._state, X, y, self._rng)
+            if weights is None:
+                info = self._learner.run(self._config, self._state, X, y, self._rng)
+            else:
+                info = self._learner.run_weighted(self._config, self._state, X, y, weights, self._rng)
         except OverflowError as error:
             raise self._overflow() from error
         finally:
@@ -275,6 +312,19 @@ class OnlineLearner:
                 f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
             )
         return forecast
+
+
+def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
+    """n weights, shape (n,). Raises ShapeError, WeightError."""
+    weights = as_numbers(weights, "weight", "weight")
+    if weights.shape != (n,):
+        raise ShapeError(f"weights have shape {weights.shape}, there are {n} rounds", "weight")
+    taken = (weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)
+    if not taken.all():
+        row = int(np.argmin(taken))
+        told = f"a weight is a number from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, not {weights[row]}"
+        raise WeightError(told, row if n > 1 else None)
+    return weights
 
 
 def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:

@@ -26,7 +26,7 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from okl_core.contract.facade import OnlineLearner, create, restore
+from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
 from okl_core.contract.given import as_numbers
 from okl_core.contract.learner import Spec
 from okl_core.contract.rng import RoundRng
@@ -118,24 +118,48 @@ class ReservoirLearner:
     def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         return self.learner.predict(x, lags=lags)
 
-    def play(self, x: ArrayLike, y: float, *, choices: bytes | None = None, lags: ArrayLike | None = None) -> Round:
-        return self.learner.play(x, y, choices=choices, lags=lags)
+    def play(
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes | None = None,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
+    ) -> Round:
+        return self.learner.play(x, y, choices=choices, lags=lags, weight=weight)
 
     def learn(self, played: Round) -> None:
         self._keeping(lambda: self.learner.learn(played))
 
-    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None) -> RoundInfo:
-        return self._keeping(lambda: self.learner.update(x, y, lags=lags))
+    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
+        return self._keeping(lambda: self.learner.update(x, y, lags=lags, weight=weight))
 
-    def replay(self, x: ArrayLike, y: float, *, choices: bytes, value: float, lags: ArrayLike | None = None) -> Round:
-        return self._keeping(lambda: self.learner.replay(x, y, choices=choices, value=value, lags=lags))
+    def replay(
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes,
+        value: float,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
+    ) -> Round:
+        return self._keeping(lambda: self.learner.replay(x, y, choices=choices, value=value, lags=lags, weight=weight))
 
     def run(
-        self, X: ArrayLike, y: ArrayLike, *, choices: bytes | None = None, lags: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        choices: bytes | None = None,
+        lags: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
     ) -> BlockInfo:
         """As `OnlineLearner.run`, in as many parts as there are states to keep."""
         lags = None if lags is None else as_numbers(lags, "lags", "lags")
         X, y = self.learner.check_rows(X, y, lags)
+        weights = None if weight is None else checked_weights(weight, len(y))
         parts: list[BlockInfo] = []
         start = 0
         while start < len(y) or not parts:
@@ -149,7 +173,11 @@ class ReservoirLearner:
             parts.append(
                 self._keeping(
                     lambda rows=rows, own=own: self.learner.run(
-                        X[rows], y[rows], choices=own, lags=None if lags is None else lags[rows]
+                        X[rows],
+                        y[rows],
+                        choices=own,
+                        lags=None if lags is None else lags[rows],
+                        weight=None if weights is None else weights[rows],
                     )
                 )
             )

@@ -33,6 +33,7 @@ from okl_core.errors import (
     ConfigError,
     ShapeError,
     UnknownKind,
+    WeightError,
 )
 from okl_core.losses import Loss
 from okl_core.types import (
@@ -64,6 +65,8 @@ class Learner(ABC, Generic[C, S, R]):
     """Citation keys of docs/references.md."""
     dims: ClassVar[int | None] = None
     """The only number of inputs that it takes, lags among them. None: any."""
+    takes_weights: ClassVar[bool] = False
+    """May a round have a weight? Then `play_weighted` and `run_weighted` are overridden."""
     config_type: ClassVar[type[LearnerConfig]]
     state_type: ClassVar[type[LearnerState]]
 
@@ -125,6 +128,10 @@ class Learner(ABC, Generic[C, S, R]):
     def play(self, config: C, state: S, x: F64, y: float, rng: RoundRng) -> R:
         """One whole round at this state, nothing changed."""
 
+    def play_weighted(self, config: C, state: S, x: F64, y: float, weight: float, rng: RoundRng) -> R:
+        """A round whose loss counts `weight` times; with 1 it is that of `play`. Raises WeightError."""
+        raise _takes_no_weights(self.kind)
+
     @abstractmethod
     def learn(self, config: C, state: S, played: R) -> None:
         """Carry a played round into the state. Raises NumericalError before anything has changed."""
@@ -139,6 +146,10 @@ class Learner(ABC, Generic[C, S, R]):
             forecasts.append(played.forecast)
         return BlockInfo(state.t, values, losses, given_probabilities(forecasts), rng.finish())
 
+    def run_weighted(self, config: C, state: S, X: F64, y: F64, weights: F64, rng: RoundRng) -> BlockInfo:
+        """`run` with weights, shape (n,). Raises WeightError."""
+        raise _takes_no_weights(self.kind)
+
     def play_and_learn(self, config: C, state: S, x: F64, y: float, rng: RoundRng) -> R:
         """One round of a `run`."""
         rng.at(state.t + 1)
@@ -149,6 +160,11 @@ class Learner(ABC, Generic[C, S, R]):
     @abstractmethod
     def describe(self, config: C, state: S) -> dict[str, float]:
         """Numbers to look at; `t`, `dictionary` (stored points) and `bytes` are always among them."""
+
+
+def _takes_no_weights(kind: str) -> WeightError:
+    known = ", ".join(other for other in learner_kinds() if get_learner(other).takes_weights)
+    return WeightError(f"{kind} takes no weights; these learners do: {known}")
 
 
 def from_kind(value: Any) -> Any:

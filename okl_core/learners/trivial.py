@@ -6,11 +6,23 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
+from pydantic import Field
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.losses import LOSSES, Loss
-from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round, Target
+from okl_core.errors import LabelError
+from okl_core.losses import LOSSES, Loss, log_loss
+from okl_core.types import (
+    F64,
+    MAX_CLASSES,
+    BlockInfo,
+    Forecast,
+    Interval,
+    LearnerConfig,
+    LearnerState,
+    Round,
+    Target,
+)
 
 
 class TrivialConfig(LearnerConfig):
@@ -93,3 +105,80 @@ class Mean(_Trivial):
 
     def predict(self, config: TrivialConfig, state: PastTruths, x: F64) -> Forecast:
         return Forecast(state.total / state.t if state.t else 0.0)
+
+
+class FrequenciesConfig(LearnerConfig):
+    """The number of classes."""
+
+    classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=MAX_CLASSES,
+        description="K: truths are 0 to K - 1. Without it a truth of K is one class more than there were.",
+    )
+
+
+@dataclass(slots=True)
+class ClassCounts(LearnerState):
+    """How often each class was the truth, shape (K,)."""
+
+    counts: F64
+
+
+@final
+@register
+class Frequencies(Learner[FrequenciesConfig, ClassCounts, Round]):
+    """Predict each class with its share of the truths so far: `majority` for more than two labels.
+
+    Of K classes that are known beforehand class k has the probability (n_k + 1/2) / (n + K/2) of Krichevsky-Trofimov. Where
+    they are not, it has n_k / (n + 1), and 1 / (n + 1) is left for a class never seen, by the rule of succession.
+    """
+
+    kind: ClassVar[str] = "frequencies"
+    references: ClassVar[tuple[str, ...]] = ("krichevsky1981",)
+    config_type = FrequenciesConfig
+    state_type = ClassCounts
+
+    def loss(self, config: FrequenciesConfig) -> Loss:
+        return LOSSES["logistic"]
+
+    def target(self, config: FrequenciesConfig) -> Target:
+        return "class"
+
+    def truth_range(self, config: FrequenciesConfig) -> Interval:
+        return 0.0, (config.classes or MAX_CLASSES) - 1.0
+
+    def init(self, config: FrequenciesConfig, dim: int) -> ClassCounts:
+        return ClassCounts(t=0, counts=np.zeros(config.classes or 0))
+
+    def predict(self, config: FrequenciesConfig, state: ClassCounts, x: F64) -> Forecast:
+        n, K = state.counts, len(state.counts)
+        P = n / (state.t + 1.0) if config.classes is None else (n + 0.5) / (state.t + K / 2.0)
+        return Forecast(float(P.max(initial=0.0)), None, tuple(P.tolist()))
+
+    def play(self, config: FrequenciesConfig, state: ClassCounts, x: F64, y: float, rng: RoundRng) -> Round:
+        forecast, k = self.predict(config, state, x), int(y)
+        given = forecast.probabilities or ()
+        if k > len(given):
+            raise LabelError(f"y is {k}; the next new class is {len(given)}", "y")
+        loss = log_loss(given[k] if k < len(given) else 1.0 / (state.t + 1.0))
+        return Round(state.t + 1, x, y, forecast, loss, rng.choices())
+
+    def learn(self, config: FrequenciesConfig, state: ClassCounts, played: Round) -> None:
+        k = int(played.y)
+        counts = state.counts if k < len(state.counts) else np.append(state.counts, 0.0)
+        counts[k] += 1.0
+        state.counts = counts
+        state.t += 1
+
+    def run(self, config: FrequenciesConfig, state: ClassCounts, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        played = [self.play_and_learn(config, state, x, truth, rng) for x, truth in zip(X, y.tolist(), strict=True)]
+        Q = np.zeros((len(y), len(state.counts)))
+        for j, turn in enumerate(played):
+            given = turn.forecast.probabilities or ()
+            Q[j, : len(given)] = given
+        values, losses = [turn.forecast.value for turn in played], [turn.loss for turn in played]
+        return BlockInfo(state.t, np.array(values), np.array(losses), Q, rng.finish())
+
+    def describe(self, config: FrequenciesConfig, state: ClassCounts) -> dict[str, float]:
+        return {"t": state.t, "dictionary": 0, "bytes": state.counts.nbytes, "classes": len(state.counts)}

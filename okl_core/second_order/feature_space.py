@@ -77,7 +77,7 @@ class FeatureSpace(NamedTuple):
         drawn = self.map.drawn(state.drawn, x, rng)
         phi = self.map.phi(drawn, x)
         square = ddot(phi, phi)
-        self._require_bearable(t, square)
+        self.require_bearable(t, square * max(rule.weight, 1.0))
         projection = state.posterior.project(phi)
         moments = Moments(projection.m, projection.q, square)
         return FeatureRound(moments, projection, decided(t, moments, y, rule, rng), drawn)
@@ -99,7 +99,7 @@ class FeatureSpace(NamedTuple):
         Phi = self.map.phi(drawn, X)
         squares = np.einsum("ij,ij->i", Phi, Phi)
         longest = int(squares.argmax())
-        self._require_bearable(t + longest, squares.item(longest))
+        self.require_bearable(t + longest, squares.item(longest))
         return FeatureBlock(self, state, t, Phi, squares.tolist(), drawn)
 
     def discount(self, state: FeatureState, t: int) -> None:
@@ -120,8 +120,11 @@ class FeatureSpace(NamedTuple):
     def describe(self, state: FeatureState) -> dict[str, float]:
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}
 
-    def _require_bearable(self, t: int, square: float) -> None:
-        """Raises DivergedError for a round with |phi|^2 = `square` that S could not tell from the others any more."""
+    def require_bearable(self, t: int, square: float) -> None:
+        """Raises DivergedError for a round with |phi|^2 = `square` that S could not tell from the others any more.
+
+        With a weight above 1, `square` is that times it.
+        """
         if not square <= LONGEST * LONGEST * self.alpha:
             raise DivergedError(
                 f"round {t}: an input of norm {math.sqrt(square):.1e} is above {LONGEST:.0e} times the root of alpha; "
@@ -150,6 +153,8 @@ class FeatureBlock:
     def play(self, j: int, y: float, rule: Rule[T], rng: RoundRng) -> tuple[float, Decision]:
         t = self._t + j
         rng.at(t)
+        if rule.weight > 1.0:
+            self._space.require_bearable(t, self._squares[j] * rule.weight)
         projection = self._rounds.project(j)
         m, q, _ = projection
         decision = decided(t, Moments(m, q, self._squares[j]), y, rule, rng)

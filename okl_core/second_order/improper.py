@@ -142,6 +142,14 @@ class AioliRule(NamedTuple):
     is at most lambda |theta|^2 and the sum of l(a_t) + min L_{t-1} - min L_t. Each of these is at most
     p (1 - p) phi_t^T A_t^{-1} phi_t, what `bound` adds. With one kappa for all rounds the sum is at most kappa `log_det`.
 
+    A round of weight omega adds omega (omega g^2 q - 2 g (m - a) - w (m - a)^2) / (2 (1 + omega w q)), from the minimum along
+    x_t^T theta, with m - a = q tanh(a / 2) = y q (1 - 2 p) and g = -y p. Without its last term this is
+
+        omega (p (1 - p) + (omega / 2 - 1) p^2) q / (1 + omega w q),
+
+    for omega <= 2 at most the same p (1 - p) phi_t^T A_t^{-1} phi_t, times omega. Beyond, p^2 is paid for too, and the sum
+    need not be of the order of `log_det`: a forecast that does not know how heavy its round will be was not careful enough.
+
     References: [jezequel2020] theorem 1 and its proof.
     """
 
@@ -149,6 +157,7 @@ class AioliRule(NamedTuple):
     largest_norm: float
     slope: float
     """1 for the published kappa = 1 + B R, 1/2 for 1 + B R / 2."""
+    weight: float = 1.0
     loss = LOSSES["logistic"]
     truth_range = REALS
     projects_to = None
@@ -157,6 +166,9 @@ class AioliRule(NamedTuple):
     def kappa(self, square: float) -> float:
         """That of an input with |phi|^2 = `square`."""
         return 1.0 + self.slope * self.comparator_norm * max(math.sqrt(square), self.largest_norm)
+
+    def weighted(self, weight: float) -> Self:
+        return self._replace(weight=weight)
 
     def value(self, m: float, q: float) -> float:
         return improper_value(m, q)
@@ -171,15 +183,15 @@ class AioliRule(NamedTuple):
         if w > 0.0:
             # y p / sqrt(w) - sqrt(w) (m - a), where m - a = q tanh(a / 2) and p / sqrt(w) = sqrt(kappa p / (1 - p)).
             rho_delta = y * math.sqrt(kappa) * math.exp(-0.5 * y * a) - math.sqrt(w) * q * math.tanh(0.5 * a)
-        return Decision(a, w, w * a + y * p, rho_delta, -y * p)
+        return Decision(a, w, w * a + y * p, rho_delta, -y * p).times(self.weight)
 
     def totals(self) -> AioliTotals:
         return AioliTotals(0.0, 0.0)
 
     def add(self, totals: AioliTotals, loss: float, q: float, decision: Decision) -> None:
-        p = abs(decision.g)
-        totals.loss += loss
-        totals.bound += p * (1.0 - p) * q / (1.0 + decision.w * q)
+        p, omega = abs(decision.g), self.weight
+        totals.loss += omega * loss
+        totals.bound += omega * (p * (1.0 - p) + max(0.5 * omega - 1.0, 0.0) * p * p) * q / (1.0 + decision.w * q)
 
     def describe(self, totals: AioliTotals, log_det: float) -> dict[str, float]:
         return {"bound": totals.bound}

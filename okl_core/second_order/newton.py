@@ -100,11 +100,16 @@ class NewtonTotals(Totals):
 
 @final
 class NewtonRule(NamedTuple):
-    """w = eta g^2, c = w value - g - h(m) / q."""
+    """w = eta g^2, c = w value - g - h(m) / q.
+
+    A weight omega multiplies eta g^2 and g, not the projection. It makes `bound_gradient` 1/2 omega^2 g^2 q / (1 + w q), w
+    with its omega: at most the largest omega times what the logarithm bounds.
+    """
 
     loss: Loss
     clip: float
     step: Step
+    weight: float = 1.0
     needs_variance = False
 
     @property
@@ -116,6 +121,9 @@ class NewtonRule(NamedTuple):
     def projects_to(self) -> float:
         return self.clip
 
+    def weighted(self, weight: float) -> Self:
+        return self._replace(weight=weight)
+
     def value(self, m: float, q: float) -> float:
         """m, projected to [-C, C]."""
         C = self.clip
@@ -125,12 +133,12 @@ class NewtonRule(NamedTuple):
         m, q, _ = moments
         value = self.value(m, q)
         g = self._derivative(value, y, rng)
-        w = self._weight(value, g, y, t)
+        w, heavy = self.weight * self._weight(value, g, y, t), self.weight * g
         # What `add` adds up, and the loss, must be finite before the round is learned.
-        require_finite(t, w * q, g * g * (1.0 + q))
+        require_finite(t, w * q, heavy * heavy * (1.0 + q))
         h_over_q = (m - value) / q if q > 0.0 and abs(m) > self.clip * (1.0 + BORDER) else 0.0
-        rho_delta = -(g + h_over_q * (1.0 + w * q)) / math.sqrt(w) if w > 0.0 else 0.0
-        return Decision(value, w, -g - h_over_q, rho_delta, g)
+        rho_delta = -(heavy + h_over_q * (1.0 + w * q)) / math.sqrt(w) if w > 0.0 else 0.0
+        return Decision(value, w, -heavy - h_over_q, rho_delta, g)
 
     def _derivative(self, value: float, y: float, rng: RoundRng) -> float:
         """g. At a kink the side is a choice to record."""
@@ -155,10 +163,10 @@ class NewtonRule(NamedTuple):
         return NewtonTotals(0.0, 0.0, 0.0)
 
     def add(self, totals: NewtonTotals, loss: float, q: float, decision: Decision) -> None:
-        w, g = decision.w, decision.g
-        totals.loss += loss
-        totals.bound_gradient += 0.5 * g * g * q / (1.0 + w * q)
-        excess = 0.0 if self.step == "adaptive" else w - self.loss.curvature(self.clip) * (g * g)
+        w, g, omega = decision.w, decision.g, self.weight
+        totals.loss += omega * loss
+        totals.bound_gradient += 0.5 * (omega * g) * (omega * g) * q / (1.0 + w * q)
+        excess = 0.0 if self.step == "adaptive" else w - omega * self.loss.curvature(self.clip) * (g * g)
         if excess > 0.0:
             totals.bound_step += 2.0 * self.clip * self.clip * excess
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice, repeat
 from typing import ClassVar, Generic
 
 import numpy as np
@@ -28,12 +29,14 @@ class SecondOrderState(LearnerState, Generic[S, T]):
 @dataclass(slots=True)
 class SecondOrderRound(Round, Generic[P]):
     turn: P
+    weight: float
 
 
 class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Generic[C, S, P, T]):
     """Subclasses are final and say which space and which rule they are; all else is here."""
 
     state_type: ClassVar[type[LearnerState]] = SecondOrderState
+    takes_weights: ClassVar[bool] = True
 
     @abstractmethod
     def space(self, config: C) -> Space[S, P]:
@@ -74,19 +77,37 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
         return Forecast(value, rule.loss.probability(value))
 
     def play(self, config: C, state: SecondOrderState[S, T], x: F64, y: float, rng: RoundRng) -> SecondOrderRound[P]:
+        return self.play_weighted(config, state, x, y, 1.0, rng)
+
+    def play_weighted(
+        self, config: C, state: SecondOrderState[S, T], x: F64, y: float, weight: float, rng: RoundRng
+    ) -> SecondOrderRound[P]:
         (space, rule), t = self.parts(config), state.t + 1
-        played = space.play(state.space, t, x, y, rule, rng)
+        played = space.play(state.space, t, x, y, rule if weight == 1.0 else rule.weighted(weight), rng)
         value = played.decision.value
         forecast = Forecast(value, rule.loss.probability(value))
-        return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played)
+        return SecondOrderRound(t, x, y, forecast, rule.loss.value(value, y), rng.choices(), played, weight)
 
     def learn(self, config: C, state: SecondOrderState[S, T], played: SecondOrderRound[P]) -> None:
         (space, rule), turn = self.parts(config), played.turn
+        if played.weight != 1.0:
+            rule = rule.weighted(played.weight)
         space.absorb(state.space, played.t, played.x, turn)
         rule.add(state.totals, played.loss, turn.moments.q, turn.decision)
         state.t += 1
 
     def run(self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        return self._run(config, state, X, y, repeat(self.parts(config)[1]), rng)
+
+    def run_weighted(
+        self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, weights: F64, rng: RoundRng
+    ) -> BlockInfo:
+        return self._run(config, state, X, y, map(self.parts(config)[1].weighted, weights.tolist()), rng)
+
+    def _run(
+        self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rules: Iterator[Rule[T]], rng: RoundRng
+    ) -> BlockInfo:
+        """`rules`: one a round, or more."""
         space, rule = self.parts(config)
         loss = rule.loss
         values, losses = np.empty(len(y)), np.empty(len(y))
@@ -94,13 +115,15 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
         while start < len(y):
             rows = slice(start, start + space.room(state.space, state.t + 1))
             block = space.block(state.space, state.t + 1, X[rows], rng)
-            played = [block.play(j, truth, rule, rng) for j, truth in enumerate(y[rows].tolist())]
+            truths = y[rows].tolist()
+            own = list(islice(rules, len(truths)))
+            played = [block.play(j, truth, own[j], rng) for j, truth in enumerate(truths)]
             block.settle()
             state.t += len(played)
             values[rows] = [decision.value for _, decision in played]
             losses[rows] = loss.values(values[rows], y[rows])
-            for cost, (q, decision) in zip(losses[rows].tolist(), played, strict=True):
-                rule.add(state.totals, cost, q, decision)
+            for mine, cost, (q, decision) in zip(own, losses[rows].tolist(), played, strict=True):
+                mine.add(state.totals, cost, q, decision)
             start = rows.stop
         return BlockInfo(state.t, values, losses, probabilities(loss, values), rng.finish())
 

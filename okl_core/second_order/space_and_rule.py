@@ -14,8 +14,9 @@ is the algorithm: it forecasts from the moments, and decides the weight w and th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from okl_core.contract.rng import RoundRng
 from okl_core.linalg.guards import require_finite
@@ -35,7 +36,7 @@ class Decision(NamedTuple):
     """What a rule makes of a round.
 
     `rho_delta` is c / sqrt(w) - sqrt(w) m in a closed form that does not cancel; it is ignored if w is 0. `g` is the loss's
-    derivative at `value`, for rules that account for it.
+    derivative at `value`, for rules that account for it, whatever the round's weight.
     """
 
     value: float
@@ -43,6 +44,13 @@ class Decision(NamedTuple):
     c: float
     rho_delta: float
     g: float = 0.0
+
+    def times(self, weight: float) -> Decision:
+        """That of the round's quadratic times `weight`. Not for a rule that projects: the projection has none."""
+        if weight == 1.0:
+            return self
+        value, w, c, rho_delta, g = self
+        return Decision(value, weight * w, weight * c, math.sqrt(weight) * rho_delta, g)
 
 
 @dataclass(slots=True)
@@ -65,6 +73,15 @@ S = TypeVar("S", bound=SpaceState)
 
 class Rule(Protocol[T]):
     """An algorithm of moments. T: its running totals."""
+
+    @property
+    def weight(self) -> float:
+        """omega: what the loss of a round counts, in A, in s and in the totals; the forecast does not know it."""
+        ...
+
+    def weighted(self, weight: float) -> Self:
+        """The same rule for a round of this weight."""
+        ...
 
     @property
     def loss(self) -> Loss: ...

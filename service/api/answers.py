@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
+from okl_core.records.fields import FieldKind
 from okl_core.types import Target
-from service.api.schemas import NamedInput
 
 
 class _Answer(BaseModel):
@@ -53,7 +53,8 @@ class Problem(BaseModel):
 class Prediction(_Answer):
     """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
     learner of classes `label` and the `probabilities` of all labels, in the order of the session's `labels`; a
-    regressor `value`. `id` is left out where nothing waits: with `"wait": false`, and in a frozen session."""
+    regressor `value`; nothing of these before the first truth, if it must tell whether there are labels or numbers. `id` is
+    left out where nothing waits: with `"wait": false`, and in a frozen session."""
 
     session: str
     id: str | None = None
@@ -63,6 +64,9 @@ class Prediction(_Answer):
     probability: float | None = None
     probabilities: list[float] | None = None
     value: float | None = None
+    low: float | None = Field(default=None, description="Lower end of the interval; left out where it is open.")
+    high: float | None = Field(default=None, description="Upper end of the interval; left out where it is open.")
+    set: list[bool | str | float] | None = Field(default=None, description="The labels that may be the truth.")
 
 
 class Update(_Answer):
@@ -101,7 +105,10 @@ class RoundsAnswer(_Answer):
     probabilities: list[float] | list[list[float]] | None = Field(
         default=None, description="Of the second label; from a learner of classes of all labels, a list a round."
     )
-    values: list[float] | None = None
+    values: list[float | None] | None = None
+    lows: list[float | None] | None = Field(default=None, description="Of the intervals; null where one is open.")
+    highs: list[float | None] | None = None
+    sets: list[list[bool | str | float]] | None = None
     mistakes: int | None = None
     duplicate: bool
 
@@ -119,6 +126,8 @@ class Metrics(_Answer):
     window_mistake_rate: float | None = None
     rmse: float | None = None
     window_rmse: float | None = None
+    coverage: float | None = Field(default=None, description="Share of the truths that their interval or set held.")
+    window_coverage: float | None = None
 
 
 class SessionSummary(_Answer):
@@ -157,14 +166,33 @@ class Frozen(_Answer):
     rule: Rule
 
 
+class FieldAnswer(_Answer):
+    """A field of the inputs, and the columns that it became.
+
+    A missing number is taken as `missing_as`; where it `tells_missing`, its last column is 1 then. A number from `low` to
+    `high` is scaled to [0, 1]; equal, they say that it was constant so far. `has_others`: the last column of a category
+    stands for all values without a column. All texts share their columns.
+    """
+
+    name: str
+    type: FieldKind
+    columns: list[int]
+    categories: list[str] | None = None
+    has_others: bool | None = None
+    missing_as: float | None = None
+    tells_missing: bool | None = None
+    low: float | None = None
+    high: float | None = None
+
+
 class SessionDetail(SessionSummary):
-    learner: LearnerSpec
+    learner: LearnerSpec | None = Field(description="Null before the first truth has told what there is to learn.")
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
     labels: list[bool | str | float] | None = Field(
         description="A classifier's labels, in the order of `probabilities`; null for a regressor."
     )
-    features: list[NamedInput] | None = Field(description="Named inputs, once they are known.")
-    dim: int | None
+    fields: list[FieldAnswer] | None = Field(description="What became of each field of the inputs, once it is known.")
+    dim: int | None = Field(description="Columns that the learner is given, once they are known.")
     warming_up: bool
     cautions: list[str] = Field(description="What to beware of with the learner's parameters.")
     frozen: Frozen | None = Field(description="What it was made from, if it learns nothing; null if it learns.")

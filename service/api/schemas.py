@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import (
     AllowInfNan,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -21,6 +22,7 @@ from pydantic.functional_validators import field_validator, model_validator
 
 from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
+from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.types import MAX_CLASSES
 from service.api.problems import FIRST_TRY
 
@@ -28,7 +30,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,6
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
-FeatureName = Annotated[Text, Field(min_length=1)]
+FieldName = Annotated[Text, Field(min_length=1)]
 Boolean = Annotated[bool, Strict()]
 
 
@@ -60,13 +62,33 @@ Scalar = Annotated[
     WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string", "maxLength": 256}, {"type": "number"}]}),
 ]
 Vector = Annotated[list[Number], Field(min_length=1, fail_fast=True)]
-Features = Annotated[dict[FeatureName, Scalar], Field(min_length=1, fail_fast=True)]
-Input = Annotated[
-    Annotated[Vector, Tag("<list>")] | Annotated[Features, Tag("<object>")],
+
+
+def _any(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<object>" if isinstance(value, dict) else "<other>"
+
+
+# What is in it is looked at once it is flattened (okl_core.records): to ask pydantic about each value takes longer. Most are
+# lists of numbers, and are tried first.
+_Loose = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("<list>")]
+    | Annotated[dict[str, Any], Field(min_length=1), Tag("<object>")],
     Discriminator(
-        _tag,
+        _any,
         custom_error_type="input",
-        custom_error_message="Input should be a list of numbers or an object of named features",
+        custom_error_message="Input should be a list or an object",
+    ),
+]
+Input = Annotated[
+    Annotated[Vector, Tag(FIRST_TRY)] | Annotated[_Loose, Tag("<loose>")],
+    Field(union_mode="left_to_right"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "minItems": 1, "items": {}},
+                {"type": "object", "minProperties": 1, "additionalProperties": {}},
+            ]
+        }
     ),
 ]
 
@@ -75,20 +97,33 @@ class _Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class NamedInput(_Wire):
-    """One named input. A boolean counts 0 or 1; a category is one input per declared value, 1 where it is the value."""
+class DeclaredField(_Wire):
+    """What a field of the inputs is."""
 
-    name: FeatureName
-    type: Literal["number", "boolean", "category"] = "number"
-    categories: list[Text] = Field(default=[], fail_fast=True, description="The values of a category, all of them.")
+    type: FieldKind
+    categories: tuple[Text, ...] | None = Field(
+        default=None, fail_fast=True, description="The values of a category; without them the frequent ones are found."
+    )
 
     @model_validator(mode="after")
-    def _categories_belong_to_a_category(self) -> NamedInput:
-        if (self.type == "category") != bool(self.categories):
-            raise ValueError("`categories` go with type category, and a category needs them")
-        if len(set(self.categories)) != len(self.categories):
-            raise ValueError("`categories` must differ from each other")
+    def _categories_belong_to_a_category(self) -> DeclaredField:
+        if self.categories is not None and self.type != "category":
+            raise ValueError("`categories` go with type category")
+        if self.categories is not None and not 0 < len(set(self.categories)) == len(self.categories):
+            raise ValueError("`categories` must be there, and differ from each other")
         return self
+
+
+def _declared(value: Any) -> Any:
+    """A type alone is short for a field of it."""
+    return {"type": value} if isinstance(value, str) else value
+
+
+Declaration = Annotated[
+    DeclaredField,
+    BeforeValidator(_declared),
+    WithJsonSchema({"anyOf": [{"enum": list(FIELD_KINDS)}, {"$ref": "#/components/schemas/DeclaredField"}]}),
+]
 
 
 class NoScale(_Wire):
@@ -98,7 +133,7 @@ class NoScale(_Wire):
 
 
 class RangesScale(_Wire):
-    """Each input from [low, high] to [0, 1]; values outside go outside."""
+    """Each column from [low, high] to [0, 1]; values outside go outside."""
 
     kind: Literal["ranges"]
     low: Vector
@@ -113,10 +148,10 @@ class RangesScale(_Wire):
         return self
 
 
-class WarmupScale(_Wire):
-    """As `ranges`, with the ranges of the warm-up, frozen when it ends."""
+class LearnedScale(_Wire):
+    """Found from the first rounds, again and again while the warm-up lasts."""
 
-    kind: Literal["warmup"]
+    kind: Literal["learned"] = "learned"
 
 
 def _scale_tag(value: Any) -> str:
@@ -126,11 +161,11 @@ def _scale_tag(value: Any) -> str:
 Scale = Annotated[
     Annotated[NoScale, Tag("<none>")]
     | Annotated[RangesScale, Tag("<ranges>")]
-    | Annotated[WarmupScale, Tag("<warmup>")],
+    | Annotated[LearnedScale, Tag("<learned>")],
     Discriminator(
         _scale_tag,
         custom_error_type="scale",
-        custom_error_message='Input should be an object whose `kind` is "none", "ranges" or "warmup"',
+        custom_error_message='Input should be an object whose `kind` is "learned", "ranges" or "none"',
     ),
 ]
 
@@ -141,11 +176,12 @@ class SessionCreate(_Wire):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
+                {"name": "clicks", "labels": ["no", "yes"]},
                 {
-                    "name": "clicks",
-                    "learner": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}}},
-                    "labels": ["no", "yes"],
-                }
+                    "name": "prices",
+                    "learner": {"kind": "pros-n-kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}},
+                    "y_range": [0, 5000],
+                },
             ]
         },
     )
@@ -153,14 +189,24 @@ class SessionCreate(_Wire):
     name: Name = Field(
         description="Letters, digits, dot, underscore and dash; 64 at most, the first a letter or digit."
     )
-    learner: LearnerSpec
-    dim: int | None = Field(default=None, ge=1, description="Number of inputs; without it the first round decides.")
-    features: list[NamedInput] | None = Field(
+    learner: LearnerSpec | None = Field(default=None, description="Without it the service chooses.")
+    dim: int | None = Field(default=None, ge=1, description="Inputs are lists of so many numbers or nulls.")
+    fields: dict[FieldName, Declaration] | None = Field(
         default=None,
         alias="schema",
         min_length=1,
         fail_fast=True,
-        description="Named inputs; without it the first round decides.",
+        description="What fields of the inputs are, by path; others are found from the first rounds.",
+    )
+    hashed: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="For inputs of very many names, each with few of them: all share so many columns.",
+    )
+    strict: Boolean = Field(
+        default=False,
+        description="Refuse inputs with other fields than the schema or the first input has, and nulls.",
     )
     labels: tuple[Scalar, ...] | None = Field(
         default=None,
@@ -169,12 +215,18 @@ class SessionCreate(_Wire):
         description="The session's own labels: two, first the negative one, then the positive one; or those of all classes.",
     )
     y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real truth.")
-    scale: Scale = NoScale()
+    scale: Scale = LearnedScale()
     warmup_rounds: int = Field(
-        default=100,
+        default=1000,
         ge=2,
         le=10_000,
-        description='Rounds that `scale: warmup` and the spec\'s words, such as `sigma: "median"`, look at.',
+        description='Rounds from which fields, scale and the spec\'s words, such as `sigma: "median"`, are found.',
+    )
+    interval: float | None = Field(
+        default=None,
+        ge=0.5,
+        le=0.99,
+        description="Share of the truths that the interval of a prediction, or its set of labels, is to hold.",
     )
     snapshot_every: int | None = Field(
         default=None, ge=1, description="Rounds between full snapshots; without it the journal's size decides."
@@ -213,12 +265,12 @@ class SessionCreate(_Wire):
             raise ValueError("`y_range` is [low, high] with low below high")
         if self.y_range is not None and math.isinf(self.y_range[1] - self.y_range[0]):
             raise ValueError("the difference of the two ends of `y_range` must be finite")
-        if self.features is not None:
-            names = [feature.name for feature in self.features]
-            if len(set(names)) != len(names):
-                raise ValueError("`schema` has two features of the same name")
-            if self.dim is not None:
-                raise ValueError("`schema` says how many inputs there are; leave `dim` out")
+        if (self.fields is not None) + (self.dim is not None) + (self.hashed is not None) > 1:
+            raise ValueError("`schema`, `dim` and `hashed` exclude each other")
+        if self.strict:
+            for name, one in (self.fields or {}).items():
+                if one.type == "category" and one.categories is None:
+                    raise ValueError(f"`schema` with `strict` names the categories of {name!r}")
         return self
 
 
@@ -239,7 +291,7 @@ class PredictBody(_Wire):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"x": [0.1, 0.7, 0.3]}]})
 
-    x: Input = Field(description="A list of numbers, or an object of named features.")
+    x: Input = Field(description="A list of numbers, or an object of named values; nulls and nesting are fine.")
     id: Id | None = Field(default=None, description="The client's own id of this prediction; made up if left out.")
     wait: Boolean = Field(
         default=True, description="false: pure inference, nothing is stored and no truth is expected."
@@ -269,6 +321,9 @@ class UpdateBody(_Wire):
     y: Scalar = Field(description="The truth: a label of the session, or a number.")
     id: Id | None = None
     x: Input | None = None
+    weight: Number = Field(
+        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
+    )
 
     @model_validator(mode="after")
     def _names_a_round(self) -> UpdateBody:

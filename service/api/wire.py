@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from okl_core import parse_spec
+from okl_core.records.fields import Field, Fields
+from okl_core.records.preparation import Preparation
+from okl_core.records.survey import Declared
 from service.api.problems import document_of
-from service.api.schemas import NamedInput, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
+from service.api.schemas import DeclaredField, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
 from service.rounds import Stepped
-from service.session.definition import Definition, Feature, Ranges
+from service.session.definition import Definition, Ranges
 from service.session.definition import Scale as DomainScale
 from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Updated
 from service.session.scorecard import Tally
@@ -23,19 +26,24 @@ def definition_of(body: SessionCreate) -> Definition:
         name=body.name,
         learner=body.learner,
         dim=body.dim,
-        features=_features_of(body.features),
+        schema=_schema_of(body.fields),
+        hashed=body.hashed,
+        is_strict=body.strict,
         labels=body.labels,
         y_range=body.y_range,
         scale=_scale_of(body.scale),
         warmup_rounds=body.warmup_rounds,
+        interval=body.interval,
         snapshot_every=body.snapshot_every,
         expires_s=body.expires_s,
         reservoir=body.reservoir,
     )
 
 
-def _features_of(inputs: list[NamedInput] | None) -> tuple[Feature, ...] | None:
-    return None if inputs is None else tuple(Feature(one.name, one.type, tuple(one.categories)) for one in inputs)
+def _schema_of(fields: dict[str, DeclaredField] | None) -> tuple[tuple[str, Declared], ...] | None:
+    if fields is None:
+        return None
+    return tuple((name, Declared(one.type, one.categories)) for name, one in fields.items())
 
 
 def _scale_of(scale: Scale) -> DomainScale:
@@ -43,7 +51,7 @@ def _scale_of(scale: Scale) -> DomainScale:
 
 
 def report_of(body: UpdateBody, id: str | None) -> Report:
-    return Report(body.y, id, body.x)
+    return Report(body.y, id, body.x, body.weight)
 
 
 def batch_of(body: RoundsBody, id: str | None, at: str | None) -> Batch:
@@ -61,6 +69,9 @@ def prediction(told: Predicted) -> Json:
         "probability": answer.probability,
         "probabilities": answer.probabilities,
         "value": answer.value,
+        "low": answer.low,
+        "high": answer.high,
+        "set": answer.labels,
     }
     return _without_none(given)
 
@@ -99,6 +110,9 @@ def rounds(told: RoundsPlayed) -> Json:
         "labels": told.labels,
         "probabilities": told.probabilities,
         "values": told.values,
+        "lows": told.lows,
+        "highs": told.highs,
+        "sets": told.sets,
         "duplicate": told.is_duplicate,
     }
     return _without_none(given)
@@ -134,19 +148,20 @@ def headers(found: Inspected) -> dict[str, str]:
 
 def session(found: Inspected) -> Json:
     """Everything about one session."""
-    layout, frozen = found.layout, found.frozen
-    return _summary(found.head, found.definition.learner.kind) | {
+    frozen, spec, preparation = found.frozen, found.spec, found.preparation
+    asked = found.definition.learner
+    return _summary(found.head, "auto" if asked is None else asked.kind) | {
         "t": found.t,
-        "learner": found.spec.model_dump(mode="json"),
+        "learner": None if spec is None else spec.model_dump(mode="json"),
         "settings": _settings(found.definition),
         "labels": list(found.labels) or None,
-        "features": None if layout is None else _features(layout.features),
-        "dim": None if layout is None else layout.dim,
+        "fields": None if preparation is None else _fields(preparation),
+        "dim": found.dim,
         "warming_up": found.is_warming_up,
-        "cautions": list(parse_spec(found.spec)[2].cautions),
+        "cautions": [] if spec is None else list(parse_spec(spec)[2].cautions),
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
-        "metrics": _metrics(found.tally, found.is_classifier),
+        "metrics": _metrics(found.tally, found.is_classifier) | _coverage(found),
         "describe": found.describe,
         "bytes": found.nbytes,
         "etag": etag(found.head.tip),
@@ -154,10 +169,38 @@ def session(found: Inspected) -> Json:
     }
 
 
-def _features(features: tuple[Feature, ...] | None) -> list[Json] | None:
-    if features is None:
+def _fields(preparation: Preparation) -> list[Json]:
+    """What became of each field of the inputs."""
+    told, start, fields = [], 0, preparation.fields
+    for one in fields.fields:
+        told.append(_field(one, start, fields, preparation))
+        start += one.width
+    spare = fields.width - fields.spare
+    for (name, category), place in preparation.extension.told().items():
+        told.append({"name": name, "type": "number" if category is None else "category", "columns": [spare + place]})
+        if category is not None:
+            told[-1]["categories"] = [category]
+    return told
+
+
+def _field(one: Field, start: int, fields: Fields, preparation: Preparation) -> Json:
+    own = range(fields.own, fields.own + fields.hashed) if one.kind == "text" else range(start, start + one.width)
+    told: Json = {"name": one.name, "type": one.kind, "columns": list(own)}
+    if one.kind == "category":
+        return told | {"categories": one.categories, "has_others": one.is_open}
+    if one.kind == "number":
+        told |= {"missing_as": one.centre, "tells_missing": one.has_indicator}
+        if preparation.scaling is not None:
+            low, span = preparation.scaling.low.item(start), preparation.scaling.span.item(start)
+            told |= {"low": low, "high": low + span}
+    return told
+
+
+def _schema(schema: tuple[tuple[str, Declared], ...] | None) -> Json | None:
+    if schema is None:
         return None
-    return [{"name": one.name, "type": one.type, "categories": one.categories} for one in features]
+    plain = {name: {"type": one.kind, "categories": one.categories} for name, one in schema}
+    return {name: _without_none(one) for name, one in plain.items()}
 
 
 def _settings(definition: Definition) -> Json:
@@ -165,11 +208,14 @@ def _settings(definition: Definition) -> Json:
     ranges = {"kind": "ranges", "low": scale.low, "high": scale.high} if isinstance(scale, Ranges) else {"kind": scale}
     return {
         "dim": definition.dim,
-        "schema": _features(definition.features),
+        "schema": _schema(definition.schema),
+        "hashed": definition.hashed,
+        "strict": definition.is_strict,
         "labels": definition.labels,
         "y_range": definition.y_range,
         "scale": ranges,
         "warmup_rounds": definition.warmup_rounds,
+        "interval": definition.interval,
         "snapshot_every": definition.snapshot_every,
         "expires_s": definition.expires_s,
         "reservoir": definition.reservoir,
@@ -188,6 +234,12 @@ def _metrics(tally: Tally, is_classifier: bool) -> Json:
         rates = {"mistake_rate": tally.mean_error, "window_mistake_rate": tally.window_error}
         return metrics | {"mistakes": int(tally.error)} | rates
     return metrics | {"rmse": _root(tally.mean_error), "window_rmse": _root(tally.window_error)}
+
+
+def _coverage(found: Inspected) -> Json:
+    if found.definition.interval is None:
+        return {}
+    return {"coverage": found.coverage, "window_coverage": found.tally.window_coverage}
 
 
 def _root(mean: float | None) -> float | None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from okl_core.records.record import size_of
 from service.session.codec import WaitingEntry
 from service.session.session import Session
 from service.session.turn import Position, Turn
@@ -106,7 +107,7 @@ class Replica:
     def remember(self, id: str, entry: WaitingEntry, until: float) -> None:
         self.forget([id])
         lags, many = entry.lags, entry.forecast.probabilities
-        nbytes = OBJECT_BYTES + len(id) + len(entry.note) + entry.x.nbytes
+        nbytes = OBJECT_BYTES + len(id) + size_of(entry.x)
         nbytes += (0 if lags is None else lags.nbytes) + 32 * (0 if many is None else len(many))
         self.waiting[id] = Remembered(entry, until, nbytes)
         self.waiting_bytes += nbytes

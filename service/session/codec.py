@@ -1,22 +1,25 @@
 r"""The bytes of journal entries, waiting predictions and remembered answers: little-endian, self-delimiting, versioned.
 
 A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rounds` commits (n rounds that one `run` of the
-learner played). Both hold what a replay needs and what it is checked against: inputs, truths, the forecasts at play,
-the recorded choices, and what computed them. `note` is JSON that a later round relies on: the layout that the first round
-fixed.
+learner played). Both hold what a replay needs and what it is checked against: inputs as they came, truths, the forecasts at
+play, the recorded choices, and what computed them. `note` is JSON that a later round relies on: a label that was new.
 
-    round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, bytes choices, bytes note, f64[d] x, lags
-    block    u8 version, u8 kind = 1, u32 arithmetic, u32 n, bytes choices, bytes note, f64[n] y, f64[n] values, f64[n d] X
-    class    as round with kind = 2, and u32 label after f64 value
-    waiting  u8 version, u64 t, f64 value, f64 probability (NaN: none), u32 lags, u32 classes, bytes note, f64[d] x, lags,
-             probabilities, seal
+    round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
+             f64 threshold, u32 lag, bytes choices, bytes note, bytes x, lags
+    block    u8 version, u8 kind = 1, u32 arithmetic, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values, f64[m] scores,
+             f64[m] thresholds, inputs
+    class    as round with kind = 2, and u32 label after u32 lag
+    waiting  u8 version, u64 t, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none), u32 lags, u32 classes,
+             bytes x, lags, probabilities, seal
     answer   JSON, seal
 
 A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth, `label`
-the class that it was told. `probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32 length
-and the bytes. `lags` are the f64[k] that went with x, in the learner's terms; the session's spec says how many, and most
-have none. A block needs none: they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name
-what computed the round.
+the class that it was told. `probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32
+length and the bytes. Score, threshold and lag are those of a `Promise`; of a block m is n where there are intervals, else
+0. `x` is that of `okl_core.records.record.to_bytes`; `inputs` are u32 d and f64[n d] of rows with d numbers each, or 0
+and the bytes x of each. `lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A block
+needs none: they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name what computed
+the round.
 
 An entry needs no checksum: the digests of the journal's chain are over its bytes. A `seal` is the CRC-32 of the session's
 identity, the id and all before it: damage, or the bytes of another session, are refused.
@@ -27,20 +30,25 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from okl_core.errors import StateFormatError
+from okl_core.records.record import Raw, from_bytes, to_bytes
 from okl_core.types import F64, Forecast
 from service.errors import StateCorrupt
+from service.session.coverage import Promise
 
 VERSION = 1
 _ROUND, _BLOCK, _CLASS = 0, 1, 2
 _HEAD = struct.Struct("<BBI")
-_ROUND_NUMBERS = struct.Struct("<ddd")
-_WAITING = struct.Struct("<BQddII")
+_ROUND_NUMBERS = struct.Struct("<ddddddI")
+_WAITING = struct.Struct("<BQdddII")
 _U32 = struct.Struct("<I")
+_COUNTS = struct.Struct("<II")
 
 
 class RoundEntry(NamedTuple):
@@ -49,7 +57,7 @@ class RoundEntry(NamedTuple):
     With `label`, the class that the client was told, `issued` is the probability that it was given for the truth.
     """
 
-    x: F64
+    x: Raw
     y: float
     issued: float
     value: float
@@ -58,18 +66,20 @@ class RoundEntry(NamedTuple):
     lags: F64 | None = None
     label: int | None = None
     arithmetic: int = 0
+    weight: float = 1.0
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """X of shape (n, d), y and values of shape (n,)."""
+    """The inputs of n rounds; y and values of shape (n,), scores and thresholds of shape (2, n) where there are intervals."""
 
-    X: F64
+    raws: Sequence[Raw]
     y: F64
     values: F64
     choices: bytes = b""
-    note: bytes = b""
     arithmetic: int = 0
+    promises: F64 | None = None
 
 
 class WaitingEntry(NamedTuple):
@@ -77,20 +87,23 @@ class WaitingEntry(NamedTuple):
 
     t: int
     forecast: Forecast
-    x: F64
-    note: bytes = b""
+    x: Raw
     lags: F64 | None = None
+    threshold: float | None = None
+
+
+NO_PROMISE = Promise(math.nan, math.nan, 0)
 
 
 def encode_round(entry: RoundEntry) -> bytes:
     return b"".join(
         (
             _HEAD.pack(VERSION, _ROUND if entry.label is None else _CLASS, entry.arithmetic),
-            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value),
+            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value, entry.weight, *(entry.promise or NO_PROMISE)),
             b"" if entry.label is None else _U32.pack(entry.label),
             _sized(entry.choices),
             _sized(entry.note),
-            entry.x.tobytes(),
+            _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
         )
     )
@@ -101,17 +114,39 @@ def encode_block(entry: BlockEntry) -> bytes:
         (
             _HEAD.pack(VERSION, _BLOCK, entry.arithmetic),
             _U32.pack(len(entry.y)),
+            _U32.pack(0 if entry.promises is None else len(entry.y)),
             _sized(entry.choices),
-            _sized(entry.note),
             entry.y.tobytes(),
             entry.values.tobytes(),
-            entry.X.tobytes(),
+            b"" if entry.promises is None else entry.promises.tobytes(),
+            encode_inputs(entry.raws),
         )
     )
 
 
-def decode_entry(blob: bytes, k: int = 0) -> RoundEntry | BlockEntry:
-    """An entry of a learner with k lags. Raises StateCorrupt for bytes of another format."""
+def encode_inputs(raws: Sequence[Raw]) -> bytes:
+    """Those of several rounds."""
+    rows = [raw for raw in raws if not isinstance(raw, dict)]
+    if len(rows) == len(raws) and len({len(row) for row in rows}) == 1 and len(rows[0]):
+        return _U32.pack(len(rows[0])) + b"".join(row.tobytes() for row in rows)
+    return _U32.pack(0) + b"".join(_sized(to_bytes(raw)) for raw in raws)
+
+
+def decode_inputs(blob: bytes, start: int, n: int) -> list[Raw]:
+    """Raises struct.error, ValueError, StateFormatError."""
+    (d,) = _U32.unpack_from(blob, start)
+    start += _U32.size
+    if d:
+        return list(np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d))
+    raws: list[Raw] = []
+    for _ in range(n):
+        x, start = _unsized(blob, start)
+        raws.append(from_bytes(x))
+    return raws
+
+
+def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
+    """Raises StateCorrupt for bytes of another format."""
     try:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
         if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS):
@@ -119,34 +154,35 @@ def decode_entry(blob: bytes, k: int = 0) -> RoundEntry | BlockEntry:
                 f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
             )
         if kind != _BLOCK:
-            y, issued, value = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
+            y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
+            promise = None if math.isnan(told[0]) else Promise(*told)
             end, label = _HEAD.size + _ROUND_NUMBERS.size, None
             if kind == _CLASS:
                 (label,) = _U32.unpack_from(blob, end)
                 end += _U32.size
             choices, end = _unsized(blob, end)
             note, end = _unsized(blob, end)
-            x, lags = _split(np.frombuffer(blob, np.float64, offset=end), k, "lags")
-            return RoundEntry(x, y, issued, value, choices, note, lags, label, arithmetic)
-        (n,) = _U32.unpack_from(blob, _HEAD.size)
-        choices, end = _unsized(blob, _HEAD.size + _U32.size)
-        note, end = _unsized(blob, end)
+            x, end = _unsized(blob, end)
+            lags = _numbers(blob, end)
+            return RoundEntry(from_bytes(x), y, issued, value, choices, note, lags, label, arithmetic, weight, promise)
+        n, m = _COUNTS.unpack_from(blob, _HEAD.size)
+        choices, end = _unsized(blob, _HEAD.size + _COUNTS.size)
         y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
-        X = np.frombuffer(blob, np.float64, offset=end + 16 * n).reshape(n, -1)
-        return BlockEntry(X, y, values, choices, note, arithmetic)
-    except (struct.error, ValueError) as error:
+        promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
+        return BlockEntry(decode_inputs(blob, end + 16 * (n + m), n), y, values, choices, arithmetic, promises)
+    except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
 
 
 def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
     forecast = entry.forecast
     probability = math.nan if forecast.probability is None else forecast.probability
+    threshold = math.nan if entry.threshold is None else entry.threshold
     lags, classes = (0 if part is None else len(part) for part in (entry.lags, forecast.probabilities))
     body = b"".join(
         (
-            _WAITING.pack(VERSION, entry.t, forecast.value, probability, lags, classes),
-            _sized(entry.note),
-            entry.x.tobytes(),
+            _WAITING.pack(VERSION, entry.t, forecast.value, probability, threshold, lags, classes),
+            _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
             np.array(forecast.probabilities or (), dtype=np.float64).tobytes(),
         )
@@ -158,17 +194,18 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
     """A prediction that waits under this id. Raises StateCorrupt for bytes that are damaged, or of another format."""
     body = _unsealed(identity, id, blob)
     try:
-        version, t, value, probability, k, classes = _WAITING.unpack_from(body)
+        version, t, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
         if version != VERSION:
             raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
-        note, end = _unsized(body, _WAITING.size)
-        x, many = _split(np.frombuffer(body, np.float64, offset=end), classes, "probabilities")
-        x, lags = _split(x, k, "lags")
-    except (struct.error, ValueError) as error:
+        x, end = _unsized(body, _WAITING.size)
+        numbers = np.frombuffer(body, np.float64, count=k + classes, offset=end)
+        raw = from_bytes(x)
+    except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error
-    probabilities = None if many is None else tuple(many.tolist())
+    probabilities = tuple(numbers[k:].tolist()) if classes else None
     forecast = Forecast(value, None if math.isnan(probability) else probability, probabilities)
-    return WaitingEntry(t, forecast, x, note, lags)
+    own = numbers[:k] if k else None
+    return WaitingEntry(t, forecast, raw, own, None if math.isnan(threshold) else threshold)
 
 
 def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:
@@ -180,13 +217,9 @@ def decode_answer(identity: bytes, id: str, blob: bytes) -> bytes:
     return _unsealed(identity, id, blob)
 
 
-def _split(numbers: F64, n: int, what: str) -> tuple[F64, F64 | None]:
-    """An input, and the n numbers after it."""
-    if not n:
-        return numbers, None
-    if len(numbers) <= n:
-        raise ValueError(f"{len(numbers)} numbers are not an input with {n} {what}")
-    return numbers[:-n], numbers[-n:]
+def _numbers(blob: bytes, start: int) -> F64 | None:
+    """All that follow; None if nothing does."""
+    return np.frombuffer(blob, np.float64, offset=start) if start < len(blob) else None
 
 
 def _seal(identity: bytes, id: str, body: bytes) -> bytes:
@@ -207,4 +240,6 @@ def _sized(data: bytes) -> bytes:
 def _unsized(blob: bytes, start: int) -> tuple[bytes, int]:
     (length,) = _U32.unpack_from(blob, start)
     end = start + _U32.size + length
+    if end > len(blob):
+        raise ValueError("it ends in the middle")
     return blob[start + _U32.size : end], end

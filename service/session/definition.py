@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from okl_core import LearnerSpec
+from okl_core.records.survey import Declared, Survey
 
 Scalar = bool | str | int | float
-Input = list[float] | dict[str, Scalar]
-"""An input as a client sends it: a list of numbers, or named features."""
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One named input. A boolean counts 0 or 1; a category is one input per value, 1 where it is the value."""
-
-    name: str
-    type: Literal["number", "boolean", "category"] = "number"
-    categories: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int:
-        """How many inputs it becomes."""
-        return len(self.categories) or 1
+Input = Sequence[Any] | Mapping[str, Any]
+"""An input as a client sends it: a list, or an object of named values; both may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The interval of each input that is mapped to the learner's."""
+    """The interval of each column that is mapped to the learner's."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
 
-Scale = Literal["none", "warmup"] | Ranges
+Scale = Literal["none", "learned"] | Ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A session as it was asked for. `dim` and `features` are None where the first round decides."""
+    """A session as it was asked for.
+
+    Without a `learner` the service chooses one for what the truths are. `dim` and `schema` are None where the inputs
+    decide; `hashed`: all names of the inputs share so many columns. `interval`: the share of truths that intervals, or sets
+    of labels, are to hold.
+    """
 
     name: str
-    learner: LearnerSpec
+    learner: LearnerSpec | None = None
     dim: int | None = None
-    features: tuple[Feature, ...] | None = None
+    schema: tuple[tuple[str, Declared], ...] | None = None
+    hashed: int | None = None
+    is_strict: bool = False
     labels: tuple[Scalar, ...] | None = None
     y_range: tuple[float, float] | None = None
-    scale: Scale = "none"
-    warmup_rounds: int = 100
+    scale: Scale = "learned"
+    warmup_rounds: int = 1000
+    interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None
     reservoir: bool = False
+
+    @property
+    def survey(self) -> Survey:
+        """How the fields of the inputs are found."""
+        return Survey(self.schema or (), self.is_strict, self.hashed)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from pydantic_core import from_json, to_json
 
-from okl_core.types import F64
+from okl_core.records.record import Raw, to_bytes
 from service.errors import IdConflict, PredictionExpired, StateCorrupt
-from service.session.codec import WaitingEntry, decode_answer, encode_answer
+from service.session.codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
+from service.session.definition import Scalar
 from service.session.requests import RoundsPlayed, Updated
 from service.store.base import Applied
 
@@ -18,24 +19,33 @@ REMEMBERED_BYTES = 4096
 """A larger answer is remembered without the forecasts of its rounds."""
 
 _NOT_KEPT = ("session", "id", "is_duplicate")
-_PER_ROUND = ("values", "scores", "labels", "probabilities")
+_PER_ROUND = ("values", "scores", "labels", "probabilities", "lows", "highs", "sets")
 
 
-def digest(x: F64) -> str:
-    return hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def _truth(y: float | F64) -> float | str:
-    return digest(y) if isinstance(y, np.ndarray) else y
+def digest_of_inputs(raws: Sequence[Raw]) -> str:
+    return digest(encode_inputs(raws))
 
 
-def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, x: F64, y: float | F64) -> bytes:
+def _truths(ys: Sequence[Scalar]) -> Scalar | str:
+    """A truth in the client's words, 1 and 1.0 being one; of several a digest."""
+    plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in ys]
+    return plain[0] if len(plain) == 1 else digest(to_json(plain))
+
+
+def remember(
+    identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Sequence[Raw], ys: Sequence[Scalar]
+) -> bytes:
     """What is kept of the answer to a round, or to a block of them: enough to say it again, and to know the request."""
     known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
-    document = to_json(known | {"x": digest(x), "y": _truth(y)})
+    request = {"x": digest_of_inputs(raws), "y": _truths(ys)}
+    document = to_json(known | request)
     if len(document) > REMEMBERED_BYTES:
         totals = {name: value for name, value in known.items() if name not in _PER_ROUND}
-        document = to_json(totals | {"x": digest(x), "y": _truth(y)})
+        document = to_json(totals | request)
     return encode_answer(identity, id, document)
 
 
@@ -44,8 +54,8 @@ def told_again(
     name: str,
     identity: bytes,
     applied: Applied,
-    x: F64 | None,
-    y: float | F64,
+    raws: Sequence[Raw] | None,
+    ys: Sequence[Scalar],
 ) -> Updated | RoundsPlayed:
     """The first answer of a request that was sent again. Raises IdConflict if it is not the same request."""
     try:
@@ -56,9 +66,9 @@ def told_again(
         raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
     if told is None:
         raise id_conflict(name, applied.id, "was used for another kind of request")
-    if x is not None and digest(x) != first_x:
+    if raws is not None and digest_of_inputs(raws) != first_x:
         raise id_conflict(name, applied.id, "was used for another input")
-    if first_y != _truth(y):
+    if first_y != _truths(ys):
         raise id_conflict(name, applied.id, "was settled with another truth")
     return told
 
@@ -69,8 +79,7 @@ def _is_of(kind: type[Updated] | type[RoundsPlayed], first: dict[str, Any]) -> b
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:
     """The prediction that waits under this id already, if it is of the same input. Raises IdConflict."""
-    # A note says how an input was laid out before the first round fixed that; afterwards there is none.
-    if first.x.tobytes() != again.x.tobytes() or (again.note and first.note != again.note):
+    if to_bytes(first.x) != to_bytes(again.x):
         raise id_conflict(name, id, "waits for the truth of another input")
     return first
 

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from okl_core.errors import ConfigError
 from service.errors import PayloadTooLarge, SessionFull
-from service.session.layout import invalid
+from service.session.inputs import invalid
 from service.session.session import Session
 from service.session.truths import Truths
 
@@ -51,10 +51,11 @@ class SessionLimits:
                 limit=self.bytes,
             )
 
-    def check_batch(self, rounds: int, truths: Truths) -> None:
+    def check_batch(self, rounds: int, truths: Truths | None) -> None:
         """Raises PayloadTooLarge for more rounds than one request may have, or than one answer can tell of."""
-        numbers = truths.classes or (2 if truths.is_classifier else 1)
-        label = max((len(to_json(name)) + 1 for name in truths.names), default=0)
+        names = () if truths is None else truths.names
+        numbers = len(names) if truths is not None and truths.has_classes else 2 if names else 1
+        label = max((len(to_json(name)) + 1 for name in names), default=0)
         most = min(self.batch, max(1, self.answer_bytes // (NUMBER_BYTES * numbers + label)))
         if rounds > most:
             raise PayloadTooLarge(f"{rounds} rounds; send at most {most} in one request to this session.", limit=most)

@@ -13,8 +13,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from okl_core import LearnerSpec
+from okl_core.records.fields import FieldKind
+from okl_core.records.survey import Declared
 from service.errors import StateCorrupt
-from service.session.definition import Definition, Feature, Ranges
+from service.session.definition import Definition, Ranges
 
 VERSION = 1
 _CRC_BYTES = 4
@@ -24,10 +26,10 @@ class _Stored(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _StoredFeature(_Stored):
+class _StoredField(_Stored):
     name: str
-    type: Literal["number", "boolean", "category"] = "number"
-    categories: tuple[str, ...] = ()
+    kind: FieldKind
+    categories: tuple[str, ...] | None = None
 
 
 class _StoredRanges(_Stored):
@@ -43,13 +45,16 @@ class SessionRecord(_Stored):
     version: int
     identity: str
     name: str
-    learner: LearnerSpec
+    learner: LearnerSpec | None = None
     dim: int | None = None
-    features: tuple[_StoredFeature, ...] | None = None
+    fields: tuple[_StoredField, ...] | None = None
+    hashed: int | None = None
+    is_strict: bool = False
     labels: tuple[bool | int | float | str, ...] | None = None
     y_range: tuple[float, float] | None = None
-    scale: Literal["none", "warmup"] | _StoredRanges = "none"
-    warmup_rounds: int = 100
+    scale: Literal["none", "learned"] | _StoredRanges = "learned"
+    warmup_rounds: int = 1000
+    interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None
     reservoir: bool = False
@@ -57,19 +62,21 @@ class SessionRecord(_Stored):
 
 def encode_record(definition: Definition, identity: bytes) -> bytes:
     """The definition and the session's identity as the store keeps them, with a checksum."""
-    features = definition.features
-    scale = definition.scale
+    schema, scale = definition.schema, definition.scale
     record = SessionRecord(
         version=VERSION,
         identity=identity.hex(),
         name=definition.name,
         learner=definition.learner,
         dim=definition.dim,
-        features=None if features is None else tuple(_StoredFeature(**asdict(one)) for one in features),
+        fields=None if schema is None else tuple(_StoredField(name=name, **asdict(one)) for name, one in schema),
+        hashed=definition.hashed,
+        is_strict=definition.is_strict,
         labels=definition.labels,
         y_range=definition.y_range,
         scale=_StoredRanges(low=scale.low, high=scale.high) if isinstance(scale, Ranges) else scale,
         warmup_rounds=definition.warmup_rounds,
+        interval=definition.interval,
         snapshot_every=definition.snapshot_every,
         expires_s=definition.expires_s,
         reservoir=definition.reservoir,
@@ -80,7 +87,7 @@ def encode_record(definition: Definition, identity: bytes) -> bytes:
 
 def encode_summary(definition: Definition) -> bytes:
     """What a list tells of the session."""
-    return definition.learner.kind.encode()
+    return ("auto" if definition.learner is None else definition.learner.kind).encode()
 
 
 def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
@@ -110,16 +117,19 @@ def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
 
 
 def _definition(record: SessionRecord) -> Definition:
-    scale, features = record.scale, record.features
+    scale, fields = record.scale, record.fields
     return Definition(
         name=record.name,
         learner=record.learner,
         dim=record.dim,
-        features=None if features is None else tuple(Feature(**one.model_dump()) for one in features),
+        schema=None if fields is None else tuple((one.name, Declared(one.kind, one.categories)) for one in fields),
+        hashed=record.hashed,
+        is_strict=record.is_strict,
         labels=record.labels,
         y_range=record.y_range,
         scale=Ranges(scale.low, scale.high) if isinstance(scale, _StoredRanges) else scale,
         warmup_rounds=record.warmup_rounds,
+        interval=record.interval,
         snapshot_every=record.snapshot_every,
         expires_s=record.expires_s,
         reservoir=record.reservoir,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from okl_core.types import F64
 from service.session.definition import Input, Scalar
 from service.session.truths import Answer
 
@@ -23,14 +23,15 @@ class Report(NamedTuple):
     y: Scalar
     id: str | None = None
     x: Input | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rounds in order, each to be predicted and then learned; with `at` only if the session is at the tip of this label."""
 
-    x: list[Input]
-    y: list[Scalar]
+    x: Sequence[Input]
+    y: Sequence[Scalar]
     id: str | None = None
     at: str | None = None
 
@@ -68,20 +69,14 @@ class RoundsPlayed(NamedTuple):
     rounds: int
     loss: float
     mistakes: int | None = None
-    values: list[float] | None = None
-    scores: list[float] | None = None
-    labels: list[Scalar] | None = None
-    probabilities: list[float] | list[list[float]] | None = None
+    values: Sequence[float | None] | None = None
+    scores: Sequence[float | None] | None = None
+    labels: Sequence[Scalar | None] | None = None
+    probabilities: Sequence[float | Sequence[float] | None] | None = None
+    lows: Sequence[float | None] | None = None
+    highs: Sequence[float | None] | None = None
+    sets: Sequence[Sequence[Scalar]] | None = None
     is_duplicate: bool = False
 
 
 Told = Predicted | Updated | RoundsPlayed
-
-
-@dataclass(frozen=True, slots=True)
-class RowBlock:
-    """The vectors of a batch, shape (n, d), its truths in the learner's terms, shape (n,), and the note of its layout."""
-
-    X: F64
-    y: F64
-    note: bytes

@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, restore
 from okl_core.contract.state import from_bytes, to_bytes
 from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
-from okl_core.linalg.growing import GrowingArray
+from okl_core.records.extension import Extension
+from okl_core.records.fields import Field, Fields
+from okl_core.records.preparation import Preparation
+from okl_core.records.scaling import Scaling
 from okl_core.types import F64
 from service.errors import StateCorrupt
+from service.session.codec import decode_inputs, encode_inputs
+from service.session.coverage import Coverage
 from service.session.definition import Definition
-from service.session.layout import Layout
-from service.session.scaling import Scaling
+from service.session.maker import HostedLearner
 from service.session.scorecard import Scorecard
-from service.session.session import FrozenFrom, HostedLearner, Session
+from service.session.session import FrozenFrom, Session
+from service.session.task import Task
+from service.session.warmup import Warmup
+
+Json = dict[str, Any]
 
 
 def pack(session: Session, position: str) -> bytes:
     """The session at a position, which names its identity and tip."""
-    arrays = {f"card.{name}": array for name, array in session.card.pack().items()}
+    arrays: dict[str, Any] = {f"card.{name}": array for name, array in session.card.pack().items()}
     if session.learner is not None:
         arrays |= {f"learner.{name}": array for name, array in session.learner.state().items()}
-    if session.warmup is not None and session.warmup.rows is not None:
-        arrays["warm"] = session.warmup.rows.pack()
-    if session.scaling is not None:
-        arrays |= {"scaling.low": session.scaling.low, "scaling.high": session.scaling.high}
-    frozen = session.frozen
+    if session.warmup is not None:
+        arrays |= {f"warm.{name}": array for name, array in _warm(session.warmup).items()}
+    if session.coverage is not None:
+        arrays |= {f"coverage.{name}": array for name, array in session.coverage.pack().items()}
+    preparation, frozen, spec = session.preparation, session.frozen, session.spec
+    if preparation is not None and preparation.scaling is not None:
+        arrays |= {"scaling.low": preparation.scaling.low, "scaling.span": preparation.scaling.span}
     meta = {
         "position": position,
         "arithmetic": arithmetic(),
-        "warming_up": session.is_warming_up,
-        "spec": session.spec.model_dump(mode="json"),
-        "layout": None if session.layout is None else session.layout.encode().decode(),
+        "task": _task(session.task),
+        "spec": None if spec is None else spec.model_dump(mode="json"),
+        "fields": None if session.fields is None else _told(session.fields),
+        "prepared": None if preparation is None else _prepared(preparation),
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
     return to_bytes(arrays, meta)
@@ -45,30 +61,83 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
         session.card = Scorecard.unpack(_part(arrays, "card"))
-        session.spec = LearnerSpec.model_validate(meta["spec"])
-        if not meta["warming_up"]:
-            session.warmup = None
-        if meta["layout"] is not None:
-            session.layout = Layout.decode(meta["layout"].encode())
+        if meta["task"] is not None and session.task is None:
+            session.task = Task.of_truths(definition, None)
+        if meta["task"] is not None and "labels" in meta["task"]:
+            session.task = Task.of_truths(definition, meta["task"]["labels"])
+        session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])
+        session.fields = None if meta["fields"] is None else _fields_of(meta["fields"])
+        if meta["prepared"] is not None:
+            session.preparation = _preparation_of(meta["prepared"], arrays)
         if meta["frozen"] is not None:
             session.frozen = FrozenFrom(*meta["frozen"])
-        if session.layout is not None and (session.t > 0 or session.frozen is not None):
-            session.learner = _restored(session, _part(arrays, "learner"), session.layout.dim)
-        if session.warmup is not None and "warm" in arrays:
-            session.warmup.rows = GrowingArray.unpack(arrays["warm"])
-        if "scaling.low" in arrays:
-            session.scaling = Scaling(arrays["scaling.low"], arrays["scaling.high"], session.input_radius)
-    except (StateError, KeyError, ValueError, TypeError) as error:
+        if session.task is not None and (session.t > 0 or session.frozen is not None):
+            session.learner = _restored(session, session.task, _part(arrays, "learner"))
+        if definition.interval is not None:
+            session.coverage = Coverage.unpack(definition.interval, _part(arrays, "coverage"))
+        session.warmup = _warmup_of(definition, _part(arrays, "warm"))
+    except (StateError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error
     return session
 
 
-def _restored(session: Session, arrays: dict[str, F64], dim: int) -> HostedLearner:
-    if session.warmup is not None:
-        return restore(session.stand_in, arrays, dim)
+def _task(task: Task | None) -> Json | None:
+    """What the first truths decided; nothing of it where the definition did."""
+    if task is None:
+        return None
+    return {"labels": task.truths.names} if task.is_open else {}
+
+
+def _prepared(preparation: Preparation) -> Json:
+    scaling = preparation.scaling
+    how = None if scaling is None else [scaling.bends, scaling.radius]
+    return {"fields": _told(preparation.fields), "scaling": how, "extension": preparation.extension.encode()}
+
+
+def _preparation_of(told: Json, arrays: dict[str, F64]) -> Preparation:
+    scaling = None
+    if told["scaling"] is not None:
+        bends, radius = told["scaling"]
+        scaling = Scaling(arrays["scaling.low"], arrays["scaling.span"], bends, radius)
+    return Preparation(_fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
+
+
+def _told(fields: Fields) -> Json:
+    own = [asdict(one) for one in fields.fields]
+    return {"fields": own, "hashed": fields.hashed, "spare": fields.spare, "is_wide": fields.is_wide}
+
+
+def _fields_of(told: Json) -> Fields:
+    fields = tuple(Field(**one | {"categories": tuple(one["categories"])}) for one in told["fields"])
+    return Fields(fields, told["hashed"], told["spare"], told["is_wide"])
+
+
+def _warm(warmup: Warmup) -> dict[str, Any]:
+    lags = [own for own in warmup.lags if own is not None]
+    return {
+        "raws": np.frombuffer(encode_inputs(warmup.raws), dtype=np.uint8),
+        "truths": np.array([warmup.truths, warmup.weights], dtype=np.float64),
+        "lags": np.array(lags, dtype=np.float64),
+    }
+
+
+def _warmup_of(definition: Definition, arrays: dict[str, Any]) -> Warmup | None:
+    if not arrays:
+        return None
+    warmup, (truths, weights), lags = Warmup(definition.warmup_rounds), arrays["truths"], arrays["lags"]
+    raws = decode_inputs(arrays["raws"].tobytes(), 0, len(truths))
+    for i, (raw, y, weight) in enumerate(zip(raws, truths.tolist(), weights.tolist(), strict=True)):
+        warmup.add(raw, np.array(lags[i]) if len(lags) else None, y, weight)
+    return warmup
+
+
+def _restored(session: Session, task: Task, arrays: dict[str, F64]) -> HostedLearner:
+    if session.preparation is None:
+        return restore(task.stand_in, arrays, 1)
+    spec, width = session.spec or task.spec, session.preparation.width
     if session.definition.reservoir:
-        return ReservoirLearner.restore(session.spec, arrays, dim)
-    learner = restore(session.spec, arrays, dim)
+        return ReservoirLearner.restore(spec, arrays, width)
+    learner = restore(spec, arrays, width)
     return learner if session.frozen is None else FrozenLearner(learner, session.frozen.rule)
 
 

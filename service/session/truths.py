@@ -8,14 +8,16 @@ from typing import NamedTuple
 from okl_core.types import REALS, Forecast, Interval, Target
 from service.errors import WrongTruth, WrongType
 from service.session.definition import Scalar
-from service.session.layout import invalid, listed
+from service.session.inputs import invalid, listed
 
 
 class Answer(NamedTuple):
     """A forecast in the session's terms.
 
     A classifier of two labels gives `score`, `label` and, where its loss defines one, the `probability` of the second label;
-    one of several classes `label` and `probabilities`, in the order of the labels; a regressor `value`.
+    one of several classes `label` and `probabilities`, in the order of the labels, and of two `probability` too; a regressor
+    `value`. With intervals there are `low` and `high`, None where an end is open, or the set of `labels`. Nothing is given
+    before the first truth has told which of these it is.
     """
 
     value: float | None = None
@@ -23,6 +25,9 @@ class Answer(NamedTuple):
     label: Scalar | None = None
     probability: float | None = None
     probabilities: tuple[float, ...] | None = None
+    low: float | None = None
+    high: float | None = None
+    labels: tuple[Scalar, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,12 @@ class Truths:
 
     @property
     def is_classifier(self) -> bool:
-        return bool(self.names)
+        return self.labels is not None or bool(self.names)
 
     @property
-    def classes(self) -> int:
-        """How many classes the learner tells apart; 0 for one that takes signs or numbers."""
-        return len(self.names) if self.target == "class" else 0
+    def has_classes(self) -> bool:
+        """Does the learner tell classes apart, and not signs or numbers?"""
+        return self.target == "class"
 
     @property
     def unit(self) -> float:
@@ -76,7 +81,7 @@ class Truths:
         """Raises InvalidInput for a truth that this session does not take."""
         if self.is_classifier:
             place = self._place(y)
-            return float(place) if self.classes else 2.0 * place - 1.0
+            return float(place) if self.has_classes else 2.0 * place - 1.0
         if isinstance(y, bool | str):
             raise invalid("/y", f"is {y!r}; this session takes a number", WrongType)
         if self.y_range is None:
@@ -94,9 +99,12 @@ class Truths:
         start, end = self._ends
         return min(start + (y - low) / (high - low) * (end - start), end)
 
+    def place(self, y: Scalar) -> int | None:
+        """Which of the labels it is; None for another value."""
+        return self._places.get((isinstance(y, bool), y))
+
     def _place(self, y: Scalar) -> int:
-        """Which of the labels it is."""
-        place = self._places.get((isinstance(y, bool), y))
+        place = self.place(y)
         if place is None:
             names = listed([repr(name) for name in self.names])
             raise invalid("/y", f"is {y!r}; the labels of this session are {names}", WrongTruth)
@@ -119,5 +127,7 @@ class Truths:
         if not self.is_classifier:
             return Answer(value=self.from_learner(forecast.value))
         if forecast.probabilities is not None:
-            return Answer(label=self.names[forecast.label], probabilities=forecast.probabilities)
+            given = forecast.probabilities
+            second = given[1] if len(given) == 2 else None
+            return Answer(label=self.names[forecast.label], probability=second, probabilities=given)
         return Answer(score=forecast.value, label=self.label(forecast.value), probability=forecast.probability)

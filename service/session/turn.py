@@ -7,12 +7,14 @@ ahead; if its commit is refused, the session is dropped, or its copy from before
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from okl_core import errors as core
+from okl_core.records.record import Raw, to_bytes
 from okl_core.types import F64, Forecast
 from service.errors import (
     InvalidInput,
@@ -27,13 +29,14 @@ from service.errors import (
     WrongTruth,
 )
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
+from service.session.coverage import Promise, answer_to, score_of
 from service.session.definition import Input
 from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
-from service.session.layout import invalid
+from service.session.inputs import invalid
 from service.session.limits import SessionLimits
-from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, RowBlock, Told, Updated
-from service.session.scorecard import Issued, mistakes
+from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
 from service.session.session import Pending, Ran, Session
+from service.session.task import Task, check_weights, reckoned
 from service.store.base import Applied, Entry, Full, Hold, Tip, Waiting
 
 Outcome = Waiting | Applied | Full | None
@@ -63,10 +66,9 @@ class Position(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """The round of a report: its input and note, and the forecast that was issued for it, with which lags."""
+    """The round of a report that was not predicted."""
 
-    x: F64
-    note: bytes
+    x: Raw
     forecast: Forecast | None = None
     lags: F64 | None = None
 
@@ -137,10 +139,11 @@ class Turn:
     def _ask(self, question: Question) -> Tell:
         session, id = self.session, question.id
         # What is wrong with it is found before anything is learned, where the round before cannot change that.
-        early = None if session.layout is None else self._read(question.x)
+        early = self._read(question.x) if session.t else None
         self.learn()
-        x, note = early or self._read(question.x)
-        entry = WaitingEntry(session.t, session.forecast(x), x, note, session.lags)
+        raw = self._read(question.x) if early is None else early
+        threshold = None if session.coverage is None else session.coverage.threshold
+        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
         index = len(self.holds)
@@ -150,7 +153,7 @@ class Turn:
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes[index]))
 
     def _predicted(self, id: str | None, entry: WaitingEntry) -> Predicted:
-        return Predicted(self._name, id, entry.t, self.session.truths.answer(entry.forecast))
+        return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
 
     def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
         """The prediction that waits now: this one, or the one that was there."""
@@ -173,30 +176,44 @@ class Turn:
 
     def _report(self, report: Report, size: int) -> Tell:
         self._check_learns()
-        y = self.session.truths.to_learner(report.y)
+        y, task = self.session.reckoned(report.y)
         found = self._known.get(report.id) if report.id is not None else None
         if isinstance(found, Applied):
-            sent = None if report.x is None else self._read(report.x)[0]
-            again = told_again(Updated, self._name, self._identity, found, sent, y)
+            sent = None if report.x is None else [self._read(report.x)]
+            again = told_again(Updated, self._name, self._identity, found, sent, [report.y])
             return lambda _: again
-        x, note, forecast, lags = self._round_of(report, found)
+        made = self._round_of(report, found)
         self._limits.check_room(self._name, size)
-        self.learn()
-        issued = None if forecast is None else Issued.of(forecast, y)
-        pending = self.session.play(x, y, issued=issued, note=note, lags=lags)
+        if self._pending is not None:
+            self.learn()
+            # The round before may have brought the label.
+            y, task = self.session.reckoned(report.y)
+        raw, promise = made.x, self._promise_of(made, y, task)
+        if report.weight != 1.0:
+            check_weights(task)
+        pending = self.session.play(
+            raw, y, task, issued=made.forecast, lags=made.lags, weight=report.weight, promise=promise
+        )
         told = self._updated(report.id, pending)
-        answer = None if report.id is None else remember(self._identity, report.id, told, x, y)
+        answer = None if report.id is None else remember(self._identity, report.id, told, [raw], [report.y])
         self._append(1, report.id, encode_round(pending.entry), answer)
         self._pending = pending
         return lambda _: told
 
+    def _promise_of(self, made: WaitingEntry | _Round, y: float, task: Task) -> Promise | None:
+        """What the interval of a waiting prediction comes to; None if there was none, or nothing was forecast."""
+        if isinstance(made, _Round) or made.threshold is None or math.isnan(made.forecast.value):
+            return None
+        lag = max(0, self.session.t - made.t)
+        return Promise(score_of(task, made.forecast, y), made.threshold, lag)
+
     def _updated(self, id: str | None, pending: Pending) -> Updated:
-        truths, entry, t = self.session.truths, pending.entry, self.session.t + 1
+        truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
         if truths.is_classifier:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
-    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> _Round:
+    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
         """Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
         if isinstance(found, Waiting):
             assert report.id is not None
@@ -210,10 +227,10 @@ class Turn:
                     session=self._name,
                     id=report.id,
                 )
-            return _Round(*self._read(report.x))
-        if report.x is not None and self._read(report.x)[0].tobytes() != found.x.tobytes():
+            return _Round(self._read(report.x))
+        if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(found.x):
             raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
-        return _Round(found.x, found.note, found.forecast, found.lags)
+        return found
 
     def _check_learns(self) -> None:
         frozen = self.session.frozen
@@ -232,59 +249,63 @@ class Turn:
             and not isinstance(self._known.get(batch.id or ""), Applied)
         ):
             raise precondition_failed(self._name, self.tip)
-        self._limits.check_batch(len(batch.y), session.truths)
-        rows = self._read_rows(batch)
+        self._limits.check_batch(len(batch.y), None if session.task is None else session.task.truths)
+        raws, y, tasks = self._read_rows(batch)
         found = None if batch.id is None else self._known.get(batch.id)
         if isinstance(found, Applied):
-            again = told_again(RoundsPlayed, self._name, self._identity, found, rows.X, rows.y)
+            again = told_again(RoundsPlayed, self._name, self._identity, found, raws, batch.y)
             return lambda _: again
         if found is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
         self._limits.check_room(self._name, size)
         self.has_learned = True
-        ran = session.run(rows.X, rows.y, note=rows.note)
+        ran = session.run(raws, y, tasks)
         self._limits.check_room(self._name, session.nbytes)
-        told = self._played(batch.id, rows, ran)
-        answer = None if batch.id is None else remember(self._identity, batch.id, told, rows.X, rows.y)
+        told = self._played(batch.id, tasks[-1], ran)
+        answer = None if batch.id is None else remember(self._identity, batch.id, told, raws, batch.y)
         *first, (count, blob) = ran.entries
         for earlier in first:
             self._append(*earlier[:1], None, earlier[1], None)
         self._append(count, batch.id, blob, answer)
         return lambda _: told
 
-    def _read_rows(self, batch: Batch) -> RowBlock:
-        """Raises InvalidInput, which names the row."""
-        rows: list[F64] = []
+    def _read_rows(self, batch: Batch) -> tuple[list[Raw], F64, list[Task]]:
+        """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput with the row."""
+        definition, task = self.session.definition, self.session.task
+        raws: list[Raw] = []
+        tasks: list[Task] = []
         y = np.empty(len(batch.y))
-        note = b""
         for i, (sent, truth) in enumerate(zip(batch.x, batch.y, strict=True)):
             try:
-                x, own_note = self._read(sent)
-                if rows and (len(x) != len(rows[0]) or own_note != note):
-                    raise invalid("/x", "has other inputs than the first row")
-                y[i] = self.session.truths.to_learner(truth)
+                raws.append(self._read(sent))
+                y[i], task = reckoned(definition, task, truth)
             except InvalidInput as error:
                 part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
                 raise error.under(f"{part}/{i}", part) from None
-            rows.append(x)
-            note = own_note
-        return RowBlock(np.array(rows), y, note)
+            tasks.append(task)
+        return raws, y, tasks
 
-    def _played(self, id: str | None, rows: RowBlock, ran: Ran) -> RoundsPlayed:
-        truths, values, probabilities = self.session.truths, ran.values, ran.probabilities
-        told = {"session": self._name, "id": id, "t": self.session.t, "rounds": len(rows.y), "loss": ran.loss}
+    def _played(self, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
+        told = {"session": self._name, "id": id, "t": self.session.t, "rounds": len(ran.forecasts), "loss": ran.loss}
+        given = zip(ran.forecasts, ran.thresholds, strict=True)
+        answers = [answer_to(task, forecast, threshold) for forecast, threshold in given]
+        has_intervals, truths = self.session.coverage is not None, task.truths
         if not truths.is_classifier:
-            return RoundsPlayed(**told, values=[truths.from_learner(value) for value in values.tolist()])
-        if truths.classes and probabilities is not None:
-            labels, scores = [truths.names[k] for k in probabilities.argmax(axis=1).tolist()], None
-        else:
-            labels, scores = [truths.label(value) for value in values.tolist()], values.tolist()
+            return RoundsPlayed(
+                **told,
+                values=[answer.value for answer in answers],
+                lows=[answer.low for answer in answers] if has_intervals else None,
+                highs=[answer.high for answer in answers] if has_intervals else None,
+            )
+        several = [answer.probabilities for answer in answers]
+        one = [answer.probability for answer in answers]
         return RoundsPlayed(
             **told,
-            mistakes=int(np.count_nonzero(mistakes(truths, values, probabilities, rows.y))),
-            scores=scores,
-            labels=labels,
-            probabilities=None if probabilities is None else probabilities.tolist(),
+            mistakes=round(ran.error),
+            scores=None if truths.has_classes else [answer.score for answer in answers],
+            labels=[answer.label for answer in answers],
+            probabilities=several if truths.has_classes else None if None in one else one,
+            sets=[answer.labels or () for answer in answers] if has_intervals else None,
         )
 
     # -- both -------------------------------------------------------------------------------------------------------
@@ -294,12 +315,11 @@ class Turn:
         self.tip = self.tip.then(count, id, blob)
         self.entries.append(Entry(self.tip, count, id, blob, answer))
 
-    def _read(self, sent: Input | None) -> tuple[F64, bytes]:
-        assert sent is not None
-        x, note = self.session.read_input(sent)
-        if self.session.layout is None:
-            self._limits.check_size(self.session, len(x), "/x")
-        return x, note
+    def _read(self, sent: Input) -> Raw:
+        raw = self.session.read_input(sent)
+        if self.session.preparation is None:
+            self._limits.check_size(self.session, self.session.definition.hashed or len(raw), "/x")
+        return raw
 
 
 def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:

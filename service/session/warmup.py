@@ -1,49 +1,90 @@
-"""The rounds that a session collects before it scales its inputs and makes its learner."""
+"""The first rounds of a session, kept so that its inputs' fields and scale and its learner can be made from them again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from okl_core.linalg.growing import GrowingArray
+from okl_core.records.record import Raw, size_of
 from okl_core.types import F64
+
+FIRST = 8
+"""Rounds after which a learner is made; and again whenever there are twice as many, up to the length."""
+
+MOST_BYTES = 2 << 20
+"""Of the rounds that are kept; the warm-up ends with the one that crosses it."""
+
+
+class Rows(NamedTuple):
+    """n rounds: lags of shape (n, k), None without lags; weights of shape (n,), None if all are 1."""
+
+    raws: list[Raw]
+    truths: list[float]
+    lags: F64 | None
+    weights: F64 | None
 
 
 @dataclass(slots=True)
 class Warmup:
-    """`length` rounds are kept: input, lags and truth of each, as one row. `rows` is None before the first."""
+    """Input, lags, truth and weight of each round, of at most `length`; lags of shape (k,) each."""
 
     length: int
-    lags: int
-    rows: GrowingArray | None = field(default=None)
+    raws: list[Raw] = field(default_factory=list)
+    lags: list[F64 | None] = field(default_factory=list)
+    truths: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    nbytes: int = 0
 
     def __len__(self) -> int:
-        return 0 if self.rows is None else len(self.rows)
+        return len(self.raws)
 
-    @property
-    def nbytes(self) -> int:
-        return 0 if self.rows is None else self.rows.nbytes
+    def is_last(self, raw: Raw) -> bool:
+        """Does it end with the next round, of this input?"""
+        return len(self) + 1 >= self.length or self.nbytes + size_of(raw) > MOST_BYTES
 
-    def ends_within(self, rounds: int) -> bool:
-        """Is its last round among the next ones? That one learns from all before it."""
-        return len(self) + rounds >= self.length
+    def is_stage(self, raw: Raw) -> bool:
+        """Is the learner to be made again by the next round, of this input?"""
+        return self._is_power(len(self) + 1) or self.is_last(raw)
 
-    def add(self, x: F64, lags: F64 | None, y: float) -> None:
-        row = _row(x, lags, y)
-        if self.rows is None:
-            self.rows = GrowingArray(len(row))
-        self.rows.append(row)
+    def rounds_before_a_stage(self, raws: Sequence[Raw]) -> int:
+        """How many of these next rounds come before the first that is a stage."""
+        nbytes = self.nbytes
+        for i, raw in enumerate(raws):
+            n, nbytes = len(self) + i + 1, nbytes + size_of(raw)
+            if self._is_power(n) or n >= self.length or nbytes > MOST_BYTES:
+                return i
+        return len(raws)
 
-    def with_last(self, x: F64, lags: F64 | None, y: float) -> tuple[F64, F64, F64]:
-        """Inputs (n, d), lags (n, k) and truths (n,) of all its rounds, the last one included; nothing changes."""
-        row = _row(x, lags, y)
-        rows = row[np.newaxis] if self.rows is None else np.vstack([self.rows.view, row])
-        return rows[:, : len(x)], rows[:, len(x) : -1], rows[:, -1]
+    def has_stage_within(self, rounds: int) -> bool:
+        """May one of so many next rounds be a stage?"""
+        n = len(self)
+        if n + rounds >= self.length or self.nbytes * (n + rounds) > MOST_BYTES * max(1, n):
+            return True
+        return any(self._is_power(m) for m in range(n + 1, n + rounds + 1))
+
+    def _is_power(self, n: int) -> bool:
+        return n >= FIRST and n & (n - 1) == 0
+
+    def add(self, raw: Raw, lags: F64 | None, y: float, weight: float = 1.0) -> None:
+        self.raws.append(raw)
+        self.lags.append(lags)
+        self.truths.append(y)
+        self.weights.append(weight)
+        self.nbytes += size_of(raw)
+
+    def with_next(self, raw: Raw, lags: F64 | None, y: float, weight: float) -> Rows:
+        """All its rounds and the next one."""
+        weights = [*self.weights, weight]
+        return Rows(
+            [*self.raws, raw],
+            [*self.truths, y],
+            None if lags is None else np.array([*self.lags, lags]),
+            None if set(weights) == {1.0} else np.array(weights),
+        )
 
     def copy(self) -> Warmup:
-        return Warmup(self.length, self.lags, None if self.rows is None else GrowingArray.unpack(self.rows.pack()))
-
-
-def _row(x: F64, lags: F64 | None, y: float) -> F64:
-    return np.concatenate((x, () if lags is None else lags, (y,)))
+        own = self.raws.copy(), self.lags.copy(), self.truths.copy(), self.weights.copy()
+        return Warmup(self.length, *own, self.nbytes)

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "packing": ROOTS | {"contract", "linalg", "metrics"},
     "diagnostics": ROOTS | {"linalg", "kernels"},
     "pool": ROOTS | {"contract", "linalg", "second_order"},
+    "conformal": ROOTS | {"contract"},
     "learners": ROOTS | {"contract", "linalg", "metrics", "kernels", "second_order", "first_order", "packing", "pool"},
 }
 """What each folder or root module of the library may import."""

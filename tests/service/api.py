@@ -23,7 +23,7 @@ from service.api.problems import PROBLEM_JSON, PROBLEMS
 from service.app import create_app, make_worker
 from service.settings import Settings
 from service.store.base import Store
-from tests.service.definitions import MEAN
+from tests.service.definitions import EXACT, MEAN
 
 if importlib.util.find_spec("sniffio") is None:
     # httpx looks for it anew with every request to an app, all along the path.
@@ -45,7 +45,9 @@ class Api:
         return self.worker.store
 
     async def create(self, learner: dict[str, Any] = MEAN, name: str = "s", **settings: Any) -> dict[str, Any]:
-        return await self.call("POST", "/sessions", {"name": name, "learner": learner, **settings}, status=201)
+        """An exact session, unless told otherwise."""
+        body = {"name": name, "learner": learner, **EXACT, **settings}
+        return await self.call("POST", "/sessions", body, status=201)
 
     async def predict(self, x: Any, name: str = "s", **more: Any) -> dict[str, Any]:
         return await self.call("POST", f"/sessions/{name}/predict", {"x": x, **more})

@@ -17,5 +17,11 @@ RIDGE = {"kind": "kernel-ridge", "config": {"kernel": GAUSSIAN}}
 """Keeps all its inputs, and what it learned depends on their order: two histories never lead to one state."""
 
 
+EXACT: dict[str, Any] = {"strict": True, "scale": {"kind": "none"}}
+"""Settings of a session whose learner is given its inputs as they come, from the first round on."""
+
+
 def define(learner: dict[str, Any] = MEAN, name: str = "s", **settings: Any) -> Definition:
+    """Of an exact session, unless told otherwise."""
+    settings = {"is_strict": True, "scale": "none"} | settings
     return Definition(name=name, learner=LearnerSpec.model_validate(learner), **settings)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from okl_core.errors import StateFormatError
 from service.errors import InvalidInput, WrongDimension, WrongFeatures, WrongType
 from service.session.definition import Feature, Input
-from service.session.layout import Layout, listed, pointer
+from service.session.inputs import Layout, listed, pointer
 from tests.service.definitions import define
 
 finite = st.floats(-1e6, 1e6)

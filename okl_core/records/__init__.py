@@ -1,0 +1,1 @@
+"""From records as they come to vectors: nested objects, texts, times, categories and numbers, with nulls and new keys."""

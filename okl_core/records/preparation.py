@@ -1,0 +1,99 @@
+"""From inputs to vectors, as far as the stream has told how: fields, their scale, and what has joined them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from okl_core.records.extension import Extension
+from okl_core.records.fields import Fields
+from okl_core.records.record import Raw
+from okl_core.records.scaling import Scaling
+from okl_core.types import F64
+
+
+@final
+@dataclass(slots=True)
+class Preparation:
+    """`scaling` is None where the columns stay as they are.
+
+    Fields are found from all inputs so far (`Survey`) and stay; a round is learned by `see`, which changes what comes after
+    it: the spare columns, and the spans of columns that were constant before.
+    """
+
+    fields: Fields
+    scaling: Scaling | None = None
+    extension: Extension = field(default_factory=Extension)
+
+    @classmethod
+    def found(cls, fields: Fields, raws: Sequence[Raw], radius: float | None) -> Preparation:
+        """With the scale of these inputs, one at least."""
+        V = np.array([fields.encode(raw) for raw in raws])
+        return cls(fields, Scaling.found(V, *_masks(fields), radius))
+
+    @property
+    def width(self) -> int:
+        """d, the length of a vector."""
+        return self.fields.width
+
+    @property
+    def nbytes(self) -> int:
+        return self.extension.nbytes + (0 if self.scaling is None else 2 * self.scaling.low.nbytes)
+
+    def vector(self, raw: Raw) -> F64:
+        """Shape (d,)."""
+        v = self._unscaled(raw)
+        return v if self.scaling is None else self.scaling(v)
+
+    def see(self, raw: Raw) -> None:
+        """Learn from an input whose round is over."""
+        if self.scaling is not None and not self.scaling.span.all():
+            self.scaling = self.scaling.seen(self._unscaled(raw))
+        if self.fields.spare:
+            self.extension.count(self.fields, raw)
+
+    def learn_rows(self, raws: Sequence[Raw]) -> F64:
+        """The vectors of inputs, shape (n, d), each made and seen before the next."""
+        if not self.fields.spare:
+            V = np.array([self.fields.encode(raw) for raw in raws])
+            if self.scaling is None:
+                return V
+            X, self.scaling = self.scaling.rows(V)
+            return X
+        X = np.empty((len(raws), self.width))
+        for i, raw in enumerate(raws):
+            X[i] = self.vector(raw)
+            self.see(raw)
+        return X
+
+    def copy(self) -> Preparation:
+        return Preparation(self.fields, self.scaling, self.extension.copy())
+
+    def is_as(self, other: Preparation | None) -> bool:
+        """Does it give the same vectors, before anything is seen?"""
+        if other is None or self.fields != other.fields:
+            return False
+        return other.scaling is None if self.scaling is None else self.scaling.is_as(other.scaling)
+
+    def _unscaled(self, raw: Raw) -> F64:
+        v = self.fields.encode(raw)
+        if self.fields.spare:
+            self.extension.fill(self.fields, raw, v)
+        return v
+
+
+def _masks(fields: Fields) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which columns are measured, and which are sums of hashed values; shape (d,) each."""
+    measured, hashed = np.zeros(fields.width, dtype=bool), np.zeros(fields.width, dtype=bool)
+    start = 0
+    for one in fields.fields:
+        measured[start] = one.kind in ("number", "time")
+        start += one.width
+    hashed[start : start + fields.hashed] = True
+    # What a spare column will hold is not known.
+    measured[start + fields.hashed :] = True
+    return measured, hashed

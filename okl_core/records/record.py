@@ -1,0 +1,148 @@
+"""An input as it comes: a row of numbers, or a record of named values. Nested objects are flattened by path.
+
+Both are compact, and have bytes of their own: equal inputs have equal bytes, whatever the order of a record's names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic_core import from_json, to_json
+
+from okl_core.errors import InputError, StateFormatError
+from okl_core.types import F64
+
+Value = float | bool | str | None
+Record = dict[str, Value]
+Raw = F64 | Record
+"""A row of numbers, shape (d,), NaN where one is missing; or values by name."""
+
+MAX_DEPTH = 16
+MAX_NAME = 1024
+"""Characters of a path."""
+
+_ROW, _RECORD = b"\x00", b"\x01"
+_NUMBERS = {int, float, type(None)}
+
+
+class RecordError(InputError):
+    """A value that has no place in a record. `path` leads to it."""
+
+    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
+    """The input as a row, if it is a list of numbers and nulls, else as a record; the path of a value is its name.
+
+    `{"indices": [...], "values": [...]}` is the record of the values by index. Raises RecordError.
+
+    Examples
+    --------
+    >>> flatten({"user": {"age": 31, "tags": ["a", None]}, "paid": True})
+    {'user.age': 31.0, 'user.tags.0': 'a', 'user.tags.1': None, 'paid': True}
+    >>> flatten([1, None, 2.5])
+    array([1. , nan, 2.5])
+    """
+    if isinstance(x, Mapping):
+        if x.keys() == {"indices", "values"} and isinstance(x["indices"], list):
+            return _sparse(x["indices"], x["values"])
+        record: Record = {}
+        _flatten(x.items(), "", (), record)
+        return record
+    if set(map(type, x)) <= _NUMBERS:
+        try:
+            row = np.array(x, dtype=np.float64)
+        except OverflowError:
+            row = np.full(len(x), np.inf)
+        if np.isinf(row).any():
+            raise RecordError((int(np.isinf(row).argmax()),), "must be a finite number")
+        return row
+    record = {}
+    _flatten(enumerate(x), "", (), record)
+    return record
+
+
+def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Record) -> None:
+    if len(path) >= MAX_DEPTH:
+        raise RecordError(path, f"is nested deeper than {MAX_DEPTH} levels")
+    for key, value in items:
+        place = (*path, key)
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            _flatten(value.items(), name + ".", place, record)
+        elif isinstance(value, list | tuple):
+            _flatten(enumerate(value), name + ".", place, record)
+        elif name in record:
+            raise RecordError(place, f"is the second value that is called {name!r}")
+        elif len(name) > MAX_NAME:
+            raise RecordError(place, f"has a name of more than {MAX_NAME} characters")
+        else:
+            record[name] = _value(value, place)
+
+
+def _value(value: Any, path: tuple[str | int, ...]) -> Value:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if not isinstance(value, int | float):
+        raise RecordError(path, "must be a number, a string, a boolean, null, or an object or list of these")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RecordError(path, "must be a finite number")
+    return number
+
+
+def _sparse(indices: list[Any], values: Any) -> Record:
+    if not isinstance(values, list) or len(values) != len(indices):
+        raise RecordError(("values",), "must be a list of as many numbers as `indices` has")
+    record: Record = {}
+    for i, (index, value) in enumerate(zip(indices, values, strict=True)):
+        is_whole = isinstance(index, int | float) and not isinstance(index, bool) and index == index // 1
+        if not is_whole or not 0 <= index < 2**53:
+            raise RecordError(("indices", i), "must be a whole number that is not negative")
+        if str(int(index)) in record:
+            raise RecordError(("indices", i), "is there twice")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise RecordError(("values", i), "must be a number")
+        record[str(int(index))] = _value(value, ("values", i))
+    return record
+
+
+def as_record(raw: Raw) -> Record:
+    """A row as the record of its numbers by position."""
+    if isinstance(raw, dict):
+        return raw
+    return {str(i): None if math.isnan(value) else value for i, value in enumerate(raw.tolist())}
+
+
+def to_bytes(raw: Raw) -> bytes:
+    """Bytes that are equal for equal inputs."""
+    if isinstance(raw, dict):
+        return _RECORD + to_json(dict(sorted(raw.items())))
+    return _ROW + raw.tobytes()
+
+
+def from_bytes(data: bytes) -> Raw:
+    """What `to_bytes` was given. Raises StateFormatError."""
+    try:
+        if data[:1] == _ROW:
+            return np.frombuffer(data, np.float64, offset=1)
+        if data[:1] == _RECORD and isinstance(found := from_json(data[1:]), dict):
+            return {name: float(value) if type(value) is int else value for name, value in found.items()}
+    except ValueError as error:
+        raise StateFormatError(f"an input cannot be read: {error}") from error
+    raise StateFormatError("an input is neither a row nor a record")
+
+
+def size_of(raw: Raw) -> int:
+    """Bytes that it takes in memory, about."""
+    if isinstance(raw, dict):
+        return sum(80 + len(name) + (len(value) if isinstance(value, str) else 24) for name, value in raw.items())
+    return raw.nbytes

@@ -1,0 +1,154 @@
+"""From the inputs so far to their fields: which kind each is, its categories, and what a missing value is taken for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from okl_core.records.fields import Field, FieldKind, Fields, category_of, number_of
+from okl_core.records.record import Raw, Value, as_record
+from okl_core.records.texts import time_in
+from okl_core.types import F64
+
+HASHED = 32
+"""Columns that all texts share."""
+
+WIDE_HASHED = 256
+"""Columns that all names share, where there are more fields than MOST_FIELDS."""
+
+MOST_FIELDS = 256
+SPARE = 8
+"""Columns kept for new fields and categories."""
+
+MOST_CATEGORIES = 20
+"""Of one field with columns of their own."""
+
+MOST_COLUMNS = 1024
+"""Of categories that are found, about."""
+
+RARE = 100
+"""A category has a column if at least one in so many of the field's values is it, and two are."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A field as a user declares it; categories None: found from the inputs."""
+
+    kind: FieldKind
+    categories: tuple[str, ...] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """How fields are found.
+
+    `declared` fields come first, in their order; what else there is joins them unless it `is_strict`: then a record must
+    have just these, with no value missing, or where none is declared those of the first input. `hashed`: all names share so
+    many columns.
+    """
+
+    declared: tuple[tuple[str, Declared], ...] = ()
+    is_strict: bool = False
+    hashed: int | None = None
+
+    def fields(self, raws: Sequence[Raw]) -> Fields:
+        """The fields of these inputs, one at least."""
+        if self.hashed is not None:
+            return Fields(hashed=self.hashed, is_wide=True)
+        rows = [raw for raw in raws if not isinstance(raw, dict)]
+        if not self.declared and len(rows) == len(raws) and len({len(row) for row in rows}) == 1:
+            return Fields(_of_rows(np.array(rows)))
+        records = [as_record(raw) for raw in raws]
+        values: dict[str, list[Value]] = {name: [] for name, _ in self.declared}
+        is_closed = self.is_strict and bool(self.declared)
+        for record in records:
+            for name, value in record.items():
+                if value is not None and not (is_closed and name not in values):
+                    values.setdefault(name, []).append(value)
+        if not self.declared and len(values) > MOST_FIELDS:
+            return Fields(hashed=WIDE_HASHED, is_wide=True)
+        told = dict(self.declared)
+        later = sorted((name for name in values if name not in told), key=_natural)[:MOST_FIELDS]
+        fields: list[Field] = []
+        most = max(2, min(MOST_CATEGORIES, MOST_COLUMNS // (len(told) + len(later) or 1)))
+        for name in (*told, *later):
+            found = self._field(name, told.get(name), values[name], len(records), most)
+            if found is not None:
+                fields.append(found)
+        has_texts = any(one.kind == "text" for one in fields)
+        return Fields(tuple(fields), HASHED if has_texts else 0, 0 if self.is_strict else SPARE)
+
+    def _field(self, name: str, declared: Declared | None, values: list[Value], rounds: int, most: int) -> Field | None:
+        """None for a field that nobody declared, and of which no value was seen."""
+        if declared is None and not values:
+            return None
+        kind = _kind(values) if declared is None else declared.kind
+        if kind == "category":
+            if declared is not None and declared.categories is not None:
+                return Field(name, kind, declared.categories, is_open=not self.is_strict)
+            return Field(name, kind, _frequent(values, most), is_open=True)
+        if kind == "text":
+            return Field(name, kind)
+        numbers = [number for value in values if (number := _measure(kind, value)) is not None]
+        middle = (sum(numbers) / len(numbers) if kind == "boolean" else _median(numbers)) if numbers else 0.0
+        is_missed = not self.is_strict and 0 < len(numbers) < rounds
+        return Field(name, kind, has_indicator=is_missed, centre=middle)
+
+
+def _of_rows(X: F64) -> tuple[Field, ...]:
+    """Those of rows of one length, shape (n, d)."""
+    missing = np.isnan(X)
+    fields = []
+    for i in range(X.shape[1]):
+        seen = X[~missing[:, i], i]
+        is_missed = 0 < len(seen) < len(X)
+        fields.append(Field(str(i), has_indicator=is_missed, centre=_median(seen.tolist())))
+    return tuple(fields)
+
+
+def _natural(name: str) -> tuple[bool, int, str]:
+    """Positions in the order of their numbers, then names in alphabetical order."""
+    is_position = name.isascii() and name.isdigit() and len(name) < 10
+    return not is_position, int(name) if is_position else 0, name
+
+
+def _kind(values: Sequence[Value]) -> FieldKind:
+    """That of most values, a number first."""
+    strings = [value for value in values if isinstance(value, str)]
+    booleans = sum(isinstance(value, bool) for value in values)
+    spelt = sum(number_of(value) is not None for value in strings)
+    if 2 * (len(values) - len(strings) - booleans + spelt) >= len(values):
+        return "number"
+    if 2 * booleans >= len(values):
+        return "boolean"
+    if 2 * sum(time_in(value) is not None for value in strings) >= len(values):
+        return "time"
+    counts = Counter(strings)
+    is_free = len(counts) > MOST_CATEGORIES and 2 * len(counts) > len(strings)
+    return "text" if is_free else "category"
+
+
+def _frequent(values: Sequence[Value], most: int) -> tuple[str, ...]:
+    """The categories that earn a column, the most frequent first."""
+    counts = Counter(category for value in values if (category := category_of(value)) is not None)
+    least = max(2.0, len(values) / RARE)
+    kept = sorted((-count, category) for category, count in counts.items() if count >= least)
+    return tuple(category for _, category in kept[:most])
+
+
+def _measure(kind: FieldKind, value: Value) -> float | None:
+    if kind == "time":
+        time = time_in(value) if isinstance(value, str) else None
+        return None if time is None else time.timestamp() / 86400.0
+    return number_of(value)
+
+
+def _median(numbers: Sequence[float]) -> float:
+    """The lower one of two, so that it is one of them; 0 of none."""
+    return sorted(numbers)[(len(numbers) - 1) // 2] if numbers else 0.0

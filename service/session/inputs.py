@@ -1,0 +1,102 @@
+"""An input as a client sends it, checked: what is wrong with it is found before anything else happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from okl_core.records.fields import Field, Fields
+from okl_core.records.record import Raw, Record, RecordError, Value, as_record, flatten
+from okl_core.records.texts import time_in
+from service.errors import InvalidInput, WrongDimension, WrongFeatures, WrongType
+from service.session.definition import Definition, Input
+
+NAMES_TOLD = 10
+"""An error names so many of a session's fields, labels or categories, and the last one."""
+
+_TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, "text": str, "category": str}
+
+
+def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
+    """The error of one wrong place in a request."""
+    return kind(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+
+
+def listed(names: Sequence[object]) -> str:
+    """The names in a sentence, those in the middle left out where there are many."""
+    told = [str(name) for name in names]
+    return ", ".join(told if len(told) <= NAMES_TOLD else [*told[: NAMES_TOLD - 1], "...", told[-1]])
+
+
+def pointer(*path: str | int) -> str:
+    """JSON pointer (RFC 6901) to a place in x."""
+    return "/x" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
+    """The input as a row or a record. `fields`: what the session's inputs have, once it is known. Raises InvalidInput."""
+    try:
+        raw = flatten(x)
+    except RecordError as error:
+        raise invalid(pointer(*error.path), str(error)) from error
+    if definition.dim is not None and (isinstance(raw, dict) or len(raw) != definition.dim):
+        found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has no numbers only"
+        raise invalid("/x", f"{found}; this session takes a list of {definition.dim} numbers", WrongDimension)
+    if definition.is_strict and definition.hashed is None:
+        _check_strict(raw, fields)
+    return raw
+
+
+def _check_strict(raw: Raw, fields: Fields | None) -> None:
+    """Raises InvalidInput where the input has not just these fields, or the first one not just numbers and booleans."""
+    if isinstance(raw, dict):
+        if fields is not None:
+            _check_fields(raw, fields)
+            return
+        for name, value in raw.items():
+            if value is None or isinstance(value, str):
+                what = "a null" if value is None else "a string"
+                raise invalid(
+                    pointer(name), f"{what} needs a field of the session's `schema`, or no `strict`", WrongFeatures
+                )
+        return
+    if np.isnan(raw).any():
+        where = pointer(int(np.isnan(raw).argmax()))
+        raise invalid(where, "must be a number; a session without `strict` takes nulls", WrongType)
+    if fields is None:
+        return
+    if any(one.name != str(i) for i, one in enumerate(fields.fields)):
+        names = listed([one.name for one in fields.fields])
+        raise invalid("/x", f"this session takes an object with the fields {names}", WrongFeatures)
+    if len(raw) != len(fields.fields):
+        told = f"has {len(raw)} numbers; this session takes {len(fields.fields)}"
+        raise invalid("/x", told, WrongDimension)
+    _check_fields(as_record(raw), fields)
+
+
+def _check_fields(record: Record, fields: Fields) -> None:
+    for one in fields.fields:
+        if one.name not in record:
+            raise invalid(
+                pointer(one.name), "is missing; a session without `strict` takes records without it", WrongFeatures
+            )
+        _check_value(one, record[one.name])
+    if len(record) > len(fields.fields):
+        known = fields.names
+        extra = next(name for name in record if name not in known)
+        told = "is no field of this session; one without `strict` takes new fields"
+        raise invalid(pointer(extra), told, WrongFeatures)
+
+
+def _check_value(one: Field, value: Value) -> None:
+    where = pointer(one.name)
+    if value is None:
+        raise invalid(where, "is null; a session without `strict` takes nulls", WrongType)
+    if one.kind == "category" and one.categories and value not in one.categories:
+        raise invalid(where, f"is {value!r}; the categories are {listed(one.categories)}", WrongFeatures)
+    if one.kind == "time":
+        if not isinstance(value, str) or time_in(value) is None:
+            raise invalid(where, f"is {value!r}; this field is a time, such as 2026-11-22T15:00:00Z", WrongType)
+    elif not isinstance(value, _TYPES[one.kind]):
+        raise invalid(where, f"is {value!r}; this field is a {one.kind}", WrongType)

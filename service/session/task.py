@@ -1,0 +1,176 @@
+"""What a session learns: the spec of its learner, its truths, and how forecasts are judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from okl_core import LearnerSpec, get_learner, parse_spec, waits_for_inputs
+from okl_core.contract.learner import Learner, learner_kinds, taken_dim
+from okl_core.errors import ConfigError, StateFormatError
+from okl_core.types import MAX_CLASSES, LearnerConfig
+from service.errors import WrongTruth
+from service.session.definition import Definition, Scalar
+from service.session.inputs import invalid
+from service.session.scorecard import Judge
+from service.session.truths import Truths
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Made of a definition and, where that leaves them open, of the truths so far. `spec` may wait for inputs.
+
+    `is_open`: a label never seen before is one more class.
+    """
+
+    spec: LearnerSpec
+    algorithm: Learner[Any, Any, Any]
+    config: LearnerConfig
+    truths: Truths
+    judge: Judge
+    is_open: bool = False
+
+    @classmethod
+    def of(cls, definition: Definition) -> Task | None:
+        """None where the first truth decides. Raises InvalidInput, ConfigError for a definition that makes no session."""
+        if definition.learner is not None:
+            return _task(definition, definition.learner, definition.labels)
+        if definition.labels is not None:
+            return _task(definition, CLASSES, definition.labels)
+        return None if definition.y_range is None else _task(definition, NUMBERS, None)
+
+    @classmethod
+    def of_truths(cls, definition: Definition, seen: Sequence[Scalar] | None) -> Task:
+        """Of a definition that says nothing of the truths: the labels seen, in order, or None for numbers."""
+        return _task(definition, CLASSES if seen is not None else NUMBERS, seen, is_open=seen is not None)
+
+    @property
+    def radius(self) -> float | None:
+        """Of the ball in which the learner wants its inputs."""
+        return self.algorithm.input_radius(self.config)
+
+    @property
+    def dims(self) -> int | None:
+        """The only number of columns that the learner takes; None: any."""
+        taken = taken_dim(self.algorithm, self.config)
+        return None if taken is None else taken - self.spec.lags
+
+    @property
+    def waits(self) -> bool:
+        """Is something of the spec found from the inputs?"""
+        return waits_for_inputs(self.spec)
+
+    @property
+    def stand_in(self) -> LearnerSpec:
+        """The forecaster until the learner can be made: it looks at no input, and keeps the lags for those that do."""
+        if self.truths.has_classes:
+            config = {} if self.is_open else {"classes": len(self.truths.names)}
+            return LearnerSpec(kind="frequencies", config=config)
+        return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean", lags=self.spec.lags)
+
+    def initial_bytes(self, columns: int) -> int:
+        """What the learner of so many columns takes at least. May raise ConfigError."""
+        return self.algorithm.initial_bytes(self.config, columns + self.spec.lags)
+
+    def reckoned(self, y: Scalar) -> tuple[float, Task]:
+        """A truth in the learner's terms, and the task that knows it. Raises InvalidInput."""
+        if self.is_open and self.truths.place(y) is None:
+            if len(self.truths.names) >= MAX_CLASSES:
+                raise invalid("/y", f"is {y!r}, and there are {MAX_CLASSES} labels already", WrongTruth)
+            return float(len(self.truths.names)), self.with_label(y)
+        return self.truths.to_learner(y), self
+
+    def with_label(self, label: Scalar) -> Task:
+        """With one label more."""
+        truths = replace(self.truths, labels=(*self.truths.names, label))
+        return replace(self, truths=truths, judge=replace(self.judge, truths=truths))
+
+
+CLASSES = LearnerSpec(kind="auto", config={"truth": "classes"})
+NUMBERS = LearnerSpec(kind="auto", config={"truth": "numbers"})
+"""The learners of sessions that name none."""
+
+
+def reckoned(definition: Definition, task: Task | None, y: Scalar) -> tuple[float, Task]:
+    """A truth in the learner's terms, and the task that knows it; the first one may decide what there is to learn."""
+    if task is None:
+        task = Task.of_truths(definition, () if isinstance(y, bool | str) else None)
+    return task.reckoned(y)
+
+
+def check_weights(task: Task) -> None:
+    """Raises InvalidInput for a learner that takes no weights, which a stand-in would not tell."""
+    if not task.algorithm.takes_weights:
+        known = ", ".join(kind for kind in learner_kinds() if get_learner(kind).takes_weights)
+        raise invalid("/weight", f"{task.spec.kind} takes no weights; these learners do: {known}")
+
+
+def note_of(before: Task | None, after: Task) -> bytes:
+    """What the journal keeps of a truth that changed the task; nothing if it did not."""
+    if after is before:
+        return b""
+    return json.dumps({"label": after.truths.names[-1]} if after.is_open else {"numbers": True}).encode()
+
+
+def noted(definition: Definition, task: Task | None, note: bytes) -> Task:
+    """The task after a round with this note. Raises StateFormatError."""
+    if not note:
+        if task is None:
+            raise StateFormatError("the first round does not say what its truth is")
+        return task
+    try:
+        told = json.loads(note)
+        if "label" not in told:
+            return Task.of_truths(definition, None)
+        return (task or Task.of_truths(definition, ())).with_label(told["label"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateFormatError(f"the note of a round cannot be read: {error}") from error
+
+
+def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | None, *, is_open: bool = False) -> Task:
+    if not is_open and labels is not None:
+        spec = _with_classes(spec, len(labels))
+    parsed, algorithm, config = parse_spec(spec)
+    names = None if labels is None else tuple(labels)
+    truths = Truths(algorithm.target(config), names, definition.y_range, algorithm.truth_range(config))
+    _check(definition, parsed, truths, is_open)
+    return Task(parsed, algorithm, config, truths, Judge(algorithm.loss(config), truths), is_open)
+
+
+def _with_classes(spec: LearnerSpec, labels: int) -> LearnerSpec:
+    """A learner of classes whose config leaves `classes` out has as many as there are labels."""
+    if "classes" in spec.config or "classes" not in get_learner(spec.kind).config_type.model_fields:
+        return spec
+    given = spec.model_copy(update={"config": spec.config | {"classes": labels}})
+    _, algorithm, config = parse_spec(given)
+    return given if algorithm.target(config) == "class" else spec
+
+
+def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: bool) -> None:
+    if definition.y_range is not None and truths.target in ("binary", "class"):
+        raise invalid("/y_range", f"{spec.kind} takes labels, not numbers")
+    if definition.labels is None or is_open:
+        return
+    (low, high), count = truths.taken, len(definition.labels)
+    if truths.target == "class":
+        if count != high + 1.0:
+            told = f"{spec.kind} has {high + 1.0:.0f} classes, and the session {count} labels; leave `classes` out"
+            raise ConfigError(told, [(("config", "classes"), told)])
+    elif count > 2:
+        told = f"has {count} labels, and {spec.kind} takes two; a learner of more wraps one of two: "
+        raise invalid("/labels", told + _wrapped(spec))
+    elif not low <= -1.0 < 1.0 <= high:
+        told = f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its `clip` or `truth_range`"
+        raise invalid("/labels", told)
+
+
+def _wrapped(spec: LearnerSpec) -> str:
+    """The JSON of a learner of many labels, made of this one where it can be."""
+    wrapped = {"kind": "one-vs-rest", "config": {"member": {"kind": spec.kind, "config": spec.config}}}
+    try:
+        parse_spec(wrapped)
+    except ConfigError:
+        del wrapped["config"]
+    return json.dumps(wrapped)

@@ -1,0 +1,243 @@
+"""Weights of rounds: the loss counts so often, in what is learned and in what is guaranteed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import okl_core
+from okl_core import Gaussian, OnlineLearner, ReservoirLearner
+from okl_core.errors import ShapeError, WeightError
+from okl_core.types import F64
+
+KERNEL = {"kind": "gaussian", "sigma": 0.7}
+T = 150
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "kernel-ridge": {"kind": "kernel-ridge", "config": {"kernel": KERNEL, "clip": 2.0}},
+    "kernel-ridge window": {"kind": "kernel-ridge", "config": {"kernel": KERNEL, "window": 40}},
+    "kernel-aar": {"kind": "kernel-aar", "config": {"kernel": KERNEL}},
+    "nystrom-ridge": {"kind": "nystrom-ridge", "config": {"kernel": KERNEL, "budget": 20}},
+    "nystrom-aar": {"kind": "nystrom-aar", "config": {"kernel": KERNEL, "half_life": 64}},
+    "kons": {"kind": "kons", "config": {"kernel": KERNEL, "clip": 2.0}},
+    "kons adaptive": {"kind": "kons", "config": {"kernel": KERNEL, "loss": "squared-hinge", "step": "adaptive"}},
+    "sketched-kons": {"kind": "sketched-kons", "config": {"kernel": KERNEL, "loss": "logistic"}},
+    "pros-n-kons": {"kind": "pros-n-kons", "config": {"kernel": KERNEL, "loss": "squared-hinge", "clip": 0.3}},
+    "ons": {"kind": "ons", "config": {"loss": "logistic", "step": "inverse-sqrt", "clip": 0.2}},
+    "aioli": {"kind": "aioli", "config": {}},
+    "kernel-aioli": {"kind": "kernel-aioli", "config": {"kernel": KERNEL}},
+    "nystrom-aioli": {"kind": "nystrom-aioli", "config": {"kernel": KERNEL}},
+    "fourier-aioli": {"kind": "fourier-aioli", "config": {"kernel": KERNEL, "frequencies": 80}},
+}
+
+
+def stream(n: int = T, seed: int = 0, *, heaviest: float = 8.0) -> tuple[F64, F64, F64]:
+    """Inputs, labels and weights from 1 / heaviest to heaviest."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 2))
+    y = np.where(X[:, 0] + 0.3 * rng.standard_normal(n) > 0.0, 1.0, -1.0)
+    return X, y, heaviest ** rng.uniform(-1.0, 1.0, n)
+
+
+def made(spec: dict[str, Any]) -> OnlineLearner:
+    return okl_core.create(spec, dim=2)
+
+
+def same(one: dict[str, F64], other: dict[str, F64], tolerance: float = 0.0) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_all_that_take_weights_are_tried() -> None:
+    taking = {kind for kind in okl_core.learner_kinds() if okl_core.get_learner(kind).takes_weights}
+    assert taking == {spec["kind"] for spec in LEARNERS.values()}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_weight_of_one_is_none(name: str) -> None:
+    X, y, _ = stream()
+    one, other, third = made(LEARNERS[name]), made(LEARNERS[name]), made(LEARNERS[name])
+    one.run(X, y)
+    other.run(X, y, weight=np.ones(T))
+    same(one.state(), other.state())
+    one = made(LEARNERS[name])
+    for x, truth in zip(X, y.tolist(), strict=True):
+        assert one.update(x, truth) == third.update(x, truth, weight=1.0)
+    same(one.state(), third.state())
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_run_is_update_with_weights(name: str) -> None:
+    X, y, weights = stream()
+    one, other = made(LEARNERS[name]), made(LEARNERS[name])
+    info = other.run(X, y, weight=weights)
+    values = [
+        one.update(x, t, weight=w).forecast.value for x, t, w in zip(X, y.tolist(), weights.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(values, info.values, rtol=1e-9, atol=1e-9)
+    told = other.describe()
+    for what, number in one.describe().items():
+        # Arrays grow in other steps.
+        assert what == "bytes" or number == pytest.approx(told[what], rel=1e-8), what
+    again = okl_core.restore(one.spec, one.state(), dim=2)
+    assert again.update(X[0], 1.0, weight=3.0) == one.update(X[0], 1.0, weight=3.0)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_weights_change_what_is_learned_but_no_forecast_of_their_round(name: str) -> None:
+    X, y, _ = stream()
+    one, other = made(LEARNERS[name]), made(LEARNERS[name])
+    one.run(X[:-1], y[:-1])
+    other.run(X[:-1], y[:-1])
+    assert one.update(X[-1], -y[-1]) == other.update(X[-1], -y[-1], weight=7.0)
+    assert one.predict(X[-1]).value != other.predict(X[-1]).value
+
+
+@pytest.mark.parametrize("kind", ["kernel-ridge", "kernel-aar"])
+def test_a_weight_of_two_is_the_round_twice(kind: str) -> None:
+    X, y, _ = stream(40)
+    spec = {"kind": kind, "config": {"kernel": KERNEL}}
+    weighted, twice = made(spec), made(spec)
+    weighted.run(X, y, weight=np.full(40, 2.0))
+    for x, truth in zip(X, y.tolist(), strict=True):
+        twice.update(x, truth)
+        twice.update(x, truth)
+    for x in X:
+        assert weighted.predict(x).value == pytest.approx(twice.predict(x).value, abs=1e-9)
+    for name in ("log_det", "comparator_loss"):
+        assert weighted.describe()[name] == pytest.approx(twice.describe()[name], rel=1e-9)
+
+
+def test_ridge_regression_is_the_weighted_batch_solution() -> None:
+    X, y, weights = stream()
+    learner = made({"kind": "kernel-ridge", "config": {"kernel": KERNEL, "regularization": 0.3}})
+    learner.run(X, y, weight=weights)
+    K = Gaussian(sigma=0.7).gram(X)
+    a = np.linalg.solve(K + 0.3 * np.diag(1.0 / weights), y)
+    np.testing.assert_allclose([learner.predict(x).value for x in X], K @ a, atol=1e-9)
+    objective = weights @ (y - K @ a) ** 2 + 0.3 * a @ K @ a
+    assert learner.describe()["comparator_loss"] == pytest.approx(objective, rel=1e-9)
+
+
+def test_an_online_newton_step_is_the_weighted_quadratics() -> None:
+    X, y, weights = stream()
+    learner = made({"kind": "ons", "config": {"clip": 50.0, "step": "adaptive", "intercept": False}})
+    values = learner.run(X, y, weight=weights).values
+    # The adaptive step of the squared loss is the loss itself: half the weighted squares, times two.
+    A, s = np.eye(2), np.zeros(2)
+    for t in range(T):
+        assert values[t] == pytest.approx(X[t] @ np.linalg.solve(A, s), abs=1e-9)
+        A += 2.0 * weights[t] * np.outer(X[t], X[t])
+        s += 2.0 * weights[t] * y[t] * X[t]
+
+
+@given(st.integers(0, 10_000), st.sampled_from((1.0, 1.9, 8.0, 100.0)), st.sampled_from((None, 1.0)), st.booleans())
+def test_the_bounds_of_least_squares_hold_with_weights(
+    seed: int, heaviest: float, clip: float | None, is_shrunk: bool
+) -> None:
+    X, y, weights = stream(60, seed, heaviest=heaviest)
+    kind = "kernel-aar" if is_shrunk else "kernel-ridge"
+    learner = made({"kind": kind, "config": {"kernel": KERNEL, "regularization": 0.1, "clip": clip}})
+    losses = learner.run(X, y, weight=weights).losses
+    told = learner.describe()
+    assert told["loss"] == pytest.approx(weights @ losses)
+    has_none = clip is None and (not is_shrunk or weights.max() >= 2.0)
+    assert ("bound" in told) is not has_none
+    if not has_none:
+        assert told["loss"] - told["comparator_loss"] <= told["bound"] * (1.0 + 1e-9)
+        assert 0.0 < told["bound"] < np.inf
+
+
+@given(st.integers(0, 10_000), st.sampled_from((1.0, 1.9, 8.0, 100.0)))
+def test_the_bound_of_aioli_holds_with_weights(seed: int, heaviest: float) -> None:
+    X, y, weights = stream(60, seed, heaviest=heaviest)
+    # Truths that contradict themselves: the hardest for a forecast that does not know the weight to come.
+    y = np.where(np.random.default_rng(seed).random(60) < 0.3, -y, y)
+    B = 3.0
+    learner = made({"kind": "aioli", "config": {"comparator_norm": B, "intercept": False}})
+    losses = learner.run(X, y, weight=weights).losses
+    told = learner.describe()
+
+    def objective(v: F64) -> float:
+        v = v * min(1.0, B / max(float(np.linalg.norm(v)), 1e-12))
+        return float(weights @ np.logaddexp(0.0, -y * (X @ v)) + v @ v / B**2)
+
+    best = min(minimize(objective, start, method="Nelder-Mead").fun for start in (np.zeros(2), np.array([2.0, 0.0])))
+    assert weights @ losses - best <= told["bound"] + 1e-6
+
+
+@given(st.integers(0, 10_000), st.sampled_from((1.0, 8.0, 100.0)), st.sampled_from(("curvature", 0.6, "adaptive")))
+def test_the_bound_of_the_online_newton_step_holds_with_weights(seed: int, heaviest: float, step: Any) -> None:
+    X, y, weights = stream(60, seed, heaviest=heaviest)
+    config = {"loss": "squared", "clip": 1.0, "step": step, "regularization": 0.5, "intercept": False}
+    learner = made({"kind": "ons", "config": config})
+    losses = learner.run(X, y, weight=weights).losses
+    told = learner.describe()
+    v = np.linalg.solve(X.T @ (weights[:, None] * X) + 0.25 * np.eye(2), X.T @ (weights * y))
+    v *= min(1.0, 1.0 / np.abs(X @ v).max())
+    best = weights @ (y - X @ v) ** 2
+    assert weights @ losses - best <= 0.25 * v @ v + told["bound_gradient"] + told["bound_step"] + 1e-9
+
+
+def test_learners_without_weights_say_who_takes_them() -> None:
+    for kind in ("mean", "pomdr", "pool"):
+        learner = okl_core.create({"kind": kind}, dim=2)
+        with pytest.raises(WeightError, match=f"^{kind} takes no weights; these learners do: aioli, .*kernel-ridge"):
+            learner.update(np.zeros(2), 1.0, weight=2.0)
+        with pytest.raises(WeightError, match="takes no weights"):
+            learner.run(np.zeros((1, 2)), np.ones(1), weight=np.array([2.0]))
+        learner.update(np.zeros(2), 1.0, weight=1.0)
+        assert learner.t == 1
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, 1e-7, 1e7, np.nan, np.inf])
+def test_weights_are_checked(weight: float) -> None:
+    learner = made(LEARNERS["kernel-ridge"])
+    with pytest.raises(WeightError) as one:
+        learner.update(np.zeros(2), 1.0, weight=weight)
+    assert one.value.field == "weight"
+    with pytest.raises(WeightError) as many:
+        learner.run(np.zeros((3, 2)), np.ones(3), weight=np.array([1.0, 1.0, weight]))
+    assert many.value.index == 2
+    with pytest.raises(ShapeError):
+        learner.run(np.zeros((3, 2)), np.ones(3), weight=np.ones(2))
+    assert learner.t == 0
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_heaviest_and_the_lightest_rounds_are_borne(name: str) -> None:
+    X, y, _ = stream(60)
+    weights = np.where(np.arange(60) % 3 == 0, 1e6, 1e-6)
+    one, other = made(LEARNERS[name]), made(LEARNERS[name])
+    info = one.run(X, y, weight=weights)
+    values = [
+        other.update(x, t, weight=w).forecast.value for x, t, w in zip(X, y.tolist(), weights.tolist(), strict=True)
+    ]
+    assert np.isfinite(info.values).all()
+    np.testing.assert_allclose(info.values, values, rtol=1e-5, atol=1e-5)
+
+
+def test_a_replay_takes_the_weight_that_was_recorded() -> None:
+    X, y, weights = stream()
+    one, other = made(LEARNERS["sketched-kons"]), made(LEARNERS["sketched-kons"])
+    for x, truth, weight in zip(X, y.tolist(), weights.tolist(), strict=True):
+        played = one.play(x, truth, weight=weight)
+        one.learn(played)
+        other.replay(x, truth, choices=played.choices, value=played.forecast.value, weight=weight)
+    same(one.state(), other.state())
+
+
+def test_a_reservoir_passes_weights_on() -> None:
+    X, y, weights = stream()
+    one, other = made(LEARNERS["kernel-aar"]), ReservoirLearner.create(LEARNERS["kernel-aar"], dim=2)
+    one.run(X, y, weight=weights)
+    other.run(X[:90], y[:90], weight=weights[:90])
+    for x, truth, weight in zip(X[90:], y[90:].tolist(), weights[90:].tolist(), strict=True):
+        other.update(x, truth, weight=weight)
+    same(one.state(), other.learner.state(), 1e-9)
