@@ -78,8 +78,13 @@ class OklClient:
         body: dict[str, Any] = {"x": row(x), "wait": wait}
         return self._call("POST", _path(session, "predict"), body if id is None else body | {"id": id})
 
-    def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None) -> dict[str, Any]:
-        return self._call("POST", _path(session, "update"), _truth(y, id, x))
+    def update(
+        self, session: str, y: Any, *, id: str | None = None, x: Any = None, weight: float = 1.0
+    ) -> dict[str, Any]:
+        body = _truth(y, id, x)
+        return self._call(
+            "POST", _path(session, "update"), body if weight == 1.0 else body | {"weight": as_json(weight)}
+        )
 
     def predict_several(
         self, sessions: Iterable[str], x: Any, *, id: str | None = None, wait: bool = True

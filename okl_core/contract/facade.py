@@ -119,7 +119,7 @@ class OnlineLearner:
         """
         x, y = self._input(x, lags), self._truth(y)
         if weight != 1.0:
-            weight = checked_weights(np.array([weight], dtype=np.float64)).item()
+            weight = checked_weights([weight]).item()
         self._rng.begin(choices)
         self._rng.at(self._state.t + 1)
         try:

@@ -189,7 +189,7 @@ async def update_several(
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
     id = one_id(body.id, key)
-    asked = [rounds.update(truth.session, Report(truth.y, id, body.x)) for truth in body.sessions]
+    asked = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
     return reply({"updates": await of_each(names, asked, wire.update, request.scope)})
 
 

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from service.api.answers import Prediction, Problem, Update
 from service.api.problems import document_for, listed, unexpected_document
-from service.api.schemas import Boolean, Id, Input, Name, Scalar
+from service.api.schemas import Boolean, Id, Input, Name, Number, Scalar
 from service.errors import InvalidInput, PayloadTooLarge, ServiceError
 
 T = TypeVar("T")
@@ -48,6 +48,9 @@ class SessionTruth(_Asked):
 
     session: Name
     y: Scalar = Field(description="A label of the session, or a number.")
+    weight: Number = Field(
+        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
+    )
 
 
 class UpdateSeveral(_Asked):
