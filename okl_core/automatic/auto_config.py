@@ -33,9 +33,13 @@ class AutoConfig(LearnerConfig):
     )
     budget: int = Field(default=200, ge=1, le=5000, description="Stored points at most.")
     half_life: int = Field(
-        default=1000, ge=8, description="Rounds in which the weight of a past round halves, in the regressions that forget."
+        default=1000,
+        ge=8,
+        description="Rounds in which the weight of a past round halves, in the regressions that forget.",
     )
-    window: int = Field(default=1000, ge=1, le=100_000, description="Last rounds among which neighbours are looked for.")
+    window: int = Field(
+        default=1000, ge=1, le=100_000, description="Last rounds among which neighbours are looked for."
+    )
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return [(("kernel",), EVIDENCE)] if self.kernel == EVIDENCE else []

@@ -31,7 +31,7 @@ ROUGH = 10
 """Coordinates with steps, at most."""
 
 STEPS = 10
-"""Evaluations of the optimiser: it is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
+"""Evaluations: the optimiser is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
 
 SPREAD = 0.5
 
@@ -126,9 +126,7 @@ class Evidence:
         B = inverse @ Y
         fit = float((B * Y).sum())
         away = theta - self.start
-        value = (
-            k * np.log(np.diag(L)).sum() + 0.5 * n * k * np.log(max(fit, 1e-300)) + 0.5 * (away @ away) / SPREAD**2
-        )
+        value = k * np.log(np.diag(L)).sum() + 0.5 * n * k * np.log(max(fit, 1e-300)) + 0.5 * (away @ away) / SPREAD**2
         G = 0.5 * (k * inverse - (n * k / max(fit, 1e-300)) * (B @ B.T))
         gradient = np.empty_like(theta)
         # d R / d log rho_j = -R^2 rho_j (x_j - z_j)^2 / 2

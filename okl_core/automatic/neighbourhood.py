@@ -89,7 +89,9 @@ class Neighbourhood:
     def unpack(cls, arrays: dict[str, F64]) -> Neighbourhood:
         Z, Y, (window, count) = arrays["Z"], arrays["Y"], arrays["numbers"].astype(int).tolist()
         if Z.ndim != 2 or Y.ndim != 2 or not len(Z) == len(Y) == min(window, count):
-            raise StateFormatError(f"{count} rounds in a window of {window}, with inputs {Z.shape} and truths {Y.shape}")
+            raise StateFormatError(
+                f"{count} rounds in a window of {window}, with inputs {Z.shape} and truths {Y.shape}"
+            )
         made = cls(window, Z.shape[1], Y.shape[1])
         made.Z, made.Y, made.count = Z.copy(), Y.copy(), count
         return made

@@ -119,7 +119,9 @@ def check_run_equals_updates(subject: Subject) -> None:
             close_arrays([r.loss for r in expected], block.losses, f"{where}: losses")
             require(block.choices == b"".join(r.choices for r in expected), f"{where}: other choices than one by one")
             # A class that is new in the block's last round has a column there, and no forecast yet.
-            columns = 0 if block.probabilities is None or block.probabilities.ndim == 1 else block.probabilities.shape[1]
+            columns = (
+                0 if block.probabilities is None or block.probabilities.ndim == 1 else block.probabilities.shape[1]
+            )
             probabilities = given_probabilities([r.forecast for r in expected], columns)
             if expected:
                 is_alike = (probabilities is None) == (block.probabilities is None)
