@@ -13,7 +13,6 @@ from okl_core import OnlineLearner, create, resolve
 from okl_core.automatic.class_mixture import SHARE, TRIVIAL
 from okl_core.contract.learner import parse_spec
 from okl_core.errors import DivergedError, LabelError, ShapeError
-from okl_core.types import F64
 
 KERNEL = {"kind": "relevance", "smooth": [1.0, 1.0], "steps": [0.5, 0.5], "pairs": [0.5, 0.5]}
 
