@@ -1,17 +1,18 @@
-r"""Probabilities of classes from regressions: a stack of their logarithms, mixed with each alone and with the trivial forecasts.
+r"""Probabilities of classes from regressions: a stack of their logarithms, mixed with each and with the trivial forecasts.
 
 | symbol | meaning                                                                              | shape  |
 |--------|--------------------------------------------------------------------------------------|--------|
 | K      | classes, perhaps those seen so far                                                   |        |
 | F      | the regressions' forecasts of the one-hot truth                                      | (E, K) |
-| Z      | features of a class: logarithms of F, cut off at FLOOR and scaled to sum 1, and of the frequencies of the classes with the half-lives HALF_LIVES | (D, K) |
+| Z      | logarithms of F, cut off at FLOOR and scaled to sum 1, and of the classes' frequencies with HALF_LIVES | (D, K) |
 | w      | the stack's weights: p_k is proportional to exp((w^T Z)_k)                           | (D,)   |
 | A      | (1 - FORGOTTEN)-discounted sum of Cov_p(Z), and PRIOR I: the Hessian of the log-loss | (D, D) |
 | Q      | probabilities of the stack, of each regression, of the majority and of the last label | (N, K) |
 | pi     | their weights in the mixture q = pi^T Q                                              | (N,)   |
 
-The stack learns by a Newton step, w <- w - A^{-1} (Z p - Z_y). The mixture is Bayes' with a share s: pi_i is multiplied by Q_{i,y},
-and s of all weight goes back to the prior. So the cumulative log-loss on classes that are known is at most that of expert i plus
+The stack learns by a Newton step, w <- w - A^{-1} (Z p - Z_y). The mixture is Bayes' with a share s: pi_i is multiplied by
+Q_{i,y}, and s of all weight goes back to the prior. So the cumulative log-loss on classes that are known is at most that of
+expert i plus
 
     ln(1 / pi_i) + T ln(1 / (1 - s)),    pi_1 = 1/2 of the stack, 1 / (2 (N - 1)) of each other.
 
@@ -67,7 +68,7 @@ class ClassForecast(NamedTuple):
 @final
 @dataclass(slots=True)
 class ClassMixture(StatePart):
-    """w, A, pi; the `counts` of the classes, (K,), and those that forget, (3, K); the last class or -1, and its repetitions."""
+    """w, A, pi; the `counts` of the classes, (K,), and those that forget, (3, K); the last class or -1, and repetitions."""
 
     w: F64
     A: F64

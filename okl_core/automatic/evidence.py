@@ -31,7 +31,7 @@ ROUGH = 10
 """Coordinates with steps, at most."""
 
 STEPS = 10
-"""Evaluations of the optimiser: it is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
+"""Evaluations: the optimiser is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
 
 SPREAD = 0.5
 

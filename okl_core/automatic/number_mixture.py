@@ -2,7 +2,7 @@ r"""One number from many forecasts: a mixture of theirs and of a stack's, guarde
 
 | symbol   | meaning                                                                                       | shape  |
 |----------|-----------------------------------------------------------------------------------------------|--------|
-| f        | forecasts of the regressions, the last truth and the mean, cut to the range of the truths seen, widened by WIDENED of it | (E + 2,) |
+| f        | forecasts of the regressions, the last truth and the mean, cut to the range of the truths, WIDENED | (E + 2,) |
 | e        | the regressions' errors in the last round                                                      | (E,)   |
 | h        | features of the stack: (f - base, e), base = sum pi f                                          | (D,)   |
 | A, b     | discounted sums of h h^T and h (y - base): the stack says base + h^T (A + ridge)^{-1} b        |        |
@@ -12,14 +12,14 @@ r"""One number from many forecasts: a mixture of theirs and of a stack's, guarde
 | L        | cumulative squared losses of the mixture, the last truth and the mean                          | (3,)   |
 
 The answer is the mean of these three by the weights prior exp(-L / (2 M^2)), prior = GUARD. Squared loss is exp-concave with
-1 / (2 M^2) as long as no distance is above M, and the rounds in which one is cost at most sum s^2 <= 2 S^2, since M grows by
-sqrt(2) at least; S is the largest distance. So, from the second round on,
+1 / (2 M^2) as long as no distance is above M, and the rounds in which one is cost at most sum s^2 <= 2 S^2, since s grows by
+sqrt(2) at least from one to the next; S is the largest distance. So, from the second round on,
 
     loss <= loss of one of the three + 4 S^2 ln(1 / prior) + 2 S^2.
 
 All is equivariant to shift and scale of the truths.
 
-References: [cesabianchi2006] section 3.3 (exp-concavity), section 2.3 (a learning rate that falls); [breiman1996] for stacking.
+References: [cesabianchi2006] sections 2.3 (a rate that falls) and 3.3 (exp-concavity); [breiman1996] for the stack.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ class NumberForecast(NamedTuple):
 @final
 @dataclass(slots=True)
 class NumberMixture(StatePart):
-    """The letters of the module's table; `low` and `high` are the range, `largest` the largest squared error. Truths are counted from
-    the first one on, which is 0."""
+    """The letters of the module's table; `low` and `high` are the range, `largest` the largest squared error.
+
+    Truths are counted from the first one on, which is 0.
+    """
 
     A: F64
     b: F64

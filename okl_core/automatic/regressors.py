@@ -1,7 +1,7 @@
 r"""The regressions of one stream: a kernel with and without forgetting, a linear function, the neighbours, and a series.
 
-All of them regress the truths, one column for each class, on the input. What is computed of an input is shared: one dictionary
-serves both kernel posteriors, and one posterior all classes.
+All of them regress the truths, one column for each class, on the input. What is computed of an input is shared: one
+dictionary serves both kernel posteriors, and one posterior all classes.
 
 | name       | what it regresses on                                                             |
 |------------|----------------------------------------------------------------------------------|
@@ -162,7 +162,7 @@ class Regressors(NamedTuple):
         return self.forgetting.room(t, most) if most < BLOCK else self.forgetting.room(t, BLOCK)
 
     def learn_block(self, state: RegressorsState, t: int, X: F64, Y: F64, rng: RoundRng) -> F64:
-        """Learn n rounds, t the first of them, n at most `room`: their forecasts, shape (n, E, k), each made before its round."""
+        """Learn n rounds, t the first of them, n at most `room`: the forecasts, (n, E, k), each made before its round."""
         X = np.clip(X, -LIMIT, 1.0 + LIMIT)
         inputs = EmbeddingBlock(self.embedding, state.embedding, t, X)
         added: list[F64] = []

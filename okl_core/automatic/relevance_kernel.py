@@ -10,8 +10,8 @@ r"""A kernel that knows which coordinates matter: smooth in all of them, with st
     k(x, z) = amount / (1 + sum_j rho_j (x_j - z_j)^2 / 2) + sum_j w_j E_j + sum_{i<j} p_i p_j E_i E_j
 
 The first part is the rational quadratic kernel, a mixture of Gaussian kernels of all length scales. The others are the
-first two orders of an ANOVA kernel, for rules on one or two coordinates. With more than EXPLICIT coordinates the inner product
-`linear` <x - CENTRE, z - CENTRE> is added: with fewer the owner keeps it as features of its own.
+first two orders of an ANOVA kernel, for rules on one or two coordinates. With more than EXPLICIT coordinates the inner
+product `linear` <x - CENTRE, z - CENTRE> is added: with fewer the owner keeps it as features of its own.
 
 References: [rasmussen2006] section 4.2.1 (equation 4.19); [duvenaud2011] section 3 for sums over the orders of interaction.
 """
@@ -82,9 +82,13 @@ class RelevanceKernel(Kernel):
         return len(self.smooth) <= EXPLICIT
 
     @cached_property
+    def _rho(self) -> F64:
+        return np.array(self.smooth)
+
+    @cached_property
     def roots(self) -> F64:
         """sqrt(rho), shape (d,)."""
-        return np.sqrt(np.array(self.smooth))
+        return np.sqrt(self._rho)
 
     @cached_property
     def _weights(self) -> tuple[NDArray[np.intp], F64, F64]:
@@ -116,13 +120,11 @@ class RelevanceKernel(Kernel):
         moved = A - x
         rough, w, p = self._weights
         E = np.exp(-ROUGHNESS * np.abs(moved[:, rough]))
+        values = E @ w
         if not self.is_explicit:
-            values = (A - CENTRE) @ (self.linear * (x - CENTRE))
-        else:
-            values = np.zeros(len(A))
+            values += (A - CENTRE) @ (self.linear * (x - CENTRE))
         moved *= moved
-        values += self.amount / (1.0 + 0.5 * (moved @ np.array(self.smooth)))
-        values += E @ w
+        values += self.amount / (1.0 + 0.5 * (moved @ self._rho))
         pairs = E @ p
         E *= E
         values += 0.5 * (pairs * pairs - E @ (p * p))

@@ -6,8 +6,8 @@ r"""Numbers as a series: the next difference from the last differences, the last
 | past   | the last LAGS truths, newest first, 0 before there were any     | (L,)  |
 | s      | largest \|y\| before the round                                  |       |
 
-The features are GAIN times y_{t-1} / s and the L - 1 differences of neighbours in `past` over s, and those of the input; the truth is
-(y_t - y_{t-1}) / s, cut to [-JUMP, JUMP]. Features and truth alike are free of scale and shift, and bounded.
+The features are GAIN times y_{t-1} / s and the L - 1 differences of neighbours in `past` over s, and those of the input; the
+truth is (y_t - y_{t-1}) / s, cut to [-JUMP, JUMP]. Features and truth alike are free of scale and shift, and bounded.
 
 References: [box2015] chapter 4: an autoregression of the differences.
 """

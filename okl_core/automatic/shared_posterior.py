@@ -14,8 +14,8 @@ made before its round is learned, are Y_t - L_tt E_t, and
 
     P <- P - Z^T Z,  U <- U + Z^T E,  Z = L^{-1} (P Phi)^T.
 
-So n rounds are a few products of matrices, whatever k is. A truth that was 0 in every round so far has a column of zeros: a new
-class is learned as if it had been there from the start.
+So n rounds are a few products of matrices, whatever k is. A truth that was 0 in every round so far has a column of zeros: a
+new class is learned as if it had been there from the start.
 
 References: [zhdanov2013] section 2; [golub2013] section 4.2 for the factor.
 """

@@ -363,7 +363,7 @@ def waits_for_inputs(spec: Spec) -> bool:
 
 
 def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 | None:
-    """Those of n forecasts as `BlockInfo` has them, 0 for classes that came later, `classes` at least; None if one has none."""
+    """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
     many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
     if many and len(many) == len(forecasts):
         given = np.zeros((len(many), max(classes, *map(len, many))))

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
 from okl_core.automatic.auto_config import AutoConfig
+from okl_core.automatic.auto_state import AutoRound, AutoState, answer, check_truths, loss_of, made_of
 from okl_core.automatic.class_mixture import TRIVIAL, ClassForecast, ClassMixture
 from okl_core.automatic.number_mixture import TRIVIAL_NUMBERS, NumberForecast, NumberMixture
-from okl_core.automatic.regressors import RegressorsRound, RegressorsState
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work
-from okl_core.errors import DivergedError, LabelError
-from okl_core.losses import LOSSES, Loss, log_loss
-from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interval, LearnerState, Round, Target
-
-LARGEST = 1e100
-"""Of a number: its fourth power is none."""
-
-
-@dataclass(slots=True)
-class AutoState(LearnerState):
-    """One of the two mixtures; `first` is the first truth, where these are numbers, and `loss` the cumulative loss."""
-
-    regressors: RegressorsState
-    classes: ClassMixture | None
-    numbers: NumberMixture | None
-    first: float
-    loss: float
-
-
-@dataclass(slots=True)
-class AutoRound(Round):
-    turn: RegressorsRound
-    made: ClassForecast | NumberForecast | None
-    """None if there was no class yet."""
+from okl_core.losses import LOSSES, Loss
+from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interval, Target
 
 
 @final
@@ -45,19 +22,21 @@ class AutoRound(Round):
 class Auto(Learner[AutoConfig, AutoState, AutoRound]):
     r"""What to take if nothing is known: regressions of several kinds on one dictionary, stacked and mixed by how they do.
 
-    The regressions (`okl_core.automatic.regressors`) share what is computed of an input, and one posterior serves all classes.
-    Of classes it gives probabilities, of which e_t = 1 / (t + 1) is kept for a class never seen, if K grows; of numbers the mean.
+    The regressions (`okl_core.automatic.regressors`) share what is computed of an input, and one posterior serves all
+    classes. Of classes it gives probabilities, of which e_t = 1 / (t + 1) is kept for a class never seen, if K grows; of
+    numbers their mean.
 
     Notes
     -----
-    Classes: the cumulative log-loss is at most that of each expert, the majority and the last label among them, on the rounds
-    whose class was known, plus ln(1 / pi) + T ln(1 / (1 - s)), with pi = 1 / (2 (N - 1)), N experts and the share s = 0.001; if K
-    grows, plus ln(T + 1) and ln(t + 1) for every class that is new in round t + 1.
-    Numbers: from the second round on, the cumulative squared loss is at most that of the mean of the truths so far, and that of
-    the last truth, plus 21 S^2, where S is the largest distance between a truth and one of these forecasts or the mixture's.
-    Nothing is assumed of inputs or truths. Forecasts of numbers follow shift and scale of the truths.
+    Classes: the cumulative log-loss is at most that of each expert, the majority and the last label among them, on the
+    rounds whose class was known, plus ln(1 / pi) + T ln(1 / (1 - s)), with pi = 1 / (2 (N - 1)), N experts and the share
+    s = 0.001; if K grows, plus ln(T + 1) and ln(t + 1) for every class that is new in round t + 1.
+    Numbers: from the second round on, the cumulative squared loss is at most that of the mean of the truths so far, and that
+    of the last truth, plus 21 S^2, where S is the largest distance between a truth and one of these forecasts or the
+    mixture's. Nothing is assumed of inputs or truths. Forecasts of numbers follow shift and scale of the truths.
 
-    References: [zhdanov2013], [calandriello2017b] for the regressions; [rasmussen2006] for the kernel; [cesabianchi2006].
+    References: [zhdanov2013], [calandriello2017b] and [devroye1998] for the regressions; [rasmussen2006] and
+    [duvenaud2011] for the kernel; [breiman1996] and [genest1986] for the stacks; [cesabianchi2006] for the bounds.
 
     Examples
     --------
@@ -74,6 +53,10 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         "zhdanov2013",
         "calandriello2017b",
         "rasmussen2006",
+        "duvenaud2011",
+        "devroye1998",
+        "breiman1996",
+        "genest1986",
         "cesabianchi2006",
     )
     config_type = AutoConfig
@@ -97,14 +80,14 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         )
 
     def predict(self, config: AutoConfig, state: AutoState, x: F64) -> Forecast:
-        return _answer(config, state, _made(state, config.regressors.predict(state.regressors, x)))
+        return answer(config, state, made_of(state, config.regressors.predict(state.regressors, x)))
 
     def play(self, config: AutoConfig, state: AutoState, x: F64, y: float, rng: RoundRng) -> AutoRound:
-        _check(config, state, np.array([y]))
+        check_truths(config, state, np.array([y]))
         turn = config.regressors.play(state.regressors, state.t + 1, x, rng)
-        made = _made(state, turn.F)
-        forecast = _answer(config, state, made)
-        return AutoRound(state.t + 1, x, y, forecast, _loss(state, forecast, y), rng.choices(), turn, made)
+        made = made_of(state, turn.F)
+        forecast = answer(config, state, made)
+        return AutoRound(state.t + 1, x, y, forecast, loss_of(state, forecast, y), rng.choices(), turn, made)
 
     def learn(self, config: AutoConfig, state: AutoState, played: AutoRound) -> None:
         regressors, turn, y = config.regressors, played.turn, played.y
@@ -133,16 +116,16 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
                 state.classes.count(int(y))
 
     def run(self, config: AutoConfig, state: AutoState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        _check(config, state, y)
+        check_truths(config, state, y)
         n, start = len(y), 0
         K = 0 if state.classes is None else max(len(state.classes.counts), int(y.max(initial=-1.0)) + 1)
         values, losses, probabilities = np.empty(n), np.empty(n), np.zeros((n, K))
         while start < n:
             rows = slice(start, start + config.regressors.room(state.t, n - start))
             for i, F in enumerate(self._learn_block(config, state, X[rows], y[rows], rng), start):
-                made = _made(state, F)
-                forecast = _answer(config, state, made)
-                values[i], losses[i] = forecast.value, _loss(state, forecast, float(y[i]))
+                made = made_of(state, F)
+                forecast = answer(config, state, made)
+                values[i], losses[i] = forecast.value, loss_of(state, forecast, float(y[i]))
                 if forecast.probabilities is not None:
                     probabilities[i, : len(forecast.probabilities)] = forecast.probabilities
                 self._weigh(state, made, float(y[i]), losses[i])
@@ -191,41 +174,3 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
 
     def initial_bytes(self, config: AutoConfig, dim: int) -> int:
         return config.regressors.initial_bytes(dim)
-
-
-def _made(state: AutoState, F: F64) -> ClassForecast | NumberForecast | None:
-    """What the mixture makes of the regressions' forecasts, shape (E, k); None if there was no class yet."""
-    if state.numbers is not None:
-        return state.numbers.forecast(F[:, 0])
-    assert state.classes is not None
-    K = len(state.classes.counts)
-    return state.classes.forecast(F[:, :K]) if K else None
-
-
-def _answer(config: AutoConfig, state: AutoState, made: ClassForecast | NumberForecast | None) -> Forecast:
-    if made is None:
-        return Forecast(0.0, None, ())
-    if isinstance(made, NumberForecast):
-        return Forecast(made.value + state.first if state.t else 0.0)
-    q = made.q * (state.t / (state.t + 1.0)) if config.growing else made.q
-    return Forecast(float(q.max()), None, tuple(q.tolist()))
-
-
-def _loss(state: AutoState, forecast: Forecast, y: float) -> float:
-    if forecast.probabilities is None:
-        return (forecast.value - y) ** 2
-    if y < len(forecast.probabilities):
-        return log_loss(forecast.probabilities[int(y)])
-    return log_loss(1.0 / (state.t + 1.0))
-
-
-def _check(config: AutoConfig, state: AutoState, y: F64) -> None:
-    """Raises LabelError for a class that skips one, DivergedError for a number that is too large."""
-    if state.classes is None:
-        if np.abs(y).max(initial=0.0) > LARGEST:
-            raise DivergedError(f"a truth is beyond {LARGEST:.0e}; scale the truths down")
-        return
-    known = np.maximum.accumulate(np.append(len(state.classes.counts), y[:-1] + 1.0))
-    if (y > known).any():
-        row = int(np.argmax(y > known))
-        raise LabelError(f"y is {y[row]:.0f}, and the next new class is {known[row]:.0f}", "y", row)

@@ -87,7 +87,9 @@ def kernel_of(d: int) -> RelevanceKernel:
 
 def slow_value(kernel: RelevanceKernel, x: F64, z: F64) -> float:
     E = np.exp(-ROUGHNESS * np.abs(x - z))
-    value = kernel.amount / (1.0 + 0.5 * float(np.array(kernel.smooth) @ (x - z) ** 2)) + float(np.array(kernel.steps) @ E)
+    value = kernel.amount / (1.0 + 0.5 * float(np.array(kernel.smooth) @ (x - z) ** 2)) + float(
+        np.array(kernel.steps) @ E
+    )
     for i, j in itertools.combinations(range(len(x)), 2):
         value += kernel.pairs[i] * kernel.pairs[j] * float(E[i] * E[j])
     return value + (kernel.linear * float((x - CENTRE) @ (z - CENTRE)) if len(x) > EXPLICIT else 0.0)
@@ -118,7 +120,9 @@ def test_the_gradient_of_the_evidence() -> None:
     theta = evidence.start + 0.3 * rng.standard_normal(len(evidence.start))
     value, gradient = evidence.value(theta)
     h = 1e-5
-    moved = [(evidence.value(theta + h * e)[0] - evidence.value(theta - h * e)[0]) / (2.0 * h) for e in np.eye(len(theta))]
+    moved = [
+        (evidence.value(theta + h * e)[0] - evidence.value(theta - h * e)[0]) / (2.0 * h) for e in np.eye(len(theta))
+    ]
     np.testing.assert_allclose(gradient, moved, atol=1e-6)
     # And the value itself, from the kernel that the parameters are those of.
     kernel = evidence.kernel(theta)
