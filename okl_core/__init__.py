@@ -5,6 +5,7 @@ from okl_core.contract.frozen import FrozenLearner, ReservoirLearner, freeze
 from okl_core.contract.learner import (
     Learner,
     LearnerSpec,
+    Spec,
     catalogue,
     get_learner,
     learner_kinds,
@@ -34,6 +35,7 @@ __all__ = [
     "Polynomial",
     "ReservoirLearner",
     "RoundInfo",
+    "Spec",
     "catalogue",
     "create",
     "freeze",

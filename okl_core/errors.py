@@ -19,7 +19,31 @@ OklError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
+
+MAX_QUOTED = 64
+"""Characters of a wrong word that are told, and compared with those there are."""
+
+
+def quoted(word: str) -> str:
+    return repr(word[:MAX_QUOTED])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean `budget`?" if one of the known words is near, and all of them: the end of a sentence.
+
+    Examples
+    --------
+    >>> did_you_mean("buget", ["budget", "clip"])
+    '; did you mean `budget`? Known: budget, clip'
+    >>> did_you_mean("x", ["budget", "clip"])
+    '; known: budget, clip'
+    """
+    known = list(known)
+    near = difflib.get_close_matches(word[:MAX_QUOTED].lower(), known, n=1)
+    listed = ", ".join(known)
+    return f"; did you mean `{near[0]}`? Known: {listed}" if near else f"; known: {listed}"
 
 
 class UnstableWarning(UserWarning):
@@ -51,7 +75,7 @@ class UnknownKind(ConfigError):
     """`known` lists the registered kinds."""
 
     def __init__(self, kind: str, known: Sequence[str]) -> None:
-        message = f"unknown learner kind {kind!r}; known: {', '.join(known)}"
+        message = f"unknown learner kind {quoted(kind)}{did_you_mean(kind, known)}"
         super().__init__(message, [(("kind",), message)])
         self.kind = kind
         self.known = tuple(known)

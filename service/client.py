@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import date, time, timedelta
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from service.errors import PROBLEMS, ServiceError, Unreachable
+from service.errors import PROBLEMS, NotFinite, ServiceError, Unreachable, WrongType
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -19,7 +23,9 @@ KEEP_ALIVE_S = 4.0
 class OklClient:
     """One connection to a service; not for use from several threads at once.
 
-    Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`.
+    Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`. Inputs are lists or
+    dictionaries, arrays of numpy, rows and frames of pandas, polars and what else narwhals knows; NaN and NaT are sent as
+    null, dates as ISO 8601, a span of time as its seconds.
 
         with OklClient() as okl:
             okl.create("clicks", labels=["no", "yes"])
@@ -42,10 +48,10 @@ class OklClient:
     def close(self) -> None:
         self._http.close()
 
-    def create(self, name: str, learner: dict[str, Any] | str | None = None, **settings: Any) -> dict[str, Any]:
-        """`settings` are those of POST /sessions: labels, y_range, schema, scale, ..."""
-        body = {"name": name, **settings}
-        return self._call("POST", "/sessions", body if learner is None else body | {"learner": learner})
+    def create(self, name: str, learner: Mapping[str, Any] | str | None = None, **settings: Any) -> dict[str, Any]:
+        """`learner` is a spec, or a kind alone; `settings` are those of POST /sessions: labels, y_range, schema, ..."""
+        named = {} if learner is None else {"learner": as_json(learner)}
+        return self._call("POST", "/sessions", {"name": name, **named, **as_json(settings)})
 
     def sessions(self) -> list[dict[str, Any]]:
         """All of them, page by page."""
@@ -69,12 +75,41 @@ class OklClient:
         return self._call("POST", _path(session, "freeze"), {"name": name, "rule": rule})
 
     def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> dict[str, Any]:
-        body: dict[str, Any] = {"x": x, "wait": wait}
+        body: dict[str, Any] = {"x": row(x), "wait": wait}
         return self._call("POST", _path(session, "predict"), body if id is None else body | {"id": id})
 
-    def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None) -> dict[str, Any]:
-        body = {"y": y, "id": id, "x": x}
-        return self._call("POST", _path(session, "update"), {k: v for k, v in body.items() if v is not None})
+    def update(
+        self, session: str, y: Any, *, id: str | None = None, x: Any = None, weight: float = 1.0
+    ) -> dict[str, Any]:
+        body = _truth(y, id, x)
+        return self._call(
+            "POST", _path(session, "update"), body if weight == 1.0 else body | {"weight": as_json(weight)}
+        )
+
+    def predict_several(
+        self, sessions: Iterable[str], x: Any, *, id: str | None = None, wait: bool = True
+    ) -> list[dict[str, Any]]:
+        """What `predict` returns of each session, or {"session", "refused": a problem} where one gives no prediction.
+
+        All of them wait under the same id.
+        """
+        body: dict[str, Any] = {"sessions": list(sessions), "x": row(x), "wait": wait}
+        found = self._call("POST", "/sessions/predict", body if id is None else body | {"id": id})
+        return found["predictions"]
+
+    def update_several(
+        self, truths: Mapping[str, Any], *, id: str | None = None, x: Any = None
+    ) -> list[dict[str, Any]]:
+        """Report the truth of each session: of the predictions that wait under `id`, or of the input `x`.
+
+        What `update` returns of each session, or {"session", "refused": a problem} where one took no truth; the others did.
+        """
+        body: dict[str, Any] = {"sessions": [{"session": name, "y": as_json(y)} for name, y in truths.items()]}
+        if id is not None:
+            body["id"] = id
+        if x is not None:
+            body["x"] = row(x)
+        return self._call("POST", "/sessions/update", body)["updates"]
 
     def step(
         self,
@@ -93,19 +128,14 @@ class OklClient:
         {"update": what `update` returns, "predict": what `predict` returns}. Where the truth was taken and the prediction
         cannot be given, "refused" in place of "predict" is the problem that says why.
         """
-        update = {"y": y, "id": id, "x": x}
-        predict = {"x": next_x, "id": next_id, "wait": wait}
-        return self._call(
-            "POST",
-            _path(session, "step"),
-            {
-                "update": {name: value for name, value in update.items() if value is not None},
-                "predict": {name: value for name, value in predict.items() if value is not None},
-            },
-        )
+        predict: dict[str, Any] = {"x": row(next_x), "wait": wait}
+        if next_id is not None:
+            predict["id"] = next_id
+        return self._call("POST", _path(session, "step"), {"update": _truth(y, id, x), "predict": predict})
 
-    def rounds(self, session: str, x: list[Any], y: list[Any], *, id: str | None = None) -> dict[str, Any]:
-        body: dict[str, Any] = {"x": x, "y": y}
+    def rounds(self, session: str, x: Any, y: Any, *, id: str | None = None) -> dict[str, Any]:
+        """`x` is a list of inputs or a frame with a row each, `y` a list or a column of as many truths."""
+        body: dict[str, Any] = {"x": rows(x), "y": column(y)}
         return self._call("POST", _path(session, "rounds"), body if id is None else body | {"id": id})
 
     def learners(self) -> list[dict[str, Any]]:
@@ -128,6 +158,119 @@ class OklClient:
         if response.is_success:
             return response.json() if response.content else None
         raise _error(response)
+
+
+def _truth(y: Any, id: str | None, x: Any) -> dict[str, Any]:
+    """The body that reports a truth."""
+    given = {} if id is None else {"id": id}
+    return {"y": as_json(y)} | given | ({} if x is None else {"x": row(x)})
+
+
+# -- what JSON has for a value ---------------------------------------------------------------------------------------
+
+
+def row(x: Any) -> Any:
+    """One input: an object of named features or a list of numbers, of a frame with one row too."""
+    found = _frame(x)
+    if found is None:
+        return as_json(x)
+    if hasattr(found, "columns"):
+        records = rows(x)
+        if len(records) != 1:
+            raise WrongType(f"One input is a row of a frame; this frame has {len(records)}.", errors=[])
+        return records[0]
+    names = _names(found)
+    return as_json(found.to_list() if names is None else dict(zip(names, found.to_list(), strict=True)))
+
+
+def rows(X: Any) -> list[Any]:
+    """Many inputs, such as the rows of a frame: objects by the names of its columns, or lists if they have none."""
+    found = _frame(X)
+    if found is None:
+        return as_json(X) if _library(X) == "numpy" else [row(x) for x in as_list(X)]
+    if not hasattr(found, "columns"):
+        return as_json(found.to_list())
+    names = found.columns
+    records: Iterable[Any] = found.iter_rows()
+    if all(isinstance(name, str) for name in names):
+        records = (dict(zip(names, record, strict=True)) for record in records)
+    return [as_json(record) for record in records]
+
+
+def column(y: Any) -> list[Any]:
+    """Many truths."""
+    found = _frame(y)
+    return as_json(as_list(y) if found is None else found.to_list())
+
+
+def as_list(values: Any) -> list[Any]:
+    """Raises WrongType for what are no several values."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise WrongType(f"Many rounds are a list, not {type(values).__name__}.", errors=[])
+    return list(values)
+
+
+def as_json(value: Any) -> Any:
+    """The value as JSON has it. Raises NotFinite for an infinite number, WrongType for what JSON has nothing for."""
+    kind = type(value)
+    if kind is float:
+        if math.isinf(value):
+            raise NotFinite(f"JSON has no number {value}.", errors=[])
+        return None if value != value else value
+    if value is None or kind in (bool, int, str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    if _library(value) == "numpy":
+        return _from_numpy(value)
+    if kind.__name__ == "NAType":  # of pandas; it compares to nothing
+        return None
+    if isinstance(value, date | time):
+        return None if value != value else value.isoformat()  # NaT of pandas is a date
+    if isinstance(value, timedelta):
+        return None if value != value else value.total_seconds()
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "__float__"):
+        return as_json(float(value))
+    raise WrongType(f"JSON has nothing for a value of type {kind.__name__}.", errors=[])
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
+def _from_numpy(value: Any) -> Any:
+    if value.ndim:
+        return [as_json(one) for one in (value if value.dtype.kind == "M" else value.tolist())]
+    if value.dtype.kind in "mM" and value != value:
+        return None
+    if value.dtype.kind == "M":
+        return str(value)
+    if value.dtype.kind == "m":
+        return float(value / sys.modules["numpy"].timedelta64(1, "s"))
+    return as_json(value.item())
+
+
+def _frame(value: Any) -> Any:
+    """The frame or series of narwhals for one of any library; None for anything else."""
+    if _library(value) in ("builtins", "numpy"):
+        return None
+    import narwhals  # only who has a frame pays for the import
+
+    found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
+    return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
+
+
+def _names(series: Any) -> list[str] | None:
+    """The labels of a series that is a row of a frame of pandas."""
+    import narwhals
+
+    index = narwhals.maybe_get_index(series)
+    names = [] if index is None else list(index)
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def local_url(host: str, port: int) -> str:

@@ -117,9 +117,10 @@ class Rounds:
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
     def _question(self, x: Input, id: str | None, wait: bool) -> Question:
-        return Question(x, (id or self._new_id()) if wait else None)
+        return Question(x, (id or self.new_id()) if wait else None)
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
+        """An id that no worker has made before."""
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
@@ -212,7 +213,7 @@ class Rounds:
         learns_ahead = sum(len(ticket.parts) for ticket in tickets) > 1
         is_kept = learns_ahead and replica.size <= COPIED_BYTES and replica.is_contended
         before = session.copy() if is_kept else None
-        turn = Turn(session, position, _known(replica, tickets), self._limits, self._new_id)
+        turn = Turn(session, position, _known(replica, tickets), self._limits, self.new_id)
         played, void = await self._play(replica, turn, tickets)
         entries, holds = ([], []) if void else (turn.entries, turn.holds)
         try:

@@ -57,11 +57,13 @@ class Inspected:
     t: int
     labels: Sequence[Scalar]
     preparation: Preparation | None
+    dim: int | None
     is_warming_up: bool
     frozen: FrozenFrom | None
     lags: list[float] | None
     tally: Tally
     is_classifier: bool
+    coverage: float | None
     describe: dict[str, float]
     nbytes: int
 
@@ -78,9 +80,9 @@ class Sessions:
     async def create(self, definition: Definition) -> Inspected:
         """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
         session = _made(definition)
-        if (columns := definition.dim or (session.fields.width if session.fields else None)) is not None:
+        if session.dim is not None:
             pointer = "/schema" if definition.schema else "/dim" if definition.dim else "/hashed"
-            self._limits.check_size(session, columns, pointer)
+            self._limits.check_size(session, session.dim, pointer)
         await self._add(definition, 0, None)
         log.info("session created", extra={"session": definition.name, "kind": encode_summary(definition).decode()})
         return await self.inspect(definition.name)
@@ -143,11 +145,13 @@ def _inspected(session: Session, head: Head) -> Inspected:
         t=session.t,
         labels=() if session.task is None else session.task.truths.names,
         preparation=session.preparation,
+        dim=session.dim,
         is_warming_up=session.is_warming_up,
         frozen=session.frozen,
         lags=None if session.lags is None else session.lags.tolist(),
         tally=session.card.tally(),
         is_classifier=session.task is not None and session.task.truths.is_classifier,
+        coverage=None if session.coverage is None else session.coverage.share,
         describe=session.describe(),
         nbytes=session.nbytes,
     )

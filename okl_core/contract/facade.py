@@ -6,14 +6,14 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.contract.given import as_number, as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
-from okl_core.contract.learner import LearnerSpec, parse_spec, require_dims
+from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import pack
 from okl_core.errors import (
@@ -60,6 +60,9 @@ def replay_tolerance(conditioning: float) -> float:
 class OnlineLearner:
     """A learner in use: algorithm, config, state, coins and lags, held together. Made by `create` and `restore`.
 
+    Inputs and truths may be anything that numpy reads as real numbers: arrays of any type and layout, lists, rows and
+    columns of data frames.
+
     With `lags` in the spec each x gets the last k truths learned, without a word from the caller. One whose truths come
     late keeps the `lags` that it made a forecast with, and gives them back as `lags=` when the truth is there, so that
     the learner learns from what it predicted from.
@@ -93,7 +96,7 @@ class OnlineLearner:
         """The truths that go with the next input, shape (k,), newest first, read-only."""
         return self._lags
 
-    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+    def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         """The forecast for x, shape (d,). Changes nothing. `lags`: other ones than the present.
 
         Raises ShapeError, NonFiniteError, LabelError.
@@ -101,7 +104,13 @@ class OnlineLearner:
         return self._finite(self._learner.predict(self._config, self._state, self._input(x, lags)))
 
     def play(
-        self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None, weight: float = 1.0
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes | None = None,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
     ) -> Round:
         """One round that `learn` can carry into the state; changes nothing. `choices`: outcomes to replay.
 
@@ -110,7 +119,7 @@ class OnlineLearner:
         """
         x, y = self._input(x, lags), self._truth(y)
         if weight != 1.0:
-            weight = checked_weights(np.array([weight], dtype=np.float64)).item()
+            weight = checked_weights([weight]).item()
         self._rng.begin(choices)
         self._rng.at(self._state.t + 1)
         try:
@@ -132,7 +141,7 @@ class OnlineLearner:
         if self._k:
             self._lags = next_lags(self._lags, played.y)
 
-    def update(self, x: F64, y: float, *, lags: F64 | None = None, weight: float = 1.0) -> RoundInfo:
+    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
         """One full round at the current state: predict, observe, learn. `weight`: see `play`."""
         played = self.play(x, y, lags=lags, weight=weight)
         self._learner.learn(self._config, self._state, played)
@@ -141,7 +150,14 @@ class OnlineLearner:
         return RoundInfo(played.t, played.forecast, played.loss)
 
     def replay(
-        self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None, weight: float = 1.0
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes,
+        value: float,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
     ) -> Round:
         """Play and learn a recorded round, with its recorded choices. Raises ReplayDivergence."""
         played = self.play(x, y, choices=choices, lags=lags, weight=weight)
@@ -152,12 +168,12 @@ class OnlineLearner:
 
     def run(
         self,
-        X: F64,
-        y: F64,
+        X: ArrayLike,
+        y: ArrayLike,
         *,
         choices: bytes | None = None,
-        lags: F64 | None = None,
-        weight: F64 | None = None,
+        lags: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
     ) -> BlockInfo:
         """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
 
@@ -185,12 +201,12 @@ class OnlineLearner:
         self._rng.verify()
         return info
 
-    def check_rows(self, X: F64, y: F64, lags: F64 | None = None) -> tuple[F64, F64]:
+    def check_rows(self, X: ArrayLike, y: ArrayLike, lags: ArrayLike | None = None) -> tuple[F64, F64]:
         """X and y as `run` takes them. Raises what `run` raises for a bad row."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
+        X = np.ascontiguousarray(as_numbers(X, "X"))
         if X.__array_interface__["data"][0] % ALIGNED:
             X = X.copy()
-        y = np.ascontiguousarray(y, dtype=np.float64)
+        y = np.ascontiguousarray(as_numbers(y, "y", "y"))
         if X.ndim != 2 or X.shape[1] != self.dim:
             raise ShapeError(f"X has shape {X.shape}, this learner takes (n, {self.dim})")
         if y.shape != (len(X),):
@@ -237,9 +253,9 @@ class OnlineLearner:
         """Memory that the state takes, in bytes."""
         return int(self.describe()["bytes"]) + self._lags.nbytes
 
-    def _input(self, x: F64, lags: F64 | None) -> F64:
+    def _input(self, x: ArrayLike, lags: ArrayLike | None) -> F64:
         # A copy, and so aligned.
-        x = np.array(x, dtype=np.float64)
+        x = np.array(as_numbers(x, "x"))
         if x.shape != (self.dim,):
             raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
         # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
@@ -249,8 +265,8 @@ class OnlineLearner:
             x = np.concatenate((x, self._lags if lags is None else self._checked_lags(lags, self._lags.shape)))
         return x
 
-    def _checked_lags(self, lags: F64, shape: tuple[int, ...]) -> F64:
-        lags = np.asarray(lags, dtype=np.float64)
+    def _checked_lags(self, lags: ArrayLike, shape: tuple[int, ...]) -> F64:
+        lags = as_numbers(lags, "lags", "lags")
         if lags.shape != shape:
             raise ShapeError(f"lags have shape {lags.shape}, this learner takes {shape}", "lags")
         taken = np.abs(lags) == 1.0 if self.target == "binary" else (self._low <= lags) & (lags <= self._high)
@@ -266,8 +282,9 @@ class OnlineLearner:
         return taken & (np.floor(y) == y) if self.target == "class" else taken
 
     def _truth(self, y: float, row: int | None = None) -> float:
-        y = float(y)
         where = "y" if row is None else f"y[{row}]"
+        if not isinstance(y, float):
+            y = as_number(y, where, "y")
         if self.target == "binary":
             if y not in (1.0, -1.0):
                 raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
@@ -297,9 +314,9 @@ class OnlineLearner:
         return forecast
 
 
-def checked_weights(weights: F64, n: int = 1) -> F64:
+def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
     """n weights, shape (n,). Raises ShapeError, WeightError."""
-    weights = np.asarray(weights, dtype=np.float64)
+    weights = as_numbers(weights, "weight", "weight")
     if weights.shape != (n,):
         raise ShapeError(f"weights have shape {weights.shape}, there are {n} rounds", "weight")
     taken = (weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)
@@ -317,7 +334,7 @@ def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
     return NonFiniteError(message, "x", i if row is None else row)
 
 
-def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
+def create(spec: Spec, dim: int) -> OnlineLearner:
     """A new learner for inputs in R^dim. Raises UnknownKind, ConfigError, ShapeError; warns of `UnstableWarning`.
 
     Examples
@@ -336,7 +353,7 @@ def create(spec: LearnerSpec | Mapping[str, Any], dim: int) -> OnlineLearner:
     return OnlineLearner(parsed, None, dim)
 
 
-def restore(spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
+def restore(spec: Spec, arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
     """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
 
     Raises StateFormatError.

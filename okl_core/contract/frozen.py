@@ -24,9 +24,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn, TypeVar, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
-from okl_core.contract.learner import LearnerSpec
+from okl_core.contract.given import as_numbers
+from okl_core.contract.learner import Spec
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
 from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo
@@ -73,12 +75,12 @@ class ReservoirLearner:
         self._next = self._after(round)
 
     @classmethod
-    def create(cls, spec: LearnerSpec | Mapping[str, Any], dim: int) -> ReservoirLearner:
+    def create(cls, spec: Spec, dim: int) -> ReservoirLearner:
         """A new learner with a reservoir. Raises what `okl_core.create` raises."""
         return cls(create(spec, dim))
 
     @classmethod
-    def restore(cls, spec: LearnerSpec | Mapping[str, Any], arrays: Mapping[str, F64], dim: int) -> ReservoirLearner:
+    def restore(cls, spec: Spec, arrays: Mapping[str, F64], dim: int) -> ReservoirLearner:
         """The learner whose `state()` gave these arrays. Raises StateFormatError."""
         own = {name: array for name, array in arrays.items() if not name.startswith(RESERVOIR)}
         kept = {name[len(RESERVOIR) :]: array for name, array in arrays.items() if name.startswith(RESERVOIR)}
@@ -113,35 +115,49 @@ class ReservoirLearner:
             raise StateError("no round was learned: there is none to draw")
         return restore(self.spec, self._kept, self.dim)
 
-    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+    def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         return self.learner.predict(x, lags=lags)
 
     def play(
-        self, x: F64, y: float, *, choices: bytes | None = None, lags: F64 | None = None, weight: float = 1.0
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes | None = None,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
     ) -> Round:
         return self.learner.play(x, y, choices=choices, lags=lags, weight=weight)
 
     def learn(self, played: Round) -> None:
         self._keeping(lambda: self.learner.learn(played))
 
-    def update(self, x: F64, y: float, *, lags: F64 | None = None, weight: float = 1.0) -> RoundInfo:
+    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
         return self._keeping(lambda: self.learner.update(x, y, lags=lags, weight=weight))
 
     def replay(
-        self, x: F64, y: float, *, choices: bytes, value: float, lags: F64 | None = None, weight: float = 1.0
+        self,
+        x: ArrayLike,
+        y: float,
+        *,
+        choices: bytes,
+        value: float,
+        lags: ArrayLike | None = None,
+        weight: float = 1.0,
     ) -> Round:
         return self._keeping(lambda: self.learner.replay(x, y, choices=choices, value=value, lags=lags, weight=weight))
 
     def run(
         self,
-        X: F64,
-        y: F64,
+        X: ArrayLike,
+        y: ArrayLike,
         *,
         choices: bytes | None = None,
-        lags: F64 | None = None,
-        weight: F64 | None = None,
+        lags: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
     ) -> BlockInfo:
         """As `OnlineLearner.run`, in as many parts as there are states to keep."""
+        lags = None if lags is None else as_numbers(lags, "lags", "lags")
         X, y = self.learner.check_rows(X, y, lags)
         weights = None if weight is None else checked_weights(weight, len(y))
         parts: list[BlockInfo] = []
@@ -241,7 +257,7 @@ class FrozenLearner:
     def lags(self) -> F64:
         return self._learner.lags
 
-    def predict(self, x: F64, *, lags: F64 | None = None) -> Forecast:
+    def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
         """The forecast for x, shape (d,). Raises ShapeError, NonFiniteError, LabelError."""
         return self._learner.predict(x, lags=lags)
 

@@ -17,13 +17,19 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from numpy.typing import ArrayLike
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
+from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import MAX_LAGS, first_lags, lag_rows
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
 from okl_core.contract.workload import LONG_WORK
+from okl_core.contract.wrong_fields import json_name, told
 from okl_core.errors import (
+    MAX_QUOTED,
     ConfigError,
     ShapeError,
     UnknownKind,
@@ -161,8 +167,20 @@ def _takes_no_weights(kind: str) -> WeightError:
     return WeightError(f"{kind} takes no weights; these learners do: {known}")
 
 
+def from_kind(value: Any) -> Any:
+    """A spec as it is validated: a word is short for an object with nothing but this kind."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def or_a_kind(schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    """The JSON schema of a spec that `from_kind` may have made, from that of the object."""
+    if handler.mode == "serialization":
+        return schema
+    return {"anyOf": [schema, {"type": "string", "description": 'A kind, short for {"kind": ...}.'}]}
+
+
 class LearnerSpec(BaseModel):
-    """What makes a learner: a kind, the seed of its coins, and its parameters."""
+    """What makes a learner: a kind, the seed of its coins, and its parameters. A kind alone is short for it."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -182,6 +200,15 @@ class LearnerSpec(BaseModel):
     )
     config: dict[str, Any] = Field(default_factory=dict, description="Parameters; each kind has its own schema.")
 
+    _from_kind = model_validator(mode="before")(from_kind)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return or_a_kind(handler(schema), handler)
+
+
+Spec = LearnerSpec | Mapping[str, Any] | str
+"""How a learner is asked for: "kons" is short for {"kind": "kons"}."""
 
 _REGISTRY: dict[str, Learner[Any, Any, Any]] = {}
 
@@ -248,19 +275,16 @@ def catalogue() -> list[dict[str, Any]]:
     return entries
 
 
-def parse_spec(
-    spec: LearnerSpec | Mapping[str, Any],
-) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
+def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
     """The spec, its algorithm and its config. Raises UnknownKind, or ConfigError with every field at fault."""
-    try:
-        parsed = spec if isinstance(spec, LearnerSpec) else LearnerSpec.model_validate(dict(spec))
-        learner = get_learner(parsed.kind)
-    except ValidationError as error:
-        raise _config_error("spec", error, ()) from error
-    try:
-        config = learner.config_type.model_validate(parsed.config)
-    except ValidationError as error:
-        raise _config_error(parsed.kind, error, ("config",)) from error
+    if isinstance(spec, LearnerSpec):
+        parsed = spec
+    elif isinstance(spec, Mapping | str):
+        parsed = _validated(LearnerSpec, spec if isinstance(spec, str) else dict(spec), "spec", ())
+    else:
+        raise ConfigError(f'a spec is a kind, or an object {{"kind": ..., "config": ...}}, not {json_name(spec)}')
+    learner = get_learner(parsed.kind)
+    config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
     if parsed.lags and learner.target(config) == "class":
         told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
@@ -285,19 +309,27 @@ MAX_ERRORS_TOLD = 100
 """Of more errors in one config only their number is told: to list a million takes half a minute."""
 
 
-def _config_error(what: str, error: ValidationError, prefix: tuple[str, ...]) -> ConfigError:
+M = TypeVar("M", bound=BaseModel)
+
+
+def _validated(model: type[M], value: Any, what: str, prefix: tuple[str, ...]) -> M:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _config_error(model, error, what, prefix) from error
+
+
+def _config_error(model: type[BaseModel], error: ValidationError, what: str, prefix: tuple[str, ...]) -> ConfigError:
     if error.error_count() > MAX_ERRORS_TOLD:
-        told = f"{error.error_count():,} places are wrong, too many to tell"
-        return ConfigError(f"{what}: {told}", [(prefix, told)])
-    found = error.errors(include_url=False, include_input=False)
-    errors = [((*prefix, *item["loc"]), item["msg"].removeprefix("Value error, ")) for item in found]
-    listed = "; ".join(f"{'.'.join(map(str, path))}: {message}" for path, message in errors)
+        many = f"{error.error_count():,} places are wrong, too many to tell"
+        return ConfigError(f"{what}: {many}", [(prefix, many)])
+    found = error.errors(include_url=False)
+    errors = [((*prefix, *item["loc"]), told(model, item)) for item in found]
+    listed = "; ".join(f"{'.'.join(str(part)[:MAX_QUOTED] for part in path)}: {message}" for path, message in errors)
     return ConfigError(f"{what}: {listed}", errors)
 
 
-def resolve(
-    spec: LearnerSpec | Mapping[str, Any], X: F64, y: F64 | None = None, *, lags: F64 | None = None
-) -> LearnerSpec:
+def resolve(spec: Spec, X: ArrayLike, y: ArrayLike | None = None, *, lags: ArrayLike | None = None) -> LearnerSpec:
     """The spec with what waits for inputs found from the rows of X, shape (n, d): `sigma: "median"` and the like.
 
     `metric: "learned"` needs their truths y, shape (n,), too, and a spec with lags either those or the `lags` of the rows,
@@ -312,8 +344,12 @@ def resolve(
     parsed, _, config = parse_spec(spec)
     if not config.waiting():
         return parsed
+    X = as_numbers(X, "X")
+    y = None if y is None else as_numbers(y, "y", "y")
     if parsed.lags:
-        if lags is None:
+        if lags is not None:
+            lags = as_numbers(lags, "lags", "lags")
+        else:
             lags = lag_rows(first_lags(parsed.lags), np.empty(0) if y is None else y)[:-1]
         if lags.shape != (len(X), parsed.lags):
             raise ShapeError(f"a spec with lags is resolved by inputs and as many truths; X has {len(X)} rows", "y")
@@ -321,12 +357,18 @@ def resolve(
     return parsed.model_copy(update={"config": config.resolved(X, y).model_dump(mode="json")})
 
 
-def waits_for_inputs(spec: LearnerSpec | Mapping[str, Any]) -> bool:
+def waits_for_inputs(spec: Spec) -> bool:
     """Must `resolve` see inputs before a learner can be made of this spec?"""
     return bool(parse_spec(spec)[2].waiting())
 
 
-def given_probabilities(forecasts: Sequence[Forecast]) -> F64 | None:
-    """Those of n forecasts as `BlockInfo` has them; None if one has none."""
-    given = [f.probability if f.probabilities is None else f.probabilities for f in forecasts]
-    return None if None in given else np.array(given, dtype=np.float64)
+def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 | None:
+    """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
+    many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
+    if many and len(many) == len(forecasts):
+        given = np.zeros((len(many), max(classes, *map(len, many))))
+        for row, probabilities in zip(given, many, strict=True):
+            row[: len(probabilities)] = probabilities
+        return given
+    single = [forecast.probability for forecast in forecasts]
+    return None if None in single else np.array(single, dtype=np.float64)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from okl_core.contract.lags import MAX_LAGS
-from okl_core.contract.learner import parse_spec, taken_dim
+from okl_core.contract.learner import from_kind, or_a_kind, parse_spec, taken_dim
 from okl_core.errors import ConfigError
 
 Truth = Literal["labels", "numbers"]
 
 
 class ExpertSpec(BaseModel):
-    """A learner in a pool, or, with `sigmas`, one with a Gaussian kernel of each of these length scales."""
+    """A learner in a pool, or, with `sigmas`, one with a Gaussian kernel of each of these length scales. A kind alone
+    is short for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -24,6 +27,12 @@ class ExpertSpec(BaseModel):
     sigmas: list[float] | None = Field(
         default=None, min_length=1, fail_fast=True, description="A grid of length scales."
     )
+
+    _from_kind = model_validator(mode="before")(from_kind)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return or_a_kind(handler(schema), handler)
 
     @model_validator(mode="after")
     def _is_a_learner(self) -> Self:

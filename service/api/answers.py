@@ -64,6 +64,9 @@ class Prediction(_Answer):
     probability: float | None = None
     probabilities: list[float] | None = None
     value: float | None = None
+    low: float | None = Field(default=None, description="Lower end of the interval; left out where it is open.")
+    high: float | None = Field(default=None, description="Upper end of the interval; left out where it is open.")
+    set: list[bool | str | float] | None = Field(default=None, description="The labels that may be the truth.")
 
 
 class Update(_Answer):
@@ -102,7 +105,10 @@ class RoundsAnswer(_Answer):
     probabilities: list[float] | list[list[float]] | None = Field(
         default=None, description="Of the second label; from a learner of classes of all labels, a list a round."
     )
-    values: list[float] | None = None
+    values: list[float | None] | None = None
+    lows: list[float | None] | None = Field(default=None, description="Of the intervals; null where one is open.")
+    highs: list[float | None] | None = None
+    sets: list[list[bool | str | float]] | None = None
     mistakes: int | None = None
     duplicate: bool
 
@@ -120,6 +126,8 @@ class Metrics(_Answer):
     window_mistake_rate: float | None = None
     rmse: float | None = None
     window_rmse: float | None = None
+    coverage: float | None = Field(default=None, description="Share of the truths that their interval or set held.")
+    window_coverage: float | None = None
 
 
 class SessionSummary(_Answer):

@@ -94,6 +94,7 @@ class BodyReader(Generic[M]):
     """Reads the bodies of one model. Also a dependency, for FastAPI."""
 
     def __init__(self, model: type[M]) -> None:
+        self._model = model
         self._adapter = TypeAdapter(model)
         in_slices: tuple[str, ...] = getattr(model, "in_slices", ())
         self._sliced = SlicedReader(model, in_slices) if in_slices else None
@@ -142,7 +143,7 @@ class BodyReader(Generic[M]):
         try:
             return self._adapter.validate_json(data)
         except ValidationError as error:
-            raise validation_problem(error) from None
+            raise validation_problem(error, self._model) from None
 
 
 @lru_cache(256)

@@ -42,8 +42,13 @@ def store_of(request: Request) -> Store:
     return worker_of(request).store
 
 
+def most_together_of(request: Request) -> int:
+    return worker_of(request).settings.max_together
+
+
 RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
+MostTogether = Annotated[int, Depends(most_together_of)]
 StoreDep = Annotated[Store, Depends(store_of)]
 _ETAG = r'"[0-9]{1,20}-[0-9a-f]{32}"'
 

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
+from okl_core.contract.wrong_fields import unknown_field
 from service.errors import PROBLEMS as PROBLEMS
 from service.errors import (
     InvalidInput,
@@ -97,12 +98,17 @@ def problem(error: ServiceError, request: Request) -> Response:
 
 def answer(error: ServiceError, scope: Scope) -> Response:
     """The same for those who have no request, only its scope."""
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    return _response(document_for(error, scope), error.status, headers)
+
+
+def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
+    """The document that tells a client of this error; the log has it too if it is the service's own."""
     instance = request_id(scope)
     if error.status >= 500:
         level = logging.ERROR if error.retry_after_s is None else logging.WARNING
         log.log(level, error.title, extra={"path": scope["path"], "detail": error.detail, "instance": instance})
-    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    return _response(document_of(error, instance), error.status, headers)
+    return document_of(error, instance)
 
 
 def document_of(error: ServiceError, instance: str) -> dict[str, Any]:
@@ -154,10 +160,13 @@ def cut(text: str, length: int) -> str:
 
 def unexpected_problem(error: Exception, scope: Scope) -> Response:
     """The answer to an error that nobody raised on purpose: the client learns nothing of it, the log everything."""
+    return _response(unexpected_document(error, scope), ServiceError.status, {})
+
+
+def unexpected_document(error: Exception, scope: Scope) -> dict[str, Any]:
     instance = log_unexpected(error, scope)
     detail = "Something went wrong here; the log of the service has the details."
-    members = _members(ServiceError.slug, ServiceError.title, ServiceError.status, detail, instance)
-    return _response(members, ServiceError.status, {})
+    return _members(ServiceError.slug, ServiceError.title, ServiceError.status, detail, instance)
 
 
 def log_unexpected(error: Exception, scope: Scope) -> str:
@@ -167,22 +176,22 @@ def log_unexpected(error: Exception, scope: Scope) -> str:
     return instance
 
 
-def validation_problem(error: ValidationError) -> ServiceError:
-    """The service's error for a body that does not validate."""
+def validation_problem(error: ValidationError, model: type[BaseModel]) -> ServiceError:
+    """The service's error for a body that is no value of this model."""
     count = error.error_count()
     if count > MAX_COUNTED:  # to list them all would take seconds
         told = f"{count:,} places are wrong, too many to tell"
         return InvalidInput(f"In the body {told}.", errors=[{"pointer": "", "detail": told}])
-    return from_validation(error.errors(include_url=False, include_input=False))
+    return from_validation(error.errors(include_url=False, include_input=False), model=model)
 
 
-def from_validation(found: Sequence[Any], prefix: int = 0) -> ServiceError:
-    """The service's error for pydantic's; `prefix` parts of each location are not in the body."""
+def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel] | None = None) -> ServiceError:
+    """The service's error for pydantic's; `prefix` parts of each location are not in the body, which is of the model."""
     for item in found:
         if item["type"] == "json_invalid":
             return MalformedBody(f"The body is not JSON: {item.get('ctx', {}).get('error', item['msg'])}.")
     found = [item for item in found if item["loc"][-1:] != (FIRST_TRY,)]
-    wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item)} for item in found[:MAX_COUNTED]]
+    wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput
     return kind(listed(wrong), errors=wrong[:MAX_ERRORS])
@@ -198,13 +207,14 @@ def listed(errors: Sequence[Mapping[str, str]]) -> str:
 
 def _kind(item: Any, pointer: str) -> type[InvalidInput]:
     """The type of one of pydantic's errors; several of one type keep it, different ones are just an invalid request."""
-    if item["type"] in ("string_pattern_mismatch", "string_type") and pointer in ("/name", "/session"):
+    if item["type"] in ("string_pattern_mismatch", "string_type") and _OF_A_NAME.fullmatch(pointer):
         return InvalidName
     if item["type"] == "too_short" and (kind := _EMPTY.get(item["loc"][-1])):
         return kind
     return _KINDS.get(item["type"], InvalidInput)
 
 
+_OF_A_NAME = re.compile(r"/name|/session|/sessions/\d+(/session)?")
 _EMPTY: dict[str | int, type[InvalidInput]] = {"<list>": WrongDimension, "<object>": WrongFeatures}
 _KINDS: dict[str, type[InvalidInput]] = {
     "finite_number": NotFinite,
@@ -225,8 +235,10 @@ def _pointer(location: Sequence[int | str]) -> str:
     )
 
 
-def _say(item: Any) -> str:
+def _say(item: Any, model: type[BaseModel] | None) -> str:
     """pydantic's sentence, as one about the field."""
+    if item["type"] == "extra_forbidden" and model is not None:
+        return cut(unknown_field(model, item["loc"]), MAX_TEXT)
     message = item["msg"].removeprefix("Value error, ")
     for prefix in ("Input ", "String ", "List ", "Dictionary "):
         message = message.removeprefix(prefix)

@@ -23,7 +23,7 @@ from service.api.answers import (
     Update,
 )
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
-from service.api.dependencies import IfMatch, RoundsDep, SessionPath, SessionsDep, StoreDep
+from service.api.dependencies import IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
 from service.api.guards import REFUSALS
 from service.api.problems import PROBLEMS, RouteNotFound, operation_id, request_id, responses
 from service.api.schemas import (
@@ -37,6 +37,8 @@ from service.api.schemas import (
     UpdateBody,
     UpdateRequest,
 )
+from service.api.several import Predictions, PredictSeveral, Updates, UpdateSeveral, check_names, of_each
+from service.session.requests import Report
 
 ANY = responses(errors.ServiceError, *REFUSALS)
 """What every route may answer."""
@@ -154,6 +156,41 @@ async def play_rounds(
 ) -> Response:
     """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
     return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))
+
+
+@hot.post(
+    "/sessions/predict",
+    response_model=Predictions,
+    responses=responses(*_BODY),
+    summary="Ask several sessions for a prediction",
+)
+async def predict_several(
+    body: PredictSeveral, rounds: RoundsDep, most: MostTogether, request: Request, key: IdempotencyKey
+) -> Response:
+    """As `POST /predict`, of one input, by several sessions at once. What one of them refuses is told in its place."""
+    names = body.sessions
+    check_names(names, most)
+    id = one_id(body.id, key) or (rounds.new_id() if body.wait else None)
+    asked = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
+    return reply({"predictions": await of_each(names, asked, wire.prediction, request.scope)})
+
+
+@hot.post(
+    "/sessions/update",
+    response_model=Updates,
+    responses=responses(*_BODY),
+    summary="Report truths to several sessions",
+)
+async def update_several(
+    body: UpdateSeveral, rounds: RoundsDep, most: MostTogether, request: Request, key: IdempotencyKey
+) -> Response:
+    """As `POST /update`, of one input, in several sessions: one round each, each exactly once by the same `id`. What one of
+    them refuses is told in its place, and the others have learned all the same."""
+    names = [truth.session for truth in body.sessions]
+    check_names(names, most)
+    id = one_id(body.id, key)
+    asked = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
+    return reply({"updates": await of_each(names, asked, wire.update, request.scope)})
 
 
 # -- sessions -------------------------------------------------------------------------------------------------------

@@ -223,6 +223,12 @@ class SessionCreate(_Wire):
         le=10_000,
         description='Rounds from which fields, scale and the spec\'s words, such as `sigma: "median"`, are found.',
     )
+    interval: float | None = Field(
+        default=None,
+        ge=0.5,
+        le=0.99,
+        description="Share of the truths that the interval of a prediction, or its set of labels, is to hold.",
+    )
     snapshot_every: int | None = Field(
         default=None, ge=1, description="Rounds between full snapshots; without it the journal's size decides."
     )
@@ -316,6 +322,9 @@ class UpdateBody(_Wire):
     y: Scalar = Field(description="The truth: a label of the session, or a number.")
     id: Id | None = None
     x: Input | None = None
+    weight: Number = Field(
+        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
+    )
 
     @model_validator(mode="after")
     def _names_a_round(self) -> UpdateBody:

@@ -89,7 +89,7 @@ class SlicedReader(Generic[M]):
         try:
             other = self._rest.model_validate_json(b"{" + b",".join(rest) + b"}")
         except ValidationError as error:
-            raise validation_problem(error) from None
+            raise validation_problem(error, self._model) from None
         given = {name: getattr(other, name) for name in other.model_fields_set} | arrays
         body = self._model.model_construct(set(given), **given)
         assert isinstance(body, Sliced)
@@ -175,7 +175,7 @@ class SlicedReader(Generic[M]):
             return self._slices[name].validate_json(b"[" + piece + b"]")
         except ValidationError as error:
             if error.error_count() > MAX_COUNTED:
-                raise validation_problem(error) from None
+                raise validation_problem(error, self._model) from None
             wrong = error.errors(include_url=False, include_input=False)
         if wrong[0]["type"] == "json_invalid":
             raise _malformed(at, str(wrong[0].get("ctx", {}).get("error", "")).partition(" at line")[0])

@@ -33,6 +33,7 @@ def definition_of(body: SessionCreate) -> Definition:
         y_range=body.y_range,
         scale=_scale_of(body.scale),
         warmup_rounds=body.warmup_rounds,
+        interval=body.interval,
         snapshot_every=body.snapshot_every,
         expires_s=body.expires_s,
         reservoir=body.reservoir,
@@ -50,7 +51,7 @@ def _scale_of(scale: Scale) -> DomainScale:
 
 
 def report_of(body: UpdateBody, id: str | None) -> Report:
-    return Report(body.y, id, body.x)
+    return Report(body.y, id, body.x, body.weight)
 
 
 def batch_of(body: RoundsBody, id: str | None, at: str | None) -> Batch:
@@ -68,6 +69,9 @@ def prediction(told: Predicted) -> Json:
         "probability": answer.probability,
         "probabilities": answer.probabilities,
         "value": answer.value,
+        "low": answer.low,
+        "high": answer.high,
+        "set": answer.labels,
     }
     return _without_none(given)
 
@@ -106,6 +110,9 @@ def rounds(told: RoundsPlayed) -> Json:
         "labels": told.labels,
         "probabilities": told.probabilities,
         "values": told.values,
+        "lows": told.lows,
+        "highs": told.highs,
+        "sets": told.sets,
         "duplicate": told.is_duplicate,
     }
     return _without_none(given)
@@ -149,12 +156,12 @@ def session(found: Inspected) -> Json:
         "settings": _settings(found.definition),
         "labels": list(found.labels) or None,
         "fields": None if preparation is None else _fields(preparation),
-        "dim": None if preparation is None else preparation.width,
+        "dim": found.dim,
         "warming_up": found.is_warming_up,
         "cautions": [] if spec is None else list(parse_spec(spec)[2].cautions),
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
-        "metrics": _metrics(found.tally, found.is_classifier),
+        "metrics": _metrics(found.tally, found.is_classifier) | _coverage(found),
         "describe": found.describe,
         "bytes": found.nbytes,
         "etag": etag(found.head.tip),
@@ -208,6 +215,7 @@ def _settings(definition: Definition) -> Json:
         "y_range": definition.y_range,
         "scale": ranges,
         "warmup_rounds": definition.warmup_rounds,
+        "interval": definition.interval,
         "snapshot_every": definition.snapshot_every,
         "expires_s": definition.expires_s,
         "reservoir": definition.reservoir,
@@ -226,6 +234,12 @@ def _metrics(tally: Tally, is_classifier: bool) -> Json:
         rates = {"mistake_rate": tally.mean_error, "window_mistake_rate": tally.window_error}
         return metrics | {"mistakes": int(tally.error)} | rates
     return metrics | {"rmse": _root(tally.mean_error), "window_rmse": _root(tally.window_error)}
+
+
+def _coverage(found: Inspected) -> Json:
+    if found.definition.interval is None:
+        return {}
+    return {"coverage": found.coverage, "window_coverage": found.tally.window_coverage}
 
 
 def _root(mean: float | None) -> float | None:

@@ -4,18 +4,21 @@ A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rou
 learner played). Both hold what a replay needs and what it is checked against: inputs as they came, truths, the forecasts at
 play, the recorded choices, and what computed them. `note` is JSON that a later round relies on: a label that was new.
 
-    round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, bytes choices, bytes note, bytes x, lags
-    block    u8 version, u8 kind = 1, u32 arithmetic, u32 n, bytes choices, f64[n] y, f64[n] values, inputs
-    class    as round with kind = 2, and u32 label after f64 value
-    waiting  u8 version, u64 t, f64 value, f64 probability (NaN: none), u32 lags, u32 classes, bytes x, lags, probabilities,
-             seal
+    round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
+             f64 threshold, u32 lag, bytes choices, bytes note, bytes x, lags
+    block    u8 version, u8 kind = 1, u32 arithmetic, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values, f64[m] scores,
+             f64[m] thresholds, inputs
+    class    as round with kind = 2, and u32 label after u32 lag
+    waiting  u8 version, u64 t, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none), u32 lags, u32 classes,
+             bytes x, lags, probabilities, seal
     answer   JSON, seal
 
 A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth, `label`
-the class that it was told. `probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32 length
-and the bytes. `x` is that of `okl_core.records.record.to_bytes`; `inputs` are u32 d and f64[n d] of rows with d numbers each,
-or 0 and the bytes x of each. `lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A
-block needs none: they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name what computed
+the class that it was told. `probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32
+length and the bytes. Score, threshold and lag are those of a `Promise`; of a block m is n where there are intervals, else
+0. `x` is that of `okl_core.records.record.to_bytes`; `inputs` are u32 d and f64[n d] of rows with d numbers each, or 0
+and the bytes x of each. `lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A block
+needs none: they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name what computed
 the round.
 
 An entry needs no checksum: the digests of the journal's chain are over its bytes. A `seal` is the CRC-32 of the session's
@@ -37,13 +40,15 @@ from okl_core.errors import StateFormatError
 from okl_core.records.record import Raw, from_bytes, to_bytes
 from okl_core.types import F64, Forecast
 from service.errors import StateCorrupt
+from service.session.coverage import Promise
 
 VERSION = 1
 _ROUND, _BLOCK, _CLASS = 0, 1, 2
 _HEAD = struct.Struct("<BBI")
-_ROUND_NUMBERS = struct.Struct("<ddd")
-_WAITING = struct.Struct("<BQddII")
+_ROUND_NUMBERS = struct.Struct("<ddddddI")
+_WAITING = struct.Struct("<BQdddII")
 _U32 = struct.Struct("<I")
+_COUNTS = struct.Struct("<II")
 
 
 class RoundEntry(NamedTuple):
@@ -61,17 +66,20 @@ class RoundEntry(NamedTuple):
     lags: F64 | None = None
     label: int | None = None
     arithmetic: int = 0
+    weight: float = 1.0
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """The inputs of n rounds; y and values of shape (n,)."""
+    """The inputs of n rounds; y and values of shape (n,), scores and thresholds of shape (2, n) where there are intervals."""
 
     raws: Sequence[Raw]
     y: F64
     values: F64
     choices: bytes = b""
     arithmetic: int = 0
+    promises: F64 | None = None
 
 
 class WaitingEntry(NamedTuple):
@@ -81,13 +89,17 @@ class WaitingEntry(NamedTuple):
     forecast: Forecast
     x: Raw
     lags: F64 | None = None
+    threshold: float | None = None
+
+
+NO_PROMISE = Promise(math.nan, math.nan, 0)
 
 
 def encode_round(entry: RoundEntry) -> bytes:
     return b"".join(
         (
             _HEAD.pack(VERSION, _ROUND if entry.label is None else _CLASS, entry.arithmetic),
-            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value),
+            _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value, entry.weight, *(entry.promise or NO_PROMISE)),
             b"" if entry.label is None else _U32.pack(entry.label),
             _sized(entry.choices),
             _sized(entry.note),
@@ -102,9 +114,11 @@ def encode_block(entry: BlockEntry) -> bytes:
         (
             _HEAD.pack(VERSION, _BLOCK, entry.arithmetic),
             _U32.pack(len(entry.y)),
+            _U32.pack(0 if entry.promises is None else len(entry.y)),
             _sized(entry.choices),
             entry.y.tobytes(),
             entry.values.tobytes(),
+            b"" if entry.promises is None else entry.promises.tobytes(),
             encode_inputs(entry.raws),
         )
     )
@@ -140,7 +154,8 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
                 f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
             )
         if kind != _BLOCK:
-            y, issued, value = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
+            y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
+            promise = None if math.isnan(told[0]) else Promise(*told)
             end, label = _HEAD.size + _ROUND_NUMBERS.size, None
             if kind == _CLASS:
                 (label,) = _U32.unpack_from(blob, end)
@@ -148,11 +163,13 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
             choices, end = _unsized(blob, end)
             note, end = _unsized(blob, end)
             x, end = _unsized(blob, end)
-            return RoundEntry(from_bytes(x), y, issued, value, choices, note, _numbers(blob, end), label, arithmetic)
-        (n,) = _U32.unpack_from(blob, _HEAD.size)
-        choices, end = _unsized(blob, _HEAD.size + _U32.size)
+            lags = _numbers(blob, end)
+            return RoundEntry(from_bytes(x), y, issued, value, choices, note, lags, label, arithmetic, weight, promise)
+        n, m = _COUNTS.unpack_from(blob, _HEAD.size)
+        choices, end = _unsized(blob, _HEAD.size + _COUNTS.size)
         y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
-        return BlockEntry(decode_inputs(blob, end + 16 * n, n), y, values, choices, arithmetic)
+        promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
+        return BlockEntry(decode_inputs(blob, end + 16 * (n + m), n), y, values, choices, arithmetic, promises)
     except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
 
@@ -160,10 +177,11 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
 def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
     forecast = entry.forecast
     probability = math.nan if forecast.probability is None else forecast.probability
+    threshold = math.nan if entry.threshold is None else entry.threshold
     lags, classes = (0 if part is None else len(part) for part in (entry.lags, forecast.probabilities))
     body = b"".join(
         (
-            _WAITING.pack(VERSION, entry.t, forecast.value, probability, lags, classes),
+            _WAITING.pack(VERSION, entry.t, forecast.value, probability, threshold, lags, classes),
             _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
             np.array(forecast.probabilities or (), dtype=np.float64).tobytes(),
@@ -176,7 +194,7 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
     """A prediction that waits under this id. Raises StateCorrupt for bytes that are damaged, or of another format."""
     body = _unsealed(identity, id, blob)
     try:
-        version, t, value, probability, k, classes = _WAITING.unpack_from(body)
+        version, t, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
         if version != VERSION:
             raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
         x, end = _unsized(body, _WAITING.size)
@@ -186,7 +204,8 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
         raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error
     probabilities = tuple(numbers[k:].tolist()) if classes else None
     forecast = Forecast(value, None if math.isnan(probability) else probability, probabilities)
-    return WaitingEntry(t, forecast, raw, numbers[:k] if k else None)
+    own = numbers[:k] if k else None
+    return WaitingEntry(t, forecast, raw, own, None if math.isnan(threshold) else threshold)
 
 
 def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:

@@ -30,7 +30,8 @@ class Definition:
     """A session as it was asked for.
 
     Without a `learner` the service chooses one for what the truths are. `dim` and `schema` are None where the inputs
-    decide; `hashed`: all names of the inputs share so many columns.
+    decide; `hashed`: all names of the inputs share so many columns. `interval`: the share of truths that intervals, or sets
+    of labels, are to hold.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Definition:
     y_range: tuple[float, float] | None = None
     scale: Scale = "learned"
     warmup_rounds: int = 1000
+    interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None
     reservoir: bool = False

@@ -19,7 +19,7 @@ REMEMBERED_BYTES = 4096
 """A larger answer is remembered without the forecasts of its rounds."""
 
 _NOT_KEPT = ("session", "id", "is_duplicate")
-_PER_ROUND = ("values", "scores", "labels", "probabilities")
+_PER_ROUND = ("values", "scores", "labels", "probabilities", "lows", "highs", "sets")
 
 
 def digest(data: bytes) -> str:

@@ -54,6 +54,7 @@ class SessionRecord(_Stored):
     y_range: tuple[float, float] | None = None
     scale: Literal["none", "learned"] | _StoredRanges = "learned"
     warmup_rounds: int = 1000
+    interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None
     reservoir: bool = False
@@ -75,6 +76,7 @@ def encode_record(definition: Definition, identity: bytes) -> bytes:
         y_range=definition.y_range,
         scale=_StoredRanges(low=scale.low, high=scale.high) if isinstance(scale, Ranges) else scale,
         warmup_rounds=definition.warmup_rounds,
+        interval=definition.interval,
         snapshot_every=definition.snapshot_every,
         expires_s=definition.expires_s,
         reservoir=definition.reservoir,
@@ -127,6 +129,7 @@ def _definition(record: SessionRecord) -> Definition:
         y_range=record.y_range,
         scale=Ranges(scale.low, scale.high) if isinstance(scale, _StoredRanges) else scale,
         warmup_rounds=record.warmup_rounds,
+        interval=record.interval,
         snapshot_every=record.snapshot_every,
         expires_s=record.expires_s,
         reservoir=record.reservoir,

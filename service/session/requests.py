@@ -23,6 +23,7 @@ class Report(NamedTuple):
     y: Scalar
     id: str | None = None
     x: Input | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,9 @@ class RoundsPlayed(NamedTuple):
     scores: Sequence[float | None] | None = None
     labels: Sequence[Scalar | None] | None = None
     probabilities: Sequence[float | Sequence[float] | None] | None = None
+    lows: Sequence[float | None] | None = None
+    highs: Sequence[float | None] | None = None
+    sets: Sequence[Sequence[Scalar]] | None = None
     is_duplicate: bool = False
 
 

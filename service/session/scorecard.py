@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,6 +81,16 @@ def mistakes(truths: Truths, values: F64, probabilities: F64 | None, y: F64) -> 
     return (values >= 0.0) != (y > 0.0)
 
 
+def forecasts_of(info: BlockInfo) -> list[Forecast]:
+    """Those of a block, one by one."""
+    values, given = info.values.tolist(), info.probabilities
+    if given is None:
+        return [Forecast(value) for value in values]
+    if given.ndim == 1:
+        return [Forecast(value, p) for value, p in zip(values, given.tolist(), strict=True)]
+    return [Forecast(value, None, tuple(p)) for value, p in zip(values, given.tolist(), strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Totals and means over all rounds, and means over the last `window`; the means are None before the first round."""
@@ -93,12 +103,16 @@ class Tally:
     window: int = 0
     window_loss: float | None = None
     window_error: float | None = None
+    window_coverage: float | None = None
 
 
 class Scorecard:
-    """`error` of a round is 1 or 0 (mistake or not) for a classifier, the squared error for a regressor."""
+    """`error` of a round is 1 or 0 (mistake or not) for a classifier, the squared error for a regressor.
 
-    __slots__ = ("_errors", "_losses", "error", "loss", "rounds")
+    `is_kept`: did the interval of the round hold the truth? None where there are no intervals.
+    """
+
+    __slots__ = ("_errors", "_kept", "_losses", "error", "loss", "rounds")
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -106,19 +120,21 @@ class Scorecard:
         self.error = 0.0
         self._losses = np.zeros(WINDOW)
         self._errors = np.zeros(WINDOW)
+        self._kept = np.full(WINDOW, np.nan)
 
-    def add(self, loss: float, error: float) -> None:
+    def add(self, loss: float, error: float, is_kept: bool | None = None) -> None:
         slot = self.rounds % WINDOW
         self._losses[slot] = loss
         self._errors[slot] = error
+        self._kept[slot] = np.nan if is_kept is None else is_kept
         self.loss += loss
         self.error += error
         self.rounds += 1
 
-    def add_many(self, losses: F64, errors: F64) -> None:
+    def add_many(self, losses: F64, errors: F64, kept: Sequence[bool | None]) -> None:
         """One entry a round, shape (n,)."""
-        for loss, error in zip(losses.tolist(), errors.tolist(), strict=True):
-            self.add(loss, error)
+        for loss, error, is_kept in zip(losses.tolist(), errors.tolist(), kept, strict=True):
+            self.add(loss, error, is_kept)
 
     def copy(self) -> Scorecard:
         return Scorecard.unpack(self.pack())
@@ -128,6 +144,7 @@ class Scorecard:
         if not n:
             return Tally()
         window_loss, window_error = float(self._losses[:n].mean()), float(self._errors[:n].mean())
+        kept = float(self._kept[:n].mean())
         return Tally(
             self.rounds,
             self.loss,
@@ -137,13 +154,14 @@ class Scorecard:
             n,
             window_loss,
             window_error,
+            None if math.isnan(kept) else kept,
         )
 
     def pack(self) -> dict[str, F64]:
         n = min(self.rounds, WINDOW)
         return {
             "totals": np.array([float(self.rounds), self.loss, self.error]),
-            "window": np.stack([self._losses[:n], self._errors[:n]]),
+            "window": np.stack([self._losses[:n], self._errors[:n], self._kept[:n]]),
         }
 
     @classmethod
@@ -152,7 +170,8 @@ class Scorecard:
             totals, window = arrays["totals"], arrays["window"]
             card = cls()
             card.rounds, card.loss, card.error = int(totals[0]), float(totals[1]), float(totals[2])
-            card._losses[: window.shape[1]], card._errors[: window.shape[1]] = window
+            n = window.shape[1]
+            card._losses[:n], card._errors[:n], card._kept[:n] = window
         except (KeyError, ValueError, IndexError) as error:
             raise StateFormatError(f"the metrics cannot be read: {error}") from error
         return card

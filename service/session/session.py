@@ -20,26 +20,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from okl_core import FrozenLearner, LearnerSpec, OnlineLearner, ReservoirLearner, create, freeze, resolve
+from okl_core import FrozenLearner, freeze
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.frozen import Rule
 from okl_core.contract.lags import lag_rows
 from okl_core.errors import InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
-from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw
-from okl_core.records.scaling import Scaling
-from okl_core.types import F64, BlockInfo, Forecast, Round
-from service.errors import InvalidInput, StateCorrupt, WrongDimension
+from okl_core.types import F64, Forecast, Round
+from service.errors import InvalidInput, StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
-from service.session.definition import Definition, Input, Ranges, Scalar
-from service.session.inputs import invalid, read
-from service.session.scorecard import Issued, Scorecard
+from service.session.coverage import Coverage, Promise, check_promises, score_of
+from service.session.definition import Definition, Input, Scalar
+from service.session.inputs import read
+from service.session.maker import HostedLearner, Maker, Start
+from service.session.scorecard import Issued, Scorecard, forecasts_of
 from service.session.task import Task, note_of, noted, reckoned
 from service.session.warmup import FIRST, Warmup
-
-HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 
 ARITHMETIC = zlib.crc32(arithmetic().encode())
 """Names what computes here, in each journal entry."""
@@ -55,13 +53,6 @@ class FrozenFrom:
     session: str
     t: int
     rule: Rule
-
-
-class Start(NamedTuple):
-    """A learner and how its inputs are prepared; of one that looks at no input, a stand-in, that is None."""
-
-    preparation: Preparation | None
-    learner: HostedLearner
 
 
 class Pending(NamedTuple):
@@ -85,6 +76,7 @@ class Ran:
 
     entries: list[tuple[int, bytes]]
     forecasts: list[Forecast]
+    thresholds: list[float | None]
     loss: float
     error: float
 
@@ -97,37 +89,32 @@ class Session:
         self.task = Task.of(definition)
         self.spec = None if self.task is None else self.task.spec
         """With what was found from the inputs; None before there is a task."""
-        has_columns = isinstance(definition.scale, Ranges) or (self.task is not None and self.task.dims is not None)
-        self._survey = replace(definition.survey, is_strict=definition.is_strict or has_columns)
-        self.fields: Fields | None = None
+        self._maker = Maker.of(definition, self.task)
+        self.fields = self._maker.declared_fields(self.task)
         """Those of its inputs, where they are known and stay."""
-        if definition.hashed is not None or (definition.is_strict and definition.schema is not None):
-            self.fields = self._survey.fields([])
-            self._check_columns(self.fields.width, "/schema" if definition.schema else "/hashed")
-        elif definition.dim is not None:
-            self._check_columns(definition.dim, "/dim")
         self.preparation: Preparation | None = None
         self.learner: HostedLearner | None = None
         finds = self.task is None or self.task.waits or definition.scale == "learned" or not definition.is_strict
         self.warmup = Warmup(definition.warmup_rounds) if finds else None
         self.frozen: FrozenFrom | None = None
         self.card = Scorecard()
+        self.coverage = None if definition.interval is None else Coverage.of(definition.interval)
+        if self.coverage is not None and self.task is not None:
+            check_promises(self.task)
         self.divergence = 0.0
         """By how much the largest tolerated replay on another arithmetic was off."""
-
-    def _check_columns(self, columns: int, pointer: str, kind: type[InvalidInput] = InvalidInput) -> None:
-        scale, task = self.definition.scale, self.task
-        if isinstance(scale, Ranges) and len(scale.low) != columns:
-            if pointer == "/x":
-                raise invalid(pointer, f"has {columns} inputs; this session's `scale` has {len(scale.low)}", kind)
-            raise invalid("/scale/low", f"has {len(scale.low)} numbers; there are {columns} inputs")
-        if task is not None and task.dims is not None and columns != task.dims:
-            raise invalid(pointer, f"{columns} inputs; this learner takes {task.dims}", kind)
 
     @property
     def t(self) -> int:
         """Rounds learned."""
         return self.card.rounds if self.frozen is None or self.learner is None else self.learner.t
+
+    @property
+    def dim(self) -> int | None:
+        """Columns that the learner is given, as far as they are known."""
+        if self.preparation is not None:
+            return self.preparation.width
+        return self.definition.dim if self.fields is None else self.fields.width
 
     @property
     def is_warming_up(self) -> bool:
@@ -167,8 +154,7 @@ class Session:
         """The input as it is kept. Raises InvalidInput."""
         raw = read(x, self.definition, self.fields)
         if self.learner is None and self.definition.hashed is None:
-            columns = self._survey.fields([raw]).width if isinstance(raw, dict) and self._survey.is_strict else len(raw)
-            self._check_columns(columns, "/x", WrongDimension)
+            self._maker.check_input(self.task, raw)
         return raw
 
     def reckoned(self, y: Scalar) -> tuple[float, Task]:
@@ -191,40 +177,59 @@ class Session:
         issued: Forecast | Issued | None = None,
         choices: bytes | None = None,
         lags: F64 | None = None,
+        weight: float = 1.0,
+        promise: Promise | None = None,
     ) -> Pending:
         """One round, nothing changed. `y` is in the terms of `task`, as `reckoned` gives both.
 
-        `issued` is what the client was given, if anything, and `lags` those that went with it, if they are not the present
-        ones.
+        `issued` is what the client was given, if anything, `lags` those that went with it, if they are not the present
+        ones, and `promise` what its interval came to.
         """
         start = self._start(task, raw)
         if lags is None and task.spec.lags:
             lags = start.learner.lags
-        remade = self._remade(task, raw, lags, y, choices)
+        remade = None
+        if self.warmup is not None and self.warmup.is_stage(raw):
+            rows = self.warmup.with_next(raw, lags, y, weight)
+            remade = self._maker.remade(task, self.fields, rows, choices, unless=(self.preparation, self.spec))
         vector, own = _vector(start.preparation, raw), choices if remade is None else None
-        played = start.learner.play(vector, y, choices=own, lags=lags)
+        # A stand-in looks at nothing, and so at no weights.
+        own_weight = 1.0 if start.preparation is None else weight
+        played = start.learner.play(vector, y, choices=own, lags=lags, weight=own_weight)
+        if self.coverage is not None and promise is None:
+            promise = Promise(score_of(task, played.forecast, y), self.coverage.threshold, 0)
         if isinstance(issued, Forecast):
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, made = (None, played.choices) if remade is None else remade
         value, note = played.forecast.value, note_of(self.task, task)
-        entry = RoundEntry(raw, y, issued.value, value, made, note, lags, issued.label, ARITHMETIC)
+        entry = RoundEntry(raw, y, issued.value, value, made, note, lags, issued.label, ARITHMETIC, weight, promise)
         loss, error = task.judge.round(issued, y)
         return Pending(entry, task, played, start, loss, error, successor)
+
+    def _start(self, task: Task, raw: Raw) -> Start:
+        """What answers now; before the first round, what will answer it."""
+        if self.learner is not None:
+            return Start(self.preparation, self.learner)
+        return self._maker.start(task, self.fields, raw)
 
     def learn(self, pending: Pending) -> None:
         """Carry a played round into the state."""
         entry, start = pending.entry, pending.start
         start.learner.learn(pending.played)
         self._take(start, pending.task)
-        if self._survey.is_strict and self.fields is None:
-            self.fields = self._survey.fields([entry.x])
+        if self.fields is None:
+            self.fields = self._maker.fixed_fields(entry.x)
         if start.preparation is not None:
             start.preparation.see(entry.x)
-        self.card.add(pending.loss, pending.error)
+        is_kept = None
+        if self.coverage is not None and entry.promise is not None:
+            self.coverage.learn(entry.promise)
+            is_kept = entry.promise.is_kept
+        self.card.add(pending.loss, pending.error, is_kept)
         if self.warmup is not None:
             is_last = self.warmup.is_last(entry.x)
-            self.warmup.add(entry.x, entry.lags, entry.y)
+            self.warmup.add(entry.x, entry.lags, entry.y, entry.weight)
             if is_last:
                 self.warmup = None
         if pending.successor is not None:
@@ -238,21 +243,25 @@ class Session:
         """n rounds in order, learned at once. A caller that cannot make the entries durable must drop this object."""
         entries: list[tuple[int, bytes]] = []
         forecasts: list[Forecast] = []
+        thresholds: list[float | None] = []
         loss, error, start = self.card.loss, self.card.error, 0
         while start < len(y):
             stop = start + self._rounds_alike(raws[start:], tasks[start:])
             if stop > start:
-                entry, given = self._run_block(raws[start:stop], y[start:stop], None)
+                entry, given = self._run_block(raws[start:stop], y[start:stop])
                 entries.append((stop - start, encode_block(entry)))
                 forecasts += given
+                thresholds += [None] * len(given) if entry.promises is None else entry.promises[1].tolist()
             else:
                 stop = start + 1
                 pending = self.play(raws[start], float(y[start]), tasks[start])
                 self.learn(pending)
                 entries.append((1, encode_round(pending.entry)))
                 forecasts.append(pending.played.forecast)
+                promise = pending.entry.promise
+                thresholds.append(None if promise is None else promise.threshold)
             start = stop
-        return Ran(entries, forecasts, self.card.loss - loss, self.card.error - error)
+        return Ran(entries, forecasts, thresholds, self.card.loss - loss, self.card.error - error)
 
     def _rounds_alike(self, raws: Sequence[Raw], tasks: Sequence[Task]) -> int:
         """How many of the next rounds can be one block: none that starts the learner, makes it anew, or has a new label."""
@@ -261,7 +270,10 @@ class Session:
         alike = len(raws) if self.warmup is None else self.warmup.rounds_before_a_stage(raws)
         return next((i for i in range(alike) if tasks[i] is not self.task), alike)
 
-    def _run_block(self, raws: Sequence[Raw], y: F64, choices: bytes | None) -> tuple[BlockEntry, list[Forecast]]:
+    def _run_block(
+        self, raws: Sequence[Raw], y: F64, choices: bytes | None = None, promises: F64 | None = None
+    ) -> tuple[BlockEntry, list[Forecast]]:
+        """With what was recorded, if it is a replay."""
         assert self.learner is not None
         assert self.task is not None
         before = self.learner.lags if self.warmup is not None and self.task.spec.lags else None
@@ -269,12 +281,16 @@ class Session:
         X = np.zeros((len(raws), 1)) if preparation is None else preparation.learn_rows(raws)
         info = self.learner.run(X, y, choices=choices)
         self.preparation = preparation
-        self.card.add_many(*self.task.judge.block(info, y))
+        forecasts, kept = forecasts_of(info), [None] * len(raws)
+        if self.coverage is not None:
+            promises = self.coverage.learn_rows(self.task, forecasts, y, promises)
+            kept = (promises[0] <= promises[1]).tolist()
+        self.card.add_many(*self.task.judge.block(info, y), kept)
         if self.warmup is not None:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
             for raw, own, truth in zip(raws, lags, y.tolist(), strict=True):
                 self.warmup.add(raw, own, truth)
-        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC), _forecasts(info)
+        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises), forecasts
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
@@ -285,14 +301,23 @@ class Session:
             elif self.learner is None:
                 raise StateFormatError("a block is no first round")
             else:
-                found, _ = self._run_block(entry.raws, entry.y, entry.choices)
+                found, _ = self._run_block(entry.raws, entry.y, entry.choices, entry.promises)
                 self._check_replay(found.values, entry.values, entry.arithmetic)
         except (StateError, InputError, InvalidInput) as error:
             raise StateCorrupt(f"Round {self.t + 1} of {self.definition.name!r} does not replay: {error}") from error
 
     def _replay_round(self, entry: RoundEntry) -> None:
         issued, task = Issued(entry.issued, entry.label), noted(self.definition, self.task, entry.note)
-        pending = self.play(entry.x, entry.y, task, issued=issued, choices=entry.choices, lags=entry.lags)
+        pending = self.play(
+            entry.x,
+            entry.y,
+            task,
+            issued=issued,
+            choices=entry.choices,
+            lags=entry.lags,
+            weight=entry.weight,
+            promise=entry.promise,
+        )
         value, recorded = pending.entry.value, entry.value
         # Neither NaN nor infinity is close to anything, whichever of the two it is.
         if not abs(value - recorded) < REPLAY_TOLERANCE * max(1.0, abs(recorded)):
@@ -312,50 +337,6 @@ class Session:
             raise ReplayDivergence(f"recorded {float(recorded[i])!r}, replayed {float(values[i])!r}")
         self.divergence = max(self.divergence, float(off.max()))
 
-    # -- the learner and its warm-up --------------------------------------------------------------------------------
-
-    def _start(self, task: Task, raw: Raw) -> Start:
-        """What answers now; before the first round, what will answer it."""
-        if self.learner is not None:
-            return Start(self.preparation, self.learner)
-        if task.waits or self.definition.scale == "learned":
-            return Start(None, create(task.stand_in, 1))
-        preparation = self._prepared(task, [raw])
-        return Start(preparation, self._create(task.spec, preparation.width))
-
-    def _prepared(self, task: Task, raws: Sequence[Raw]) -> Preparation:
-        """What these inputs say of fields and scale."""
-        fields, scale = self.fields or self._survey.fields(raws), self.definition.scale
-        self._check_columns(fields.width, "/x", WrongDimension)
-        if scale == "learned":
-            return Preparation.found(fields, raws, task.radius)
-        if scale == "none":
-            return Preparation(fields)
-        return Preparation(fields, Scaling.of_ranges(np.array(scale.low), np.array(scale.high), task.radius))
-
-    def _remade(
-        self, task: Task, raw: Raw, lags: F64 | None, y: float, choices: bytes | None
-    ) -> tuple[Start, bytes] | None:
-        """What a stage of the warm-up makes of all rounds up to this one, and the choices of its run.
-
-        None if this is no stage, or if nothing is found that is not so already.
-        """
-        warmup = self.warmup
-        if warmup is None or not warmup.is_stage(raw):
-            return None
-        raws, truths, own = [*warmup.raws, raw], np.array([*warmup.truths, y]), warmup.lag_rows(lags)
-        preparation = self._prepared(task, raws)
-        is_as_before = preparation.is_as(self.preparation)
-        X = preparation.learn_rows(raws)
-        spec = resolve(task.spec, X, truths, lags=own)
-        if is_as_before and spec == self.spec:
-            return None
-        learner = self._create(spec, preparation.width)
-        return Start(preparation, learner), learner.run(X, truths, choices=choices, lags=own).choices
-
-    def _create(self, spec: LearnerSpec, columns: int) -> OnlineLearner | ReservoirLearner:
-        return ReservoirLearner.create(spec, columns) if self.definition.reservoir else create(spec, columns)
-
     # -- copies -----------------------------------------------------------------------------------------------------
 
     def copy(self) -> Session:
@@ -365,6 +346,7 @@ class Session:
         twin.preparation = None if self.preparation is None else self.preparation.copy()
         twin.learner = None if self.learner is None else self.learner.copy()
         twin.card = self.card.copy()
+        twin.coverage = None if self.coverage is None else self.coverage.copy()
         return twin
 
     def freeze(self, name: str, rule: Rule) -> Session:
@@ -383,6 +365,7 @@ class Session:
         twin.task, twin.spec, twin.fields, twin.warmup = self.task, self.spec, self.fields, None
         twin.preparation = self.preparation.copy()
         twin.learner = freeze(self.learner, rule)
+        twin.coverage = None if self.coverage is None else self.coverage.copy()
         twin.frozen = FrozenFrom(self.definition.name, self.t, rule)
         return twin
 
@@ -394,13 +377,3 @@ class Session:
 def _vector(preparation: Preparation | None, raw: Raw) -> F64:
     """What a learner is given; a stand-in looks at nothing."""
     return np.zeros(1) if preparation is None else preparation.vector(raw)
-
-
-def _forecasts(info: BlockInfo) -> list[Forecast]:
-    """Those of a block, one by one."""
-    values, given = info.values.tolist(), info.probabilities
-    if given is None:
-        return [Forecast(value) for value in values]
-    if given.ndim == 1:
-        return [Forecast(value, p) for value, p in zip(values, given.tolist(), strict=True)]
-    return [Forecast(value, None, tuple(p)) for value, p in zip(values, given.tolist(), strict=True)]

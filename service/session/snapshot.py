@@ -18,9 +18,11 @@ from okl_core.records.scaling import Scaling
 from okl_core.types import F64
 from service.errors import StateCorrupt
 from service.session.codec import decode_inputs, encode_inputs
+from service.session.coverage import Coverage
 from service.session.definition import Definition
+from service.session.maker import HostedLearner
 from service.session.scorecard import Scorecard
-from service.session.session import FrozenFrom, HostedLearner, Session
+from service.session.session import FrozenFrom, Session
 from service.session.task import Task
 from service.session.warmup import Warmup
 
@@ -34,6 +36,8 @@ def pack(session: Session, position: str) -> bytes:
         arrays |= {f"learner.{name}": array for name, array in session.learner.state().items()}
     if session.warmup is not None:
         arrays |= {f"warm.{name}": array for name, array in _warm(session.warmup).items()}
+    if session.coverage is not None:
+        arrays |= {f"coverage.{name}": array for name, array in session.coverage.pack().items()}
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
     if preparation is not None and preparation.scaling is not None:
         arrays |= {"scaling.low": preparation.scaling.low, "scaling.span": preparation.scaling.span}
@@ -69,6 +73,8 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
             session.frozen = FrozenFrom(*meta["frozen"])
         if session.task is not None and (session.t > 0 or session.frozen is not None):
             session.learner = _restored(session, session.task, _part(arrays, "learner"))
+        if definition.interval is not None:
+            session.coverage = Coverage.unpack(definition.interval, _part(arrays, "coverage"))
         session.warmup = _warmup_of(definition, _part(arrays, "warm"))
     except (StateError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error
@@ -110,7 +116,7 @@ def _warm(warmup: Warmup) -> dict[str, Any]:
     lags = [own for own in warmup.lags if own is not None]
     return {
         "raws": np.frombuffer(encode_inputs(warmup.raws), dtype=np.uint8),
-        "truths": np.array(warmup.truths, dtype=np.float64),
+        "truths": np.array([warmup.truths, warmup.weights], dtype=np.float64),
         "lags": np.array(lags, dtype=np.float64),
     }
 
@@ -118,10 +124,10 @@ def _warm(warmup: Warmup) -> dict[str, Any]:
 def _warmup_of(definition: Definition, arrays: dict[str, Any]) -> Warmup | None:
     if not arrays:
         return None
-    warmup, truths, lags = Warmup(definition.warmup_rounds), arrays["truths"], arrays["lags"]
+    warmup, (truths, weights), lags = Warmup(definition.warmup_rounds), arrays["truths"], arrays["lags"]
     raws = decode_inputs(arrays["raws"].tobytes(), 0, len(truths))
-    for i, (raw, y) in enumerate(zip(raws, truths.tolist(), strict=True)):
-        warmup.add(raw, np.array(lags[i]) if len(lags) else None, y)
+    for i, (raw, y, weight) in enumerate(zip(raws, truths.tolist(), weights.tolist(), strict=True)):
+        warmup.add(raw, np.array(lags[i]) if len(lags) else None, y, weight)
     return warmup
 
 

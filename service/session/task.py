@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from okl_core import LearnerSpec, get_learner, parse_spec, waits_for_inputs
-from okl_core.contract.learner import Learner, taken_dim
+from okl_core.contract.learner import Learner, learner_kinds, taken_dim
 from okl_core.errors import ConfigError, StateFormatError
-from okl_core.types import MAX_CLASSES, Forecast, LearnerConfig
+from okl_core.types import MAX_CLASSES, LearnerConfig
 from service.errors import WrongTruth
 from service.session.definition import Definition, Scalar
 from service.session.inputs import invalid
 from service.session.scorecard import Judge
-from service.session.truths import Answer, Truths
+from service.session.truths import Truths
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +100,11 @@ def reckoned(definition: Definition, task: Task | None, y: Scalar) -> tuple[floa
     return task.reckoned(y)
 
 
-def answer_to(task: Task | None, forecast: Forecast) -> Answer:
-    """The forecast as a client is told it: nothing, as long as nobody knows whether there are labels or numbers."""
-    return Answer() if task is None or math.isnan(forecast.value) else task.truths.answer(forecast)
+def check_weights(task: Task) -> None:
+    """Raises InvalidInput for a learner that takes no weights, which a stand-in would not tell."""
+    if not task.algorithm.takes_weights:
+        known = ", ".join(kind for kind in learner_kinds() if get_learner(kind).takes_weights)
+        raise invalid("/weight", f"{task.spec.kind} takes no weights; these learners do: {known}")
 
 
 def note_of(before: Task | None, after: Task) -> bytes:

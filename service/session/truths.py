@@ -16,7 +16,8 @@ class Answer(NamedTuple):
 
     A classifier of two labels gives `score`, `label` and, where its loss defines one, the `probability` of the second label;
     one of several classes `label` and `probabilities`, in the order of the labels, and of two `probability` too; a regressor
-    `value`. Nothing is given before the first truth has told which of these it is.
+    `value`. With intervals there are `low` and `high`, None where an end is open, or the set of `labels`. Nothing is given
+    before the first truth has told which of these it is.
     """
 
     value: float | None = None
@@ -24,6 +25,9 @@ class Answer(NamedTuple):
     label: Scalar | None = None
     probability: float | None = None
     probabilities: tuple[float, ...] | None = None
+    low: float | None = None
+    high: float | None = None
+    labels: tuple[Scalar, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

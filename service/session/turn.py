@@ -7,6 +7,7 @@ ahead; if its commit is refused, the session is dropped, or its copy from before
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,14 +29,14 @@ from service.errors import (
     WrongTruth,
 )
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
+from service.session.coverage import Promise, answer_to, score_of
 from service.session.definition import Input
 from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
 from service.session.inputs import invalid
 from service.session.limits import SessionLimits
 from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
 from service.session.session import Pending, Ran, Session
-from service.session.task import Task, answer_to, reckoned
-from service.session.truths import Truths
+from service.session.task import Task, check_weights, reckoned
 from service.store.base import Applied, Entry, Full, Hold, Tip, Waiting
 
 Outcome = Waiting | Applied | Full | None
@@ -65,7 +66,7 @@ class Position(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """The round of a report: its input, and the forecast that was issued for it, with which lags."""
+    """The round of a report that was not predicted."""
 
     x: Raw
     forecast: Forecast | None = None
@@ -141,7 +142,8 @@ class Turn:
         early = self._read(question.x) if session.t else None
         self.learn()
         raw = self._read(question.x) if early is None else early
-        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags)
+        threshold = None if session.coverage is None else session.coverage.threshold
+        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
         index = len(self.holds)
@@ -151,7 +153,7 @@ class Turn:
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes[index]))
 
     def _predicted(self, id: str | None, entry: WaitingEntry) -> Predicted:
-        return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast))
+        return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
 
     def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
         """The prediction that waits now: this one, or the one that was there."""
@@ -180,18 +182,30 @@ class Turn:
             sent = None if report.x is None else [self._read(report.x)]
             again = told_again(Updated, self._name, self._identity, found, sent, [report.y])
             return lambda _: again
-        raw, forecast, lags = self._round_of(report, found)
+        made = self._round_of(report, found)
         self._limits.check_room(self._name, size)
         if self._pending is not None:
             self.learn()
             # The round before may have brought the label.
             y, task = self.session.reckoned(report.y)
-        pending = self.session.play(raw, y, task, issued=forecast, lags=lags)
+        raw, promise = made.x, self._promise_of(made, y, task)
+        if report.weight != 1.0:
+            check_weights(task)
+        pending = self.session.play(
+            raw, y, task, issued=made.forecast, lags=made.lags, weight=report.weight, promise=promise
+        )
         told = self._updated(report.id, pending)
         answer = None if report.id is None else remember(self._identity, report.id, told, [raw], [report.y])
         self._append(1, report.id, encode_round(pending.entry), answer)
         self._pending = pending
         return lambda _: told
+
+    def _promise_of(self, made: WaitingEntry | _Round, y: float, task: Task) -> Promise | None:
+        """What the interval of a waiting prediction comes to; None if there was none, or nothing was forecast."""
+        if isinstance(made, _Round) or made.threshold is None or math.isnan(made.forecast.value):
+            return None
+        lag = max(0, self.session.t - made.t)
+        return Promise(score_of(task, made.forecast, y), made.threshold, lag)
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
@@ -199,7 +213,7 @@ class Turn:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
-    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> _Round:
+    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
         """Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
         if isinstance(found, Waiting):
             assert report.id is not None
@@ -216,7 +230,7 @@ class Turn:
             return _Round(self._read(report.x))
         if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(found.x):
             raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
-        return _Round(found.x, found.forecast, found.lags)
+        return found
 
     def _check_learns(self) -> None:
         frozen = self.session.frozen
@@ -247,7 +261,7 @@ class Turn:
         self.has_learned = True
         ran = session.run(raws, y, tasks)
         self._limits.check_room(self._name, session.nbytes)
-        told = self._played(batch.id, tasks[-1].truths, ran)
+        told = self._played(batch.id, tasks[-1], ran)
         answer = None if batch.id is None else remember(self._identity, batch.id, told, raws, batch.y)
         *first, (count, blob) = ran.entries
         for earlier in first:
@@ -271,11 +285,18 @@ class Turn:
             tasks.append(task)
         return raws, y, tasks
 
-    def _played(self, id: str | None, truths: Truths, ran: Ran) -> RoundsPlayed:
+    def _played(self, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
         told = {"session": self._name, "id": id, "t": self.session.t, "rounds": len(ran.forecasts), "loss": ran.loss}
-        answers = [truths.answer(forecast) for forecast in ran.forecasts]
+        given = zip(ran.forecasts, ran.thresholds, strict=True)
+        answers = [answer_to(task, forecast, threshold) for forecast, threshold in given]
+        has_intervals, truths = self.session.coverage is not None, task.truths
         if not truths.is_classifier:
-            return RoundsPlayed(**told, values=[answer.value for answer in answers])
+            return RoundsPlayed(
+                **told,
+                values=[answer.value for answer in answers],
+                lows=[answer.low for answer in answers] if has_intervals else None,
+                highs=[answer.high for answer in answers] if has_intervals else None,
+            )
         several = [answer.probabilities for answer in answers]
         one = [answer.probability for answer in answers]
         return RoundsPlayed(
@@ -284,6 +305,7 @@ class Turn:
             scores=None if truths.has_classes else [answer.score for answer in answers],
             labels=[answer.label for answer in answers],
             probabilities=several if truths.has_classes else None if None in one else one,
+            sets=[answer.labels or () for answer in answers] if has_intervals else None,
         )
 
     # -- both -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +18,24 @@ MOST_BYTES = 2 << 20
 """Of the rounds that are kept; the warm-up ends with the one that crosses it."""
 
 
+class Rows(NamedTuple):
+    """n rounds: lags of shape (n, k), None without lags; weights of shape (n,), None if all are 1."""
+
+    raws: list[Raw]
+    truths: list[float]
+    lags: F64 | None
+    weights: F64 | None
+
+
 @dataclass(slots=True)
 class Warmup:
-    """Input, lags and truth of each round, of at most `length`; lags of shape (k,) each."""
+    """Input, lags, truth and weight of each round, of at most `length`; lags of shape (k,) each."""
 
     length: int
     raws: list[Raw] = field(default_factory=list)
     lags: list[F64 | None] = field(default_factory=list)
     truths: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
     nbytes: int = 0
 
     def __len__(self) -> int:
@@ -57,15 +68,23 @@ class Warmup:
     def _is_power(self, n: int) -> bool:
         return n >= FIRST and n & (n - 1) == 0
 
-    def add(self, raw: Raw, lags: F64 | None, y: float) -> None:
+    def add(self, raw: Raw, lags: F64 | None, y: float, weight: float = 1.0) -> None:
         self.raws.append(raw)
         self.lags.append(lags)
         self.truths.append(y)
+        self.weights.append(weight)
         self.nbytes += size_of(raw)
 
-    def lag_rows(self, lags: F64 | None) -> F64 | None:
-        """Those of all its rounds and of the next one, shape (n, k); None without lags."""
-        return None if lags is None else np.array([*self.lags, lags])
+    def with_next(self, raw: Raw, lags: F64 | None, y: float, weight: float) -> Rows:
+        """All its rounds and the next one."""
+        weights = [*self.weights, weight]
+        return Rows(
+            [*self.raws, raw],
+            [*self.truths, y],
+            None if lags is None else np.array([*self.lags, lags]),
+            None if set(weights) == {1.0} else np.array(weights),
+        )
 
     def copy(self) -> Warmup:
-        return Warmup(self.length, self.raws.copy(), self.lags.copy(), self.truths.copy(), self.nbytes)
+        own = self.raws.copy(), self.lags.copy(), self.truths.copy(), self.weights.copy()
+        return Warmup(self.length, *own, self.nbytes)

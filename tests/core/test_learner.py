@@ -11,6 +11,7 @@ import pytest
 
 from okl_core import (
     LearnerSpec,
+    Spec,
     catalogue,
     create,
     get_learner,
@@ -45,6 +46,10 @@ def sleepy(own_registry: None) -> None:
     register(Sleepy)
 
 
+def _pool(expert: Spec) -> Spec:
+    return {"kind": "pool", "config": {"experts": [expert]}}
+
+
 class TestSpec:
     def test_a_model_and_a_dict_mean_the_same(self) -> None:
         as_dict = {"kind": "mean", "seed": 3, "config": {}}
@@ -52,13 +57,67 @@ class TestSpec:
         assert parse_spec({"kind": "mean"})[0] == LearnerSpec(kind="mean", seed=0, config={})
 
     def test_unknown_kind_says_what_is_known(self) -> None:
-        with pytest.raises(UnknownKind, match=r"known: .*majority") as caught:
+        with pytest.raises(UnknownKind, match=r"[Kk]nown: .*majority") as caught:
             create({"kind": "magic"}, dim=2)
         assert caught.value.kind == "magic"
         assert set(caught.value.known) == set(learner_kinds())
         assert caught.value.errors[0][0] == ("kind",)
         with pytest.raises(UnknownKind):
             get_learner("magic")
+
+    def test_a_word_is_short_for_a_kind(self) -> None:
+        assert parse_spec("mean")[0] == LearnerSpec(kind="mean") == LearnerSpec.model_validate("mean")
+        assert create("mean", dim=2).spec.kind == "mean"
+        for word, whole in (("kons", {"kind": "kons"}), ("mean", {"kind": "mean"})):
+            assert parse_spec(_pool(word))[2] == parse_spec(_pool(whole))[2]
+        members = [{"kind": "one-vs-rest", "config": {"member": member}} for member in ("aioli", {"kind": "aioli"})]
+        assert parse_spec(members[0])[2] == parse_spec(members[1])[2]
+
+    @pytest.mark.parametrize(
+        ("spec", "path", "meant"),
+        [
+            ("meen", ("kind",), "mean"),
+            ({"kind": "mean", "sed": 1}, ("sed",), "seed"),
+            ({"kind": "kons", "config": {"regularisation": 1.0}}, ("config", "regularisation"), "regularization"),
+            ({"kind": "kons", "config": {"loss": "squred"}}, ("config", "loss"), "squared"),
+            ({"kind": "kons", "config": {"kernel": {"kind": "Gausian"}}}, ("config", "kernel"), "gaussian"),
+            (
+                {"kind": "kons", "config": {"kernel": {"kind": "gaussian", "sigme": 1.0}}},
+                ("config", "kernel", "gaussian", "sigme"),
+                "sigma",
+            ),
+            ({"kind": "pool", "config": {"experts": ["mean", "las-label"]}}, ("config", "experts", 1), "last-label"),
+            (
+                {"kind": "pool", "config": {"experts": [{"kind": "mean", "lag": 1}]}},
+                ("config", "experts", 0, "lag"),
+                "lags",
+            ),
+            ({"kind": "one-vs-rest", "config": {"member": "oali"}}, ("config", "member"), "aioli"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_word_is_told_with_the_right_one(self, spec: Spec, path: tuple[str | int, ...], meant: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            parse_spec(spec)
+        assert caught.value.errors[0][0] == path
+        assert f"did you mean `{meant}`? Known: " in caught.value.errors[0][1]
+
+    def test_fields_of_other_kernels_are_not_known(self) -> None:
+        with pytest.raises(ConfigError, match=r"offset: is unknown; known: sigma, metric, kind$"):
+            parse_spec({"kind": "kons", "config": {"kernel": {"kind": "gaussian", "offset": 1.0}}})
+
+    @pytest.mark.parametrize(
+        "wrong", [None, 5, [1], [("kind", "mean")], b"mean", {"mean"}, "", "m" * 10**6, True], ids=repr
+    )
+    def test_what_is_no_spec(self, wrong: Any) -> None:
+        for make in (parse_spec, lambda spec: create(spec, 1), lambda spec: restore(spec, {}, 1), waits_for_inputs):
+            with pytest.raises(ConfigError) as caught:
+                make(wrong)
+            assert len(str(caught.value)) < 1000
+        for where in ("config", "kernel", "loss"):
+            config = {"kind": "kons", "config": wrong if where == "config" else {where: wrong}}
+            with pytest.raises(ConfigError):
+                parse_spec(config)
 
     @pytest.mark.parametrize(
         ("spec", "paths"),

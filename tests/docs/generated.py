@@ -157,7 +157,8 @@ def definition(reference: str, definitions: Json) -> Json:
 def objects(field: Json, definitions: Json) -> list[Json]:
     """The objects that a field may hold."""
     if "$ref" in field:
-        return [definition(field["$ref"], definitions)]
+        found = definition(field["$ref"], definitions)
+        return [one for one in found.get("anyOf", [found]) if "properties" in one]
     inner = [*field.get("anyOf", []), *field.get("oneOf", [])]
     inner += [field["items"]] if isinstance(field.get("items"), dict) else []
     return [found for one in inner for found in objects(one, definitions)]

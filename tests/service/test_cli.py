@@ -108,6 +108,20 @@ def test_a_free_port_is_known_to_nobody_else(okl, monkeypatch: pytest.MonkeyPatc
     assert "--url" in okl("sessions", code=2)
 
 
+@pytest.mark.parametrize(
+    ("learner", "told"),
+    [
+        ("pomdrr", "did you mean `pomdr`? Known: "),
+        ('{"kind": ["mean"]}', "There is no learner"),
+        ("{}", "There is no learner"),
+        ('{"kind": "pomdr", "config": {"buget": 1}}', "did you mean `budget`? Known: "),
+    ],
+)
+def test_a_wrong_learner_is_told_with_the_right_one(okl, csv: Path, learner: str, told: str) -> None:
+    code = 1 if "config" in learner else 2
+    assert told in okl("replay", csv, "--session", "new", "--label", "class", "--learner", learner, code=code)
+
+
 def test_replay_feeds_a_file(okl, client: OklClient, csv: Path) -> None:
     told = okl("replay", csv, "--session", "s", "--label", "class")
     assert f"s: {ROWS} rounds, mistake rate" in told

@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Any, Self, final
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from okl_core.contract.learner import Learner, parse_spec, taken_dim
+from okl_core.contract.learner import Learner, from_kind, or_a_kind, parse_spec, taken_dim
 from okl_core.contract.state import pack
 from okl_core.errors import ConfigError, DivergedError, NumericalError, StateFormatError
 from okl_core.types import F64, MAX_CLASSES, Forecast, LearnerConfig, LearnerState, Parameters
@@ -23,10 +25,16 @@ LEAST_PROBABILITY = 1e-300
 
 
 class ClassLearner(Parameters):
-    """A learner of two labels that gives probabilities."""
+    """A learner of two labels that gives probabilities. A kind alone is short for it."""
 
     kind: str = Field(description="Wire name of the learner.")
     config: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
+
+    _from_kind = model_validator(mode="before")(from_kind)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return or_a_kind(handler(schema), handler)
 
     @model_validator(mode="after")
     def _gives_probabilities(self) -> Self:

@@ -1,0 +1,58 @@
+"""The numbers that a caller gives: of any type that numpy reads, such as rows and columns of data frames."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from okl_core.errors import MAX_QUOTED, InputError, ShapeError
+from okl_core.types import F64
+
+_F64 = np.dtype(np.float64)
+
+
+def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
+    """The value as float64: the very array if it is one, a copy of anything else. Null, and what is masked, is NaN.
+
+    Raises InputError for what are no real numbers, a text of digits or a date among it, and ShapeError for rows of
+    different lengths.
+    """
+    if type(value) is np.ndarray and value.dtype is _F64:
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        value = np.where(np.ma.getmaskarray(value), np.nan, np.ma.getdata(value))
+    try:
+        given = np.asarray(value)
+    except OverflowError:
+        given = np.array(np.inf)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{name} is no array: {str(error)[:MAX_QUOTED]}", field) from error
+    if given.dtype.kind == "O":
+        return np.array([_number(one, name, field) for one in given.flat], dtype=np.float64).reshape(given.shape)
+    if given.dtype.kind not in "biuf":
+        raise InputError(f"{name} holds values of type {given.dtype}; it takes real numbers", field)
+    with np.errstate(over="ignore"):  # of long doubles; infinite numbers are told as such
+        return given.astype(np.float64)
+
+
+def as_number(value: Any, name: str, field: str) -> float:
+    """The same for one number."""
+    number = as_numbers(value, name, field)
+    if number.ndim:
+        raise ShapeError(f"{name} has shape {number.shape}; it is one number", field)
+    return float(number)
+
+
+def _number(value: Any, name: str, field: str) -> float:
+    if value is None:
+        return math.nan
+    if not isinstance(value, Real | np.bool_) and type(value).__name__ != "Decimal":
+        raise InputError(f"{name} holds values of type {type(value).__name__}; it takes real numbers", field)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

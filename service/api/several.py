@@ -1,0 +1,129 @@
+"""Several sessions in one request: one input that has several truths, each the round of a session of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.types import Scope
+
+from service.api.answers import Prediction, Problem, Update
+from service.api.problems import document_for, listed, unexpected_document
+from service.api.schemas import Boolean, Id, Input, Name, Number, Scalar
+from service.errors import InvalidInput, PayloadTooLarge, ServiceError
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PredictSeveral(_Asked):
+    """Ask several sessions for a prediction of the same input."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"sessions": ["price", "sold"], "x": [0.1, 0.7, 0.3], "id": "visit-1"}]}
+    )
+
+    sessions: list[Name] = Field(min_length=1, fail_fast=True, description="Their names, each once.")
+    x: Input = Field(description="A list of numbers, or an object of named features.")
+    id: Id | None = Field(default=None, description="The id of the prediction in each session; made up if left out.")
+    wait: Boolean = Field(
+        default=True, description="false: pure inference, nothing is stored and no truth is expected."
+    )
+
+    @model_validator(mode="after")
+    def _waits_under_an_id(self) -> PredictSeveral:
+        if self.id is not None and not self.wait:
+            raise ValueError("`id` names predictions that wait; leave it out with `wait: false`")
+        return self
+
+
+class SessionTruth(_Asked):
+    """The truth of one session."""
+
+    session: Name
+    y: Scalar = Field(description="A label of the session, or a number.")
+    weight: Number = Field(
+        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
+    )
+
+
+class UpdateSeveral(_Asked):
+    """Report the truths of one input in several sessions: of predictions that wait under one `id`, or of the input `x`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"sessions": [{"session": "price", "y": 3.2}, {"session": "sold", "y": "yes"}], "id": "visit-1"}
+            ]
+        }
+    )
+
+    sessions: list[SessionTruth] = Field(min_length=1, fail_fast=True, description="Each session once.")
+    id: Id | None = None
+    x: Input | None = None
+
+    @model_validator(mode="after")
+    def _names_a_round(self) -> UpdateSeveral:
+        if self.id is None and self.x is None:
+            raise ValueError("give the `id` of the predictions that wait, or the input `x`")
+        return self
+
+
+class Refused(BaseModel):
+    """A session that refused its part of the request; the others did theirs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    session: str
+    refused: Problem
+
+
+class Predictions(BaseModel):
+    """One entry a session, in the order of the request: its prediction, or why there is none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    predictions: list[Prediction | Refused]
+
+
+class Updates(BaseModel):
+    """One entry a session, in the order of the request: its update, or why it was refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    updates: list[Update | Refused]
+
+
+def check_names(names: Sequence[str], most: int) -> None:
+    """Raises PayloadTooLarge for more than so many sessions, InvalidInput if one is named twice."""
+    if len(names) > most:
+        raise PayloadTooLarge(f"There are more than {most} sessions; ask in several requests.", limit=most)
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            errors = [{"pointer": f"/sessions/{i}", "detail": f"must be another session than {name!r}, named before"}]
+            raise InvalidInput(listed(errors), errors=errors)
+        seen.add(name)
+
+
+async def of_each(
+    names: Sequence[str], calls: Sequence[Awaitable[T]], tell: Callable[[T], Json], scope: Scope
+) -> list[Json]:
+    """The answers of all sessions, asked at the same time. An error of one is told in its place."""
+    answers: list[Json] = []
+    for name, found in zip(names, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+        if isinstance(found, ServiceError):
+            answers.append({"session": name, "refused": document_for(found, scope)})
+        elif isinstance(found, Exception):
+            answers.append({"session": name, "refused": unexpected_document(found, scope)})
+        elif isinstance(found, BaseException):
+            raise found
+        else:
+            answers.append(tell(found))
+    return answers

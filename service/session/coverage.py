@@ -1,0 +1,129 @@
+"""Intervals and prediction sets of a session: what was promised with each forecast, and how often it was kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core.conformal.conformal import Conformal, ConformalState, class_score, interval, number_score, prediction_set
+from okl_core.contract.state import pack
+from okl_core.types import F64, Forecast
+from service.session.inputs import invalid
+from service.session.task import Task
+from service.session.truths import Answer
+
+
+class Promise(NamedTuple):
+    """What a round says of the interval that went with its forecast, once the truth is there.
+
+    `score`: how wrong the forecast was, in the learner's terms; `threshold`: the largest score that the interval holds;
+    `lag`: the rounds learned between the forecast and the truth.
+    """
+
+    score: float
+    threshold: float
+    lag: int
+
+    @property
+    def is_kept(self) -> bool:
+        return self.score <= self.threshold
+
+
+@final
+@dataclass(slots=True)
+class Coverage:
+    """Thresholds in the learner's terms, for one level."""
+
+    conformal: Conformal
+    state: ConformalState
+
+    @classmethod
+    def of(cls, level: float) -> Coverage:
+        conformal = Conformal(level=level)
+        return cls(conformal, conformal.init())
+
+    @property
+    def threshold(self) -> float:
+        """What is promised with the next forecast; infinite before the first round."""
+        return self.conformal.threshold(self.state)
+
+    @property
+    def share(self) -> float | None:
+        """Of the rounds whose interval held the truth."""
+        rounds = self.state.rounds
+        return None if not rounds else 1.0 - self.state.misses / rounds
+
+    def learn_rows(self, task: Task, forecasts: Sequence[Forecast], y: F64, recorded: F64 | None) -> F64:
+        """Rounds in order, each promised after the one before: scores and thresholds, shape (2, n); those recorded."""
+        found = np.empty((2, len(y)))
+        for i, (forecast, truth) in enumerate(zip(forecasts, y.tolist(), strict=True)):
+            if recorded is None:
+                found[:, i] = score_of(task, forecast, truth), self.threshold
+            else:
+                found[:, i] = recorded[:, i]
+            self.learn(Promise(found.item(0, i), found.item(1, i), 0))
+        return found
+
+    def learn(self, promise: Promise) -> None:
+        self.conformal.learn(self.state, promise.score, promise.threshold, promise.lag)
+
+    def copy(self) -> Coverage:
+        return Coverage.unpack(self.conformal.level, self.pack())
+
+    def pack(self) -> dict[str, F64]:
+        return pack(self.state)
+
+    @classmethod
+    def unpack(cls, level: float, arrays: Mapping[str, F64]) -> Coverage:
+        """Raises StateFormatError."""
+        conformal = Conformal(level=level)
+        return cls(conformal, conformal.unpack(arrays))
+
+
+def score_of(task: Task, forecast: Forecast, y: float) -> float:
+    """How wrong a forecast was: the distance of a number, or what it left of 1 to the true label."""
+    if forecast.probabilities is not None:
+        given, k = forecast.probabilities, int(y)
+        return class_score(given[k]) if k < len(given) else 1.0
+    if task.truths.is_classifier:
+        positive = forecast.probability or 0.0
+        return class_score(positive if y > 0.0 else 1.0 - positive)
+    return number_score(forecast.value, y)
+
+
+def answer_to(task: Task | None, forecast: Forecast, threshold: float | None = None) -> Answer:
+    """The forecast as a client is told it, with its interval or set of labels if there is a threshold.
+
+    Nothing, as long as nobody knows whether there are labels or numbers.
+    """
+    if task is None or math.isnan(forecast.value):
+        return Answer()
+    answer = task.truths.answer(forecast)
+    return answer if threshold is None else _promised(task, forecast, threshold, answer)
+
+
+def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) -> Answer:
+    truths = task.truths
+    if not truths.is_classifier:
+        within = truths.taken if truths.y_range is not None else (-math.inf, math.inf)
+        low, high = interval(forecast.value, threshold, within)
+        ends = [truths.from_learner(end) if math.isfinite(end) else None for end in (low, high)]
+        return answer._replace(low=ends[0], high=ends[1])
+    given = forecast.probabilities
+    if given is None:
+        given = (1.0 - (forecast.probability or 0.0), forecast.probability or 0.0)
+    if math.isinf(threshold) or not given:
+        return answer._replace(labels=truths.names)
+    return answer._replace(labels=tuple(truths.names[k] for k in prediction_set(given, threshold)))
+
+
+def check_promises(task: Task) -> None:
+    """Raises InvalidInput for a learner whose forecasts have nothing to promise with."""
+    truths = task.truths
+    if truths.is_classifier and not truths.has_classes and task.judge.loss.probability(0.0) is None:
+        told = f"{task.spec.kind} gives no probabilities, so there are no prediction sets; leave `learner` out for some"
+        raise invalid("/interval", told)

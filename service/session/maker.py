@@ -1,0 +1,119 @@
+"""How a session's learner is made: of the first input, or of all inputs of the warm-up so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core import FrozenLearner, LearnerSpec, OnlineLearner, ReservoirLearner, create, resolve
+from okl_core.records.fields import Fields
+from okl_core.records.preparation import Preparation
+from okl_core.records.record import Raw
+from okl_core.records.scaling import Scaling
+from okl_core.records.survey import Survey
+from service.errors import InvalidInput, WrongDimension
+from service.session.definition import Definition, Ranges
+from service.session.inputs import invalid
+from service.session.task import Task
+from service.session.warmup import Rows
+
+HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
+
+
+class Start(NamedTuple):
+    """A learner and how its inputs are prepared; of one that looks at no input, a stand-in, that is None."""
+
+    preparation: Preparation | None
+    learner: HostedLearner
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """For one definition. Raises InvalidInput where columns do not fit the scale or the learner."""
+
+    definition: Definition
+    survey: Survey
+
+    @classmethod
+    def of(cls, definition: Definition, task: Task | None) -> Maker:
+        # Where the number of columns is given, none may join them.
+        has_columns = isinstance(definition.scale, Ranges) or (task is not None and task.dims is not None)
+        return cls(definition, replace(definition.survey, is_strict=definition.is_strict or has_columns))
+
+    def declared_fields(self, task: Task | None) -> Fields | None:
+        """The fields of all inputs, where the definition says them."""
+        definition = self.definition
+        if definition.hashed is not None or (definition.is_strict and definition.schema is not None):
+            fields = self.survey.fields([])
+            self._check_columns(task, fields.width, "/schema" if definition.schema else "/hashed")
+            return fields
+        if definition.dim is not None:
+            self._check_columns(task, definition.dim, "/dim")
+        return None
+
+    def fixed_fields(self, first: Raw) -> Fields | None:
+        """The fields of all inputs, where the first one fixes them."""
+        return self.survey.fields([first]) if self.survey.is_strict else None
+
+    def check_input(self, task: Task | None, raw: Raw) -> None:
+        """Before there is a learner: what is wrong with its columns is found now, since a stand-in takes any."""
+        columns = self.survey.fields([raw]).width if isinstance(raw, dict) and self.survey.is_strict else len(raw)
+        self._check_columns(task, columns, "/x", WrongDimension)
+
+    def start(self, task: Task, fields: Fields | None, first: Raw) -> Start:
+        """What answers before the first round."""
+        if task.waits or self.definition.scale == "learned":
+            return Start(None, create(task.stand_in, 1))
+        preparation = self._prepared(task, fields, [first])
+        return Start(preparation, self._create(task.spec, preparation.width))
+
+    def remade(
+        self,
+        task: Task,
+        fields: Fields | None,
+        rows: Rows,
+        choices: bytes | None,
+        *,
+        unless: tuple[Preparation | None, LearnerSpec | None],
+    ) -> tuple[Start, bytes] | None:
+        """A learner that has learned these rounds, and the choices of its run.
+
+        None if nothing is found from them that is not so already: `unless`, the present preparation and spec.
+        """
+        preparation = self._prepared(task, fields, rows.raws)
+        is_as_before = preparation.is_as(unless[0])
+        X, truths = preparation.learn_rows(rows.raws), np.array(rows.truths)
+        spec = resolve(task.spec, X, truths, lags=rows.lags)
+        if is_as_before and spec == unless[1]:
+            return None
+        learner = self._create(spec, preparation.width)
+        ran = learner.run(X, truths, choices=choices, lags=rows.lags, weight=rows.weights)
+        return Start(preparation, learner), ran.choices
+
+    def _prepared(self, task: Task, fields: Fields | None, raws: Sequence[Raw]) -> Preparation:
+        """What these inputs say of fields and scale."""
+        fields, scale = fields or self.survey.fields(raws), self.definition.scale
+        self._check_columns(task, fields.width, "/x", WrongDimension)
+        if scale == "learned":
+            return Preparation.found(fields, raws, task.radius)
+        if scale == "none":
+            return Preparation(fields)
+        return Preparation(fields, Scaling.of_ranges(np.array(scale.low), np.array(scale.high), task.radius))
+
+    def _create(self, spec: LearnerSpec, columns: int) -> OnlineLearner | ReservoirLearner:
+        return ReservoirLearner.create(spec, columns) if self.definition.reservoir else create(spec, columns)
+
+    def _check_columns(
+        self, task: Task | None, columns: int, pointer: str, kind: type[InvalidInput] = InvalidInput
+    ) -> None:
+        scale = self.definition.scale
+        if isinstance(scale, Ranges) and len(scale.low) != columns:
+            if pointer == "/x":
+                raise invalid(pointer, f"has {columns} inputs; this session's `scale` has {len(scale.low)}", kind)
+            raise invalid("/scale/low", f"has {len(scale.low)} numbers; there are {columns} inputs")
+        if task is not None and task.dims is not None and columns != task.dims:
+            raise invalid(pointer, f"{columns} inputs; this learner takes {task.dims}", kind)

@@ -1,0 +1,152 @@
+"""What the client makes of arrays, rows, frames, dates and missing values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from service.client import OklClient, as_json, column, row, rows
+from service.errors import NotFinite, WrongType
+from tests.service.definitions import MEAN, RIDGE
+
+DAY = dt.datetime(2026, 1, 1, 6, 30)
+VALUES: dict[str, tuple[Any, Any]] = {
+    "float32": (np.float32(0.5), 0.5),
+    "int64": (np.int64(3), 3),
+    "numpy's boolean": (np.bool_(True), True),
+    "numpy's text": (np.str_("a"), "a"),
+    "0-d array": (np.array(2.0), 2.0),
+    "decimal": (Decimal("0.5"), 0.5),
+    "NaN": (float("nan"), None),
+    "numpy's NaN": (np.float32("nan"), None),
+    "NaT": (pd.NaT, None),
+    "numpy's NaT": (np.datetime64("NaT"), None),
+    "no time span": (np.timedelta64("NaT"), None),
+    "NA": (pd.NA, None),
+    "masked": (np.ma.array([1.0, 2.0], mask=[False, True]), [1.0, None]),
+    "date": (DAY.date(), "2026-01-01"),
+    "datetime": (DAY, "2026-01-01T06:30:00"),
+    "with a zone": (DAY.replace(tzinfo=dt.UTC), "2026-01-01T06:30:00+00:00"),
+    "time": (DAY.time(), "06:30:00"),
+    "timestamp": (pd.Timestamp(DAY), "2026-01-01T06:30:00"),
+    "datetime64": (np.datetime64(DAY, "s"), "2026-01-01T06:30:00"),
+    "datetime64s": (np.array([DAY], dtype="M8[s]"), ["2026-01-01T06:30:00"]),
+    "time span": (dt.timedelta(minutes=1), 60.0),
+    "pandas' time span": (pd.Timedelta(minutes=1), 60.0),
+    "timedelta64": (np.timedelta64(1, "m"), 60.0),
+    "inside": ({"a": [np.int8(1), (float("nan"),)], 2: None}, {"a": [1, [None]], "2": None}),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_one_value(name: str) -> None:
+    given, expected = VALUES[name]
+    found = as_json(given)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -np.inf, np.float32("inf"), [np.array([np.inf])]])
+def test_json_has_no_infinity(value: Any) -> None:
+    with pytest.raises(NotFinite):
+        as_json(value)
+
+
+@pytest.mark.parametrize("value", [{1}, b"1", 1j, np.array([1j]), object(), iter([1])], ids=repr)
+def test_json_has_nothing_for_it(value: Any) -> None:
+    with pytest.raises(WrongType):
+        as_json([value])
+
+
+RECORDS = [
+    {"n": 1, "b": True, "v": 0.5, "when": "2026-01-01T06:30:00", "word": "x"},
+    {"n": 2, "b": False, "v": None, "when": None, "word": None},
+]
+COLUMNS = {"n": [1, 2], "b": [True, False], "v": [0.5, None], "when": [DAY, None], "word": ["x", None]}
+FRAMES: dict[str, Any] = {
+    "pandas": pd.DataFrame(COLUMNS),
+    "pandas, nullable": pd.DataFrame(COLUMNS).convert_dtypes(),
+    "pandas, categories": pd.DataFrame(COLUMNS).astype({"word": "category"}),
+    "polars": pl.DataFrame(COLUMNS),
+    "narwhals": nw.from_native(pl.DataFrame(COLUMNS)),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_is_its_records(name: str) -> None:
+    frame = FRAMES[name]
+    assert rows(frame) == RECORDS
+    assert row(frame.head(1)) == RECORDS[0]
+    assert column(frame["n"]) == [1, 2]
+    assert column(frame["v"]) == [0.5, None]
+    with pytest.raises(WrongType, match="has 2"):
+        row(frame)
+
+
+def test_rows_of_frames() -> None:
+    frame = FRAMES["pandas"]
+    assert [row(frame.iloc[i]) for i in range(2)] == rows([frame.iloc[0], frame.iloc[1]]) == RECORDS
+    assert rows(FRAMES["polars"].rows(named=True)) == RECORDS
+    assert row(FRAMES["polars"].row(0)) == list(RECORDS[0].values())
+
+
+def test_without_names_rows_are_lists() -> None:
+    X = np.array([[1.0, np.nan], [3.0, 4.0]])
+    expected = [[1.0, None], [3.0, 4.0]]
+    for given in (X, X.T.copy().T, X.tolist(), list(X), pd.DataFrame(X), iter(X.tolist()), X.astype(np.float32)):
+        assert rows(given) == expected
+    assert row(X[1]) == row(pd.DataFrame(X).iloc[1]) == row(pd.Series(X[1])) == row(pl.Series(X[1])) == [3.0, 4.0]
+
+
+def test_truths_have_no_names() -> None:
+    for given in (pd.Series(["a", "b"], index=["one", "two"]), np.array(["a", "b"]), ("a", "b"), pl.Series(["a", "b"])):
+        assert column(given) == ["a", "b"]
+    for wrong in (None, 1.0, "ab", {"a": 1}):
+        with pytest.raises(WrongType, match="list"):
+            column(wrong)
+        with pytest.raises(WrongType, match="list"):
+            rows(wrong)
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[OklClient]:
+    with OklClient(url) as client:
+        yield client
+        for session in client.sessions():
+            client.delete(session["name"])
+
+
+def test_calls_with_frames(client: OklClient) -> None:
+    """The same rounds as lists and as frames: the same session."""
+    X = np.random.default_rng(0).integers(-8, 9, size=(12, 2)) / 8.0
+    frames = {
+        "numpy": (X.astype(np.float32), X[:, 0]),
+        "pandas": (pd.DataFrame(X, columns=["a", "b"]), pd.Series(X[:, 0])),
+        "polars": (pl.DataFrame(X, schema=["a", "b"]), pl.Series(X[:, 0])),
+    }
+    client.create("lists", RIDGE)
+    client.rounds("lists", X.tolist(), X[:, 0].tolist())
+    expected = client.predict("lists", X[3].tolist(), wait=False)["value"]
+    for name, (given, truths) in frames.items():
+        client.create(name, RIDGE)
+        client.rounds(name, given[:8], truths[:8])
+        for i in range(8, 12):
+            x = given.iloc[i] if name == "pandas" else given.row(i, named=True) if name == "polars" else given[i]
+            if i % 2:
+                client.update(name, truths[i], x=x)
+            else:
+                client.step(name, truths[i], id=client.predict(name, x)["id"], next_x=x, wait=False)
+        last = given[3:4] if name != "numpy" else given[3]
+        assert client.predict(name, last, wait=False)["value"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_learner_may_be_a_word(client: OklClient) -> None:
+    assert client.create("s", "mean")["learner"] == client.create("t", MEAN)["learner"]
