@@ -21,7 +21,7 @@ SESSIONS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
     "labels": (POMDR, {"labels": ["hadron", "gamma"]}, [LABELS[y] for y in Y]),
     "signs": (POMDR, {}, Y.tolist()),
     "units": (MEAN, {"y_range": [-3.0, 7.0]}, (X[:, 0] * 4.0).tolist()),
-    "warm-up": (MEDIAN, {"scale": {"kind": "warmup"}, "warmup_rounds": 30}, Y.tolist()),
+    "warm-up": (MEDIAN, {"scale": {"kind": "learned"}, "warmup_rounds": 30}, Y.tolist()),
 }
 SPLITS = {
     "all at once": [0, 70],
@@ -56,7 +56,7 @@ async def test_rounds_are_updates_one_by_one(
     assert block["metrics"] == pytest.approx(single["metrics"], rel=1e-9)
     # The memory set aside is not the same: a block grows the arrays in larger steps.
     assert block["describe"] == pytest.approx(single["describe"] | {"bytes": block["describe"]["bytes"]}, rel=1e-9)
-    for part in ("t", "learner", "dim", "warming_up", "features"):
+    for part in ("t", "learner", "dim", "warming_up", "fields"):
         assert block[part] == single[part]
     last = [await memory.predict(X[99].tolist(), name, wait=False) for name in ("single", "block")]
     assert last[0][key] == pytest.approx(last[1][key], rel=1e-9)
@@ -87,7 +87,7 @@ async def test_named_features_in_rounds(memory: Api) -> None:
     rows = [{"b": i % 2 == 0, "a": float(i)} for i in range(5)]
     await memory.create(MEAN)
     await memory.rounds(rows, [1.0] * 5)
-    assert [f["name"] for f in (await memory.inspect())["features"]] == ["a", "b"]
+    assert [f["name"] for f in (await memory.inspect())["fields"]] == ["a", "b"]
     for x in ([rows[0], {"a": 1.0}], [rows[0], [1.0, 0.0]]):
         await memory.refused("wrong-features", "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
     assert (await memory.inspect())["t"] == 5
@@ -160,7 +160,7 @@ async def test_a_bad_row_refuses_all(api: Api) -> None:
 async def test_blocks_and_rounds_replay(store_url: str) -> None:
     """Whatever mixture the journal holds, another worker comes to the same state."""
     async with serving(store_url) as one, serving(store_url) as other:
-        await one.create(MEDIAN, scale={"kind": "warmup"}, warmup_rounds=30)
+        await one.create(MEDIAN, scale={"kind": "learned"}, warmup_rounds=30)
         await one.rounds(X[:20].tolist(), Y[:20].tolist())
         await other.update(int(Y[20]), x=X[20].tolist())
         await one.rounds(X[21:60].tolist(), Y[21:60].tolist())
