@@ -173,4 +173,5 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         return embedding_work(len(state.regressors.fading) + rounds) if is_due else 0.0
 
     def initial_bytes(self, config: AutoConfig, dim: int) -> int:
-        return config.regressors.initial_bytes(dim)
+        # Which columns are explicit is known with the kernel.
+        return 0 if config.waiting() else config.regressors.initial_bytes(dim)
