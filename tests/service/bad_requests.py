@@ -1,8 +1,8 @@
 """What a service must refuse: one row a request, with the problem type that answers it and the place that is wrong.
 
 The sessions they are sent to are those of `sessions`: `s` takes two numbers and the labels no, yes; `r` two numbers and a
-number in [0, 10]; `f` named features; `c` two numbers and the labels a, b, c; `new` has seen no round yet; `fixed` is `r`, frozen. These are
-strict; `o` is not, and takes whatever is a record.
+number in [0, 10]; `f` named features; `c` two numbers and the labels a, b, c; `new` has seen no round yet; `fixed` is
+`r`, frozen. These are strict; `o` is not, and takes whatever is a record.
 """
 
 from __future__ import annotations

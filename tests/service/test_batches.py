@@ -62,7 +62,7 @@ async def test_rounds_are_updates_one_by_one(
     assert last[0][key] == pytest.approx(last[1][key], rel=1e-9)
 
 
-@pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": [{"name": "a"}, {"name": "b"}]}], ids=["dim", "schema"])
+@pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": {"a": "number", "b": "number"}}], ids=["dim", "schema"])
 async def test_rounds_may_be_the_first_of_a_session_whose_inputs_are_declared(
     tmp_path: Path, declared: dict[str, Any]
 ) -> None:
@@ -93,13 +93,25 @@ async def test_named_features_in_rounds(memory: Api) -> None:
     assert (await memory.inspect())["t"] == 5
 
 
-@pytest.mark.parametrize("x", [[{"a": 1.0}, {"b": 1.0}], [{"a": 1.0}, [1.0]], [[1.0], [1.0, 2.0]]])
-async def test_the_first_request_needs_inputs_of_one_kind(memory: Api, x: list[Any]) -> None:
+MIXED: dict[str, tuple[list[Any], str, str]] = {
+    "other names": ([{"a": 1.0}, {"b": 1.0}], "wrong-features", "/x/1/a"),
+    "a list": ([{"a": 1.0}, [1.0]], "wrong-features", "/x/1"),
+    "a record": ([[1.0], {"a": 1.0}], "wrong-features", "/x/1"),
+    "a longer one": ([[1.0], [1.0, 2.0]], "wrong-dimension", "/x/1"),
+}
+
+
+@pytest.mark.parametrize(("x", "slug", "pointer"), MIXED.values(), ids=MIXED)
+async def test_the_first_request_of_a_strict_session_needs_inputs_of_one_kind(
+    memory: Api, x: list[Any], slug: str, pointer: str
+) -> None:
     await memory.create(MEAN)
-    problem = await memory.refused("invalid-request", "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
-    assert problem["errors"][0]["pointer"] == "/x/1"
+    problem = await memory.refused(slug, "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
+    assert problem["errors"][0]["pointer"] == pointer
     found = await memory.inspect()
     assert (found["t"], found["dim"]) == (0, None)
+    await memory.create(MEAN, "any", strict=False)
+    assert (await memory.rounds(x, [1.0, 1.0], "any"))["t"] == 2
 
 
 @pytest.mark.parametrize("learner", [POMDR, MEDIAN], ids=["learner", "warm-up"])

@@ -12,7 +12,7 @@ import pytest
 
 from service import errors
 from service.client import OklClient
-from tests.service.api import MEAN
+from tests.service.definitions import EXACT, MEAN
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from okl_core.records.record import to_bytes
 from service.errors import (
     WrongDimension,
     WrongTruth,
