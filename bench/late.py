@@ -56,7 +56,10 @@ def play_late(learner: OnlineLearner, X: F64, y: F64, times: Schedule) -> LatePl
     def learn_until(count: int) -> None:
         nonlocal learned
         rows = times.order[learned:count]
-        if len(rows):
+        # A block is worth its while from a few rounds on.
+        if len(rows) == 1:
+            fresh[rows] = learner.update(X[rows[0]], y.item(rows[0])).forecast.value
+        elif len(rows):
             fresh[rows] = learner.run(X[rows], y[rows]).values
         learned = count
 

@@ -58,6 +58,9 @@ def gaussian_row(points: int = 400) -> float:
     return (time.process_time() - start) / len(X)
 
 
+RELEVANCE = {"kind": "relevance", "smooth": [0.5] * 10, "steps": [0.1] * 10, "pairs": [0.1] * 10}
+
+
 def mean_row() -> float:
     """A kernel row against all points so far, in the mean over the rounds."""
     return gaussian_row(KONS_ROUNDS // 2)
@@ -378,6 +381,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         unit_name="exp, 2001 numbers",
         update_bar=5.5,
         run_bar=5.0,
+    ),
+    Scenario(
+        id="auto-magic-classes",
+        kind="auto",
+        config={"classes": 4, "kernel": RELEVANCE},
+        stream=magic_classes,
+        unit=partial(rank_one, 211),
+        unit_name="rank-one update, 211 x 211",
+        update_bar=30.0,
+        run_bar=10.0,
     ),
     Scenario(
         id="one-vs-rest-magic-classes",

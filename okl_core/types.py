@@ -41,8 +41,10 @@ class Forecast(NamedTuple):
 
     @property
     def label(self) -> int:
-        """-1 or +1; of K classes the most probable one, the first if there are several."""
+        """-1 or +1; of K classes the most probable one, the first if there are several, 0 if there is none yet."""
         if self.probabilities is not None:
+            if not self.probabilities:
+                return 0
             return self.probabilities.index(max(self.probabilities))
         return 1 if self.value >= 0.0 else -1
 

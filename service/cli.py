@@ -182,8 +182,9 @@ def replay(
     session: Annotated[str, typer.Option(help="The session; created to fit the file if it is not there.")],
     label: Annotated[str, typer.Option(help="The column of the truth.")],
     learner: Annotated[
-        str, typer.Option(help="Learner of a new session: a kind, or a spec as JSON.")
-    ] = '{"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}}',
+        str | None,
+        typer.Option(help="Learner of a new session: a kind, or a spec as JSON; without it the service chooses."),
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rounds in one request.")] = 100,
     start: Annotated[int | None, typer.Option(min=0, help="First row to send; default: the session's t.")] = None,
     url: Url = None,
@@ -192,7 +193,7 @@ def replay(
     from service.feed import feed
 
     try:
-        spec = json.loads(learner) if learner.lstrip().startswith("{") else {"kind": learner}
+        spec = json.loads(learner) if learner is not None and learner.lstrip().startswith("{") else learner
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
     with _told(), _client(url) as client:

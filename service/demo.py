@@ -28,34 +28,21 @@ from service.settings import Settings
 AGAIN_ROUNDS = 1000
 """Rounds that a session gets which has had all of its rounds already, where nobody says how many."""
 
-_GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
+_GAUSSIAN = {"kind": "gaussian", "sigma": "median"}
 
 
 @dataclass(frozen=True, slots=True)
 class DemoSession:
-    """`rounds` is how much of the stream it gets: exact KONS stores every point, and its rounds take longer and longer."""
+    """`learner` is None where the service chooses; `rounds` is how much of the stream the session gets."""
 
     name: str
-    learner: dict[str, Any]
+    learner: dict[str, Any] | None
     rounds: int
 
 
 SESSIONS = (
     DemoSession("magic-majority", {"kind": "majority"}, 2_000),
-    DemoSession(
-        "magic-kons",
-        {
-            "kind": "kons",
-            "config": {
-                "kernel": _GAUSSIAN,
-                "loss": "squared-hinge",
-                "step": "adaptive",
-                "clip": 1.0,
-                "regularization": 0.1,
-            },
-        },
-        2_000,
-    ),
+    DemoSession("magic", None, 19_020),
     DemoSession("magic-aioli", {"kind": "nystrom-aioli", "config": {"kernel": _GAUSSIAN}}, 19_020),
     DemoSession("magic-pomdr", {"kind": "pomdr", "config": {"kernel": _GAUSSIAN, "step_factor": 0.05}}, 19_020),
 )
@@ -200,7 +187,7 @@ def _resume(client: OklClient, session: DemoSession) -> tuple[int, int]:
     try:
         found = client.inspect(session.name)
     except SessionNotFound:
-        found = client.create(session.name, session.learner)
+        found = client.create(session.name, session.learner, labels=[-1, 1])
     return found["t"], found["metrics"]["mistakes"]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,30 +12,25 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from okl_core import parse_spec
-from okl_core.errors import OklError, did_you_mean, quoted
+from okl_core.records.texts import number_in
 from okl_core.types import MAX_CLASSES
 from service.client import OklClient
 from service.errors import ConfigurationError, SessionNotFound
-
-MAX_CATEGORIES = 100
-"""A text column with more different values is no category."""
 
 _BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A CSV file read whole: `rows` hold one object of features each, `truths` the label column."""
+    """A CSV file read whole: `rows` hold one object of values each, `truths` the label column."""
 
-    schema: list[dict[str, Any]]
     rows: list[dict[str, Any]]
     truths: list[Any]
     digest: str
 
 
 def read_csv(path: Path, label: str) -> Recording:
-    """Columns of numbers stay numbers, true/false become booleans, other text a category.
+    """Cells as a session takes them: numbers, booleans and other text; null for an empty one.
 
     Raises ConfigurationError for a file that cannot be a stream.
     """
@@ -54,64 +47,46 @@ def read_csv(path: Path, label: str) -> Recording:
         raise ConfigurationError(f"{path}: every column needs a name of its own; it has {', '.join(names)}.")
     if label not in names:
         raise ConfigurationError(f"{path} has no column {label!r}; it has {', '.join(names)}.")
+    if len(names) == 1:
+        raise ConfigurationError(f"{path} has no column beside {label!r}.")
+    rows, truths = [], []
     for number, line in enumerate(lines, start=2):
         if None in line or None in line.values():
             raise ConfigurationError(f"{path}, line {number}: another number of values than the header has.")
-    if len(names) == 1:
-        raise ConfigurationError(f"{path} has no column beside {label!r}.")
-    columns = {name: _column([line[name] for line in lines], f"{path}, column {name!r}") for name in names}
-    _, truths, _ = columns.pop(label)
-    schema = [{"name": name, "type": kind} | extra for name, (kind, _, extra) in columns.items()]
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*(c[1] for c in columns.values()), strict=True)]
-    return Recording(schema, rows, truths, hashlib.blake2b(content, digest_size=6).hexdigest())
+        row = {name: _cell(text) for name, text in line.items()}
+        truth = row.pop(label)
+        if truth is None:
+            raise ConfigurationError(f"{path}, line {number}: the label column is empty.")
+        rows.append(row)
+        truths.append(truth)
+    return Recording(rows, truths, hashlib.blake2b(content, digest_size=6).hexdigest())
 
 
-def _column(texts: list[str], where: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """Type, values and further parts of the schema of one column."""
-    if all(text.strip().lower() in _BOOLEANS for text in texts):
-        return "boolean", [_BOOLEANS[text.strip().lower()] for text in texts], {}
-    if not all(text.strip() for text in texts):
-        raise ConfigurationError(f"{where}: has empty cells; fill them in, or leave the column out.")
-    try:
-        numbers = [float(text) for text in texts]
-    except ValueError:
-        categories = sorted(set(texts))
-    else:
-        if not all(map(math.isfinite, numbers)):
-            raise ConfigurationError(f"{where}: a number is not finite.")
-        return "number", numbers, {}
-    if len(categories) > MAX_CATEGORIES:
-        raise ConfigurationError(f"{where}: neither numbers nor a category ({len(categories)} different texts).")
-    return "category", list(texts), {"categories": categories}
+def _cell(text: str) -> float | bool | str | None:
+    text = text.strip()
+    if text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()]
+    number = number_in(text)
+    return text or None if number is None else number
 
 
-def create_session(client: OklClient, session: str, learner: dict[str, Any], recording: Recording) -> None:
-    """A session that fits the file: its columns, its labels or the range of its truths, scaled by a warm-up."""
-    targets = {entry["kind"]: entry["target"] for entry in client.learners()}
-    kind = str(learner.get("kind"))
-    if kind not in targets:
-        raise ConfigurationError(f"There is no learner {quoted(kind)}{did_you_mean(kind, sorted(targets))}.")
-    target = targets[kind]
-    # The catalogue tells the target of the defaults; a config may ask for another. What is wrong with it the service says.
-    with contextlib.suppress(OklError):
-        _, algorithm, config = parse_spec(learner)
-        target = algorithm.target(config)
-    values = sorted(set(recording.truths))
-    settings: dict[str, Any] = {"schema": recording.schema, "scale": {"kind": "warmup"}}
-    if len(values) == 2 or (target == "class" and 2 < len(values) <= MAX_CLASSES):
-        settings["labels"] = values
-    elif target == "binary":
-        raise ConfigurationError(
-            f"{learner['kind']} takes two labels; the label column has {len(values)} values (one-vs-rest takes more)."
-        )
-    elif target == "class":
-        raise ConfigurationError(
-            f"{learner['kind']} takes 2 to {MAX_CLASSES} labels; the label column has {len(values)} values."
-        )
-    elif len(values) < 2 or isinstance(values[0], str):
-        raise ConfigurationError("The label column is to have two different values, or numbers.")
-    else:
-        settings["y_range"] = [values[0], values[-1]]
+def create_session(client: OklClient, session: str, learner: dict[str, Any] | str | None, recording: Recording) -> None:
+    """A session that fits the file: its labels, or the range of its truths."""
+    values = set(recording.truths)
+    if len(values) < 2:
+        raise ConfigurationError("The label column is to have two different values at least.")
+    kind = learner if isinstance(learner, str) else (learner or {}).get("kind")
+    are_labels = len(values) == 2 or any(isinstance(value, bool | str) for value in values)
+    if kind is not None and kind != "auto":
+        targets = {entry["kind"]: entry["target"] for entry in client.learners()}
+        are_labels |= targets.get(kind) == "class"
+    settings: dict[str, Any] = {}
+    if are_labels:
+        if len(values) > MAX_CLASSES:
+            raise ConfigurationError(f"The label column has {len(values)} values; labels are {MAX_CLASSES} at most.")
+        settings["labels"] = sorted(values, key=lambda value: (str(type(value)), value))
+    elif learner is not None:
+        settings["y_range"] = [min(values), max(values)]
     client.create(session, learner, **settings)
 
 
@@ -122,7 +97,7 @@ def feed(
     *,
     session: str,
     label: str,
-    learner: dict[str, Any],
+    learner: dict[str, Any] | str | None,
     batch: int,
     start: int | None,
 ) -> dict[str, Any]:
@@ -137,7 +112,7 @@ def feed(
     except SessionNotFound:
         create_session(client, session, learner, recording)
         found = client.inspect(session)
-    rows = recording.rows if found["features"] else [[float(v) for v in row.values()] for row in recording.rows]
+    rows = recording.rows
     done = found["t"] if start is None else start
     progress = Progress(TextColumn(session), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console)
     with progress:

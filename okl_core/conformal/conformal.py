@@ -176,7 +176,7 @@ class Conformal(Parameters):
         state.mean_lag = min(max(mean, 0.0), float(state.longest_lag))
         if score > 0.0 or issued > 0.0:
             state.counted += 1
-            state.misses += score > issued
+            state.misses += int(score > issued)
 
     def describe(self, state: ConformalState) -> dict[str, float]:
         """`rounds`, `misses`, their `excess`, and the `bound` that the excess never passes."""

@@ -67,6 +67,11 @@ def _bad_truths(learner: OnlineLearner) -> Iterator[tuple[type[InputError], floa
         yield from ((LabelError, bad) for bad in (low - beyond, high + beyond))
 
 
+def _is_distribution(many: tuple[float, ...], t: int) -> bool:
+    """Do they sum to 1, but for the 1 / (t + 1) that may be kept for a class that was not seen in t rounds?"""
+    return min(many, default=0.0) >= 0.0 and -TOLERANCE <= 1.0 - sum(many) <= 1.0 / (t + 1) + TOLERANCE
+
+
 @clause
 def check_extreme_inputs(subject: Subject) -> None:
     """Forecasts stay finite for inputs that are huge, tiny, repeated, or far from all that came before."""
@@ -85,7 +90,7 @@ def check_extreme_inputs(subject: Subject) -> None:
             require(is_finite, f"{what} inputs, round {t + 1}: {info}")
             probability, many = info.forecast.probability, info.forecast.probabilities
             require(probability is None or 0.0 <= probability <= 1.0, f"{what} inputs, round {t + 1}: {info}")
-            is_distribution = many is None or (min(many) >= 0.0 and abs(sum(many) - 1.0) <= TOLERANCE)
+            is_distribution = many is None or _is_distribution(many, t)
             require(is_distribution, f"{what} inputs, round {t + 1}: the probabilities are no distribution: {many}")
         for name, array in learner.state().items():
             require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is not finite any more")

@@ -362,7 +362,13 @@ def waits_for_inputs(spec: Spec) -> bool:
     return bool(parse_spec(spec)[2].waiting())
 
 
-def given_probabilities(forecasts: Sequence[Forecast]) -> F64 | None:
-    """Those of n forecasts as `BlockInfo` has them; None if one has none."""
-    given = [f.probability if f.probabilities is None else f.probabilities for f in forecasts]
-    return None if None in given else np.array(given, dtype=np.float64)
+def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 | None:
+    """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
+    many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
+    if many and len(many) == len(forecasts):
+        given = np.zeros((len(many), max(classes, *map(len, many))))
+        for row, probabilities in zip(given, many, strict=True):
+            row[: len(probabilities)] = probabilities
+        return given
+    single = [forecast.probability for forecast in forecasts]
+    return None if None in single else np.array(single, dtype=np.float64)

@@ -48,6 +48,10 @@ class Subject:
         return 0, 1, self.half, len(self.y) - 10
 
 
+CLASSES = 10
+"""Classes of a stream at most: with one of its own for each round there would be nothing to learn."""
+
+
 Check = Callable[[Subject], None]
 """One clause of the contract. Raises ContractViolation with what went wrong."""
 
@@ -65,7 +69,7 @@ def make_subject(
 def small_stream(target: Target, truths: Interval, dim: int, rounds: int, seed: int = 0) -> tuple[F64, F64]:
     """A stream with structure, noise, a zero and repeated inputs; real `truths` reach their ends (+-1 if infinite).
 
-    Of K classes the first K rounds have one each.
+    Of K classes, CLASSES at most, the first K rounds have one each.
     """
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (rounds, dim))
@@ -77,6 +81,7 @@ def small_stream(target: Target, truths: Interval, dim: int, rounds: int, seed: 
         return X, np.where(signal >= 0.0, 1.0, -1.0)
     low, high = (-1.0, 1.0) if truths == REALS else truths
     if target == "class":
+        high = min(high, low + CLASSES - 1.0)
         y = np.floor(low + (high - low + 1.0) * np.clip(0.5 * (signal + 1.0), 0.0, 1.0 - 1e-9))
         first = np.arange(low, high + 1.0)[:rounds]
         y[: len(first)] = first

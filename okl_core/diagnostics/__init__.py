@@ -19,6 +19,7 @@ from okl_core.diagnostics.bounds import (
     sketched_kons_bound,
 )
 from okl_core.diagnostics.comparator import Comparator, best_in_hindsight, regret_curve
+from okl_core.diagnostics.late_truths import late_ridge_bound
 
 __all__ = [
     "Comparator",
@@ -36,6 +37,7 @@ __all__ = [
     "kons_dimension_bound",
     "kons_log_det_bound",
     "kons_step_bound",
+    "late_ridge_bound",
     "leverage_scores",
     "log_det",
     "online_effective_dimension",

@@ -51,7 +51,7 @@ def online_leverage_scores(K: F64, regularization: float) -> F64:  # K: (n, n)
     >>> online_leverage_scores(np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), 1.0).round(4)
     array([0.5   , 0.3333, 0.5   ])
     """
-    return 1.0 - regularization / _factor(K, regularization).diagonal() ** 2
+    return 1.0 - regularization / factor(K, regularization).diagonal() ** 2
 
 
 def effective_dimensions(K: F64, regularization: float) -> F64:  # K: (n, n)
@@ -72,10 +72,10 @@ def online_effective_dimension(K: F64, regularization: float) -> float:  # K: (n
 
 def log_det(K: F64, regularization: float) -> float:  # K: (n, n)
     """log det(I + K / a)."""
-    return float(2.0 * np.log(_factor(K, regularization).diagonal()).sum() - len(K) * math.log(regularization))
+    return float(2.0 * np.log(factor(K, regularization).diagonal()).sum() - len(K) * math.log(regularization))
 
 
-def _factor(K: F64, a: float) -> F64:
+def factor(K: F64, a: float) -> F64:
     """Lower Cholesky factor of K + a I."""
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise ShapeError(f"K has shape {K.shape}; a kernel matrix is square", "K")
@@ -88,7 +88,7 @@ def _factor(K: F64, a: float) -> F64:
 
 
 def _inverse_factor(K: F64, a: float) -> F64:
-    return dtrtri(_factor(K, a), lower=1)[0]
+    return dtrtri(factor(K, a), lower=1)[0]
 
 
 # -- online Newton steps ----------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def ridge_optimum(K: F64, y: F64, regularization: float) -> float:  # K: (n, n),
 
     References: [zhdanov2013] theorem 1.
     """
-    z = solve_triangular(_factor(K, regularization), y, lower=True)
+    z = solve_triangular(factor(K, regularization), y, lower=True)
     return regularization * float(z @ z)
 
 

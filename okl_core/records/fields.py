@@ -129,7 +129,11 @@ class Fields:
         found: list[float] = []
         for one in self.fields:
             value = record.get(one.name)
-            if one.kind == "text":
+            if type(value) is float and one.kind == "number":
+                found.append(value)
+                if one.has_indicator:
+                    found.append(0.0)
+            elif one.kind == "text":
                 if isinstance(value, str):
                     self._hash_words(one.name, value, vector)
             else:

@@ -51,23 +51,26 @@ class Preparation:
 
     def see(self, raw: Raw) -> None:
         """Learn from an input whose round is over."""
-        if self.scaling is not None and not self.scaling.span.all():
+        if self.scaling is not None and self._has_unknown_spans(self.scaling):
             self.scaling = self.scaling.seen(self._unscaled(raw))
         if self.fields.spare:
             self.extension.count(self.fields, raw)
 
+    def _has_unknown_spans(self, scaling: Scaling) -> bool:
+        """Of columns that are in use."""
+        used = self.width - self.fields.spare + len(self.extension.places)
+        return bool(scaling.unknown) and scaling.unknown[0] < used
+
     def learn_rows(self, raws: Sequence[Raw]) -> F64:
         """The vectors of inputs, shape (n, d), each made and seen before the next."""
-        if not self.fields.spare:
-            V = np.array([self.fields.encode(raw) for raw in raws])
-            if self.scaling is None:
-                return V
-            X, self.scaling = self.scaling.rows(V)
-            return X
-        X = np.empty((len(raws), self.width))
+        V = np.empty((len(raws), self.width))
         for i, raw in enumerate(raws):
-            X[i] = self.vector(raw)
-            self.see(raw)
+            V[i] = self._unscaled(raw)
+            if self.fields.spare:
+                self.extension.count(self.fields, raw)
+        if self.scaling is None:
+            return V
+        X, self.scaling = self.scaling.rows(V)
         return X
 
     def copy(self) -> Preparation:

@@ -6,6 +6,7 @@ Both are compact, and have bytes of their own: equal inputs have equal bytes, wh
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ MAX_DEPTH = 16
 MAX_NAME = 1024
 """Characters of a path."""
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _ROW, _RECORD = b"\x00", b"\x01"
 _NUMBERS = {int, float, type(None)}
 
@@ -39,21 +41,22 @@ class RecordError(InputError):
 def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
     """The input as a row, if it is a list of numbers and nulls, else as a record; the path of a value is its name.
 
+    A record has its names in order: what is summed and counted over them is the same when it is read again.
     `{"indices": [...], "values": [...]}` is the record of the values by index. Raises RecordError.
 
     Examples
     --------
     >>> flatten({"user": {"age": 31, "tags": ["a", None]}, "paid": True})
-    {'user.age': 31.0, 'user.tags.0': 'a', 'user.tags.1': None, 'paid': True}
+    {'paid': True, 'user.age': 31.0, 'user.tags.0': 'a', 'user.tags.1': None}
     >>> flatten([1, None, 2.5])
     array([1. , nan, 2.5])
     """
     if isinstance(x, Mapping):
         if x.keys() == {"indices", "values"} and isinstance(x["indices"], list):
-            return _sparse(x["indices"], x["values"])
+            return _in_order(_sparse(x["indices"], x["values"]))
         record: Record = {}
         _flatten(x.items(), "", (), record)
-        return record
+        return _in_order(record)
     if set(map(type, x)) <= _NUMBERS:
         try:
             row = np.array(x, dtype=np.float64)
@@ -64,7 +67,7 @@ def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
         return row
     record = {}
     _flatten(enumerate(x), "", (), record)
-    return record
+    return _in_order(record)
 
 
 def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Record) -> None:
@@ -77,6 +80,8 @@ def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Recor
             _flatten(value.items(), name + ".", place, record)
         elif isinstance(value, list | tuple):
             _flatten(enumerate(value), name + ".", place, record)
+        elif not _is_text(name):
+            raise RecordError(place[:-1], "has a name that is no text: half a surrogate pair is in it")
         elif name in record:
             raise RecordError(place, f"is the second value that is called {name!r}")
         elif len(name) > MAX_NAME:
@@ -86,6 +91,8 @@ def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Recor
 
 
 def _value(value: Any, path: tuple[str | int, ...]) -> Value:
+    if isinstance(value, str) and not _is_text(value):
+        raise RecordError(path, "is no text: half a surrogate pair is in it")
     if value is None or isinstance(value, bool | str):
         return value
     if not isinstance(value, int | float):
@@ -97,6 +104,10 @@ def _value(value: Any, path: tuple[str | int, ...]) -> Value:
     if not math.isfinite(number):
         raise RecordError(path, "must be a finite number")
     return number
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not _HALF_PAIR.search(value)
 
 
 def _sparse(indices: list[Any], values: Any) -> Record:
@@ -115,6 +126,10 @@ def _sparse(indices: list[Any], values: Any) -> Record:
     return record
 
 
+def _in_order(record: Record) -> Record:
+    return dict(sorted(record.items()))
+
+
 def as_record(raw: Raw) -> Record:
     """A row as the record of its numbers by position."""
     if isinstance(raw, dict):
@@ -125,7 +140,7 @@ def as_record(raw: Raw) -> Record:
 def to_bytes(raw: Raw) -> bytes:
     """Bytes that are equal for equal inputs."""
     if isinstance(raw, dict):
-        return _RECORD + to_json(dict(sorted(raw.items())))
+        return _RECORD + to_json(_in_order(raw))
     return _ROW + raw.tobytes()
 
 

@@ -14,7 +14,7 @@ their spans are the largest one. A column that is almost constant so far is then
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -44,6 +44,13 @@ class Scaling:
     span: F64
     bends: bool = True
     radius: float | None = None
+    unknown: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """The columns whose span is not known yet."""
+    _divisor: F64 = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unknown", tuple(np.flatnonzero(self.span == 0.0).tolist()))
+        object.__setattr__(self, "_divisor", np.where(self.span > 0.0, self.span, 1.0))
 
     @classmethod
     def of_ranges(cls, low: F64, high: F64, radius: float | None = None) -> Scaling:
@@ -68,19 +75,21 @@ class Scaling:
 
     def __call__(self, X: F64) -> F64:
         """Of shape (d,) or (n, d)."""
-        known = self.span > 0.0
         # What leaves the range of floating point in a fixed range is refused by the learner, which wants finite inputs.
         with np.errstate(over="ignore"):
-            unit = (X - self.low) / np.where(known, self.span, 1.0)
-        if self.bends:
-            unit = np.where(known, _bent(unit), np.sign(unit))
-        if self.radius is None:
-            return unit
-        return np.where(known, (2.0 * unit - 1.0) * (self.radius / math.sqrt(len(self.span))), unit)
+            unit = (X - self.low) / self._divisor
+        signs = np.sign(unit[..., self.unknown]) if self.unknown else None
+        if self.bends and not (unit.min() >= -BEND and unit.max() <= 1.0 + BEND):
+            unit = _bent(unit)
+        if self.radius is not None:
+            unit = (2.0 * unit - 1.0) * (self.radius / math.sqrt(len(self.span)))
+        if signs is not None:
+            unit[..., self.unknown] = signs
+        return unit
 
     def seen(self, v: F64) -> Scaling:
         """After a round with the unscaled vector v, shape (d,): with the spans that it fixes."""
-        if self.span.all() or not self.bends:
+        if not self.unknown:
             return self
         with np.errstate(over="ignore"):
             first = np.abs(v - self.low)
@@ -92,8 +101,8 @@ class Scaling:
         """The rows of V, shape (n, d), one after the other, each scaled with what those before it fixed; and what then is
         fixed."""
         scaling, X, start = self, np.empty_like(V), 0
-        unknown = np.flatnonzero(self.span == 0.0) if self.bends else np.empty(0, dtype=int)
-        firsts = np.flatnonzero((V[:, unknown] != self.low[unknown]).any(axis=1)) if len(unknown) else []
+        unknown = list(self.unknown)
+        firsts = np.flatnonzero((V[:, unknown] != self.low[unknown]).any(axis=1)) if unknown else []
         for i in firsts:
             after = scaling.seen(V[i])
             if after is not scaling:

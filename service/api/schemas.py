@@ -101,7 +101,8 @@ class DeclaredField(_Wire):
     """What a field of the inputs is."""
 
     type: FieldKind
-    categories: tuple[Text, ...] | None = Field(
+    # Lax, since what was looked at by Python is no JSON any more, and a list of Python is no tuple.
+    categories: Annotated[tuple[Text, ...], Strict(False)] | None = Field(
         default=None, fail_fast=True, description="The values of a category; without them the frequent ones are found."
     )
 

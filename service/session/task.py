@@ -122,11 +122,13 @@ def noted(definition: Definition, task: Task | None, note: bytes) -> Task:
         return task
     try:
         told = json.loads(note)
-        if "label" not in told:
+        if "label" in told and (task is None or task.is_open):
+            return (task or Task.of_truths(definition, ())).with_label(told["label"])
+        if "numbers" in told and task is None:
             return Task.of_truths(definition, None)
-        return (task or Task.of_truths(definition, ())).with_label(told["label"])
     except (ValueError, TypeError, KeyError) as error:
         raise StateFormatError(f"the note of a round cannot be read: {error}") from error
+    raise StateFormatError("the note of a round says what was known, or nothing")
 
 
 def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | None, *, is_open: bool = False) -> Task:

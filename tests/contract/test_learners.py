@@ -37,6 +37,11 @@ METRIC = [[1.0, 0.3, 0.0], [0.3, 0.5, 0.0], [0.0, 0.0, 0.01]]
 LEARNED = {"kind": "gaussian", "sigma": "median", "metric": "learned"}
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "auto": {
+        "numbers": {"truth": "numbers"},
+        "three": {"classes": 3, "budget": 12, "half_life": 16, "window": 20},
+        "short": {"truth": "numbers", "budget": 12, "half_life": 16, "window": 1},
+    },
     "kons": {
         "squared": {"loss": "squared", "clip": 2.0, "kernel": GAUSSIAN},
         "logistic": {"loss": "logistic", "kernel": GAUSSIAN},

@@ -7,17 +7,20 @@ from typing import Any
 
 GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
 MEDIAN = {"kind": "gaussian", "sigma": "median"}
-SCHEMA = [
-    {"name": "length"},
-    {"name": "wide", "type": "boolean"},
-    {"name": "angle", "type": "category", "categories": ["flat", "middle", "steep"]},
-    {"name": "distance"},
-]
+SCHEMA = {
+    "length": "number",
+    "wide": {"type": "boolean"},
+    "angle": {"type": "category", "categories": ["flat", "middle", "steep"]},
+    "distance": "number",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`inputs` says how a row of MAGIC is sent; `block` are the rounds [start, stop) that one request brings."""
+    """`inputs` says how a row of MAGIC is sent; `block` are the rounds [start, stop) that one request brings.
+
+    A session is strict and its inputs are not scaled, unless the settings say otherwise.
+    """
 
     settings: dict[str, Any]
     rounds: int
@@ -108,7 +111,7 @@ CASES = {
         {
             "learner": {"kind": "kernel-aar", "config": {"kernel": MEDIAN, "window": 32}},
             "y_range": [-2.0, 2.0],
-            "scale": {"kind": "warmup"},
+            "scale": {"kind": "learned"},
             "warmup_rounds": 30,
         },
         90,
@@ -125,7 +128,7 @@ CASES = {
                 "kind": "nystrom-aioli",
                 "config": {"kernel": MEDIAN, "input_norm": "warmup", "budget": 40, "half_life": 64},
             },
-            "scale": {"kind": "warmup"},
+            "scale": {"kind": "learned"},
             "warmup_rounds": 30,
         },
         140,
@@ -181,7 +184,7 @@ CASES = {
         {
             "learner": {"kind": "packing", "config": {"metric": [*[0.001] * 8, 1.0, 0.3]}},
             "y_range": [-1.0, 1.0],
-            "scale": {"kind": "warmup"},
+            "scale": {"kind": "learned"},
             "warmup_rounds": 20,
         },
         150,
@@ -254,7 +257,7 @@ CASES = {
             "learner": {"kind": "pomdr", "config": {"kernel": MEDIAN, "budget": 40}},
             "schema": SCHEMA,
             "labels": ["no", "yes"],
-            "scale": {"kind": "warmup"},
+            "scale": {"kind": "learned"},
             "warmup_rounds": 40,
         },
         150,
@@ -265,7 +268,7 @@ CASES = {
         {
             "learner": {"kind": "kons", "config": {"kernel": MEDIAN}},
             "y_range": [-2.0, 5.0],
-            "scale": {"kind": "warmup"},
+            "scale": {"kind": "learned"},
             "warmup_rounds": 40,
         },
         80,
@@ -281,12 +284,38 @@ CASES = {
         {
             "learner": {"kind": "pomdr", "lags": 3, "config": {"kernel": MEDIAN, "budget": 30, "pomd_budget": 10}},
             "labels": ["no", "yes"],
-            "scale": {"kind": "warmup"},
+            "scale": {"kind": "learned"},
             "warmup_rounds": 25,
         },
         130,
         50,
         block=range(60, 100),
+    ),
+    "records": Case(
+        {
+            "learner": {"kind": "pros-n-kons", "config": {"kernel": MEDIAN, "budget": 30}},
+            "schema": {"size.wide": "boolean"},
+            "labels": ["no", "yes"],
+            "strict": False,
+            "scale": {"kind": "learned"},
+            "warmup_rounds": 40,
+        },
+        120,
+        70,
+        inputs="records",
+        block=range(41, 60),
+    ),
+    "hashed": Case(
+        {
+            "learner": {"kind": "ons", "config": {"loss": "squared-hinge"}},
+            "hashed": 32,
+            "strict": False,
+            "scale": {"kind": "learned"},
+            "warmup_rounds": 40,
+        },
+        60,
+        30,
+        inputs="records",
     ),
     "reservoir": Case(
         {

@@ -53,7 +53,12 @@ X, Y = magic()
 
 
 def define(settings: dict[str, Any]) -> Definition:
-    return definition_of(SessionCreate.model_validate_json(json.dumps({"name": NAME} | settings)))
+    return definition_of(SessionCreate.model_validate_json(json.dumps(settings)))
+
+
+def settings_of(case: Case) -> dict[str, Any]:
+    """Those that a client sends."""
+    return {"name": NAME, "strict": True, "scale": {"kind": "none"}} | case.settings
 
 
 def position_at(tip: Tip) -> str:
@@ -66,6 +71,10 @@ def input_of(case: Case, row: int) -> Any:
         return {f"input-{i}": value for i, value in enumerate(x)}
     if case.inputs == "first":
         return x[:1]
+    if case.inputs == "records":
+        record = {"size": {"length": x[0], "wide": x[1] > 0.06}, "at": f"2026-{1 + row % 12:02}-{1 + row % 28:02}"}
+        record |= {"angle": ("flat", "middle", "steep", "rare")[min(3, int(3.5 * x[8]))], "distance": [x[9], None]}
+        return record | ({} if row % 4 else {"size": None}) | ({"late": x[2]} if row > 50 else {})
     if case.inputs == "schema":
         angle = ("flat", "middle", "steep")[min(2, int(3.0 * x[8]))]
         return {"length": x[0], "wide": x[1] > 0.06, "angle": angle, "distance": x[9]}
@@ -91,22 +100,22 @@ class Life:
 
 
 def live(case: Case) -> Life:
-    session, journal = Session(define(case.settings)), []
+    session, journal = Session(define(settings_of(case))), []
     tip, life = FIRST, None
     lags = []
     while session.t < case.rounds:
         row = session.t
         if row in case.block:
-            rows = slice(case.block.start, case.block.stop)
-            y = np.array([session.truths.to_learner(truth_of(case, i)) for i in case.block])
-            entries = session.run(X[rows], y).entries
+            raws = [session.read_input(input_of(case, i)) for i in case.block]
+            y, task = zip(*(session.reckoned(truth_of(case, i)) for i in case.block), strict=True)
+            entries = session.run(raws, np.array(y), task).entries
         else:
-            vector, note = session.read_input(input_of(case, row))
-            y = session.truths.to_learner(truth_of(case, row))
+            raw = session.read_input(input_of(case, row))
+            y, task = session.reckoned(truth_of(case, row))
             lags.append(session.lags)
-            late = Issued(LATE_VALUE, LATE_CLASS if session.truths.classes else None)
+            late = Issued(LATE_VALUE, LATE_CLASS if task.truths.has_classes else None)
             issued, made_with = (None, None) if row % 3 else (late, lags[-1 - LATE_BY :][0])
-            pending = session.play(vector, y, issued=issued, note=note, lags=made_with)
+            pending = session.play(raw, y, task, issued=issued, lags=made_with)
             entries = [(1, encode_round(pending.entry))]
             session.learn(pending)
         for count, blob in entries:
@@ -124,11 +133,11 @@ def write(folder: Path, name: str, case: Case) -> None:
     probes = []
     for row in PROBES:
         x = input_of(case, row)
-        forecast = session.forecast(session.read_input(x)[0])
+        forecast = session.forecast(session.read_input(x))
         probe = {"x": x, "value": forecast.value, "probability": forecast.probability}
         probes.append(probe if forecast.probabilities is None else probe | {"probabilities": forecast.probabilities})
     document = {
-        "settings": {"name": NAME} | case.settings,
+        "settings": settings_of(case),
         "entries_before_snapshot": life.before,
         "position_of_snapshot": position_at(life.snapshot_tip),
         "t_of_snapshot": case.snapshot_after,
@@ -136,9 +145,9 @@ def write(folder: Path, name: str, case: Case) -> None:
         "metrics": dataclasses.asdict(session.card.tally()),
         "probes": probes,
     }
-    vector, note = session.read_input(probes[0]["x"])
-    waiting = WaitingEntry(session.t, session.forecast(vector), vector, note, session.lags)
-    answer = remember(IDENTITY, ID, Updated(NAME, ID, session.t, 0.5), vector, 1.0)
+    raw = session.read_input(probes[0]["x"])
+    waiting = WaitingEntry(session.t, session.forecast(raw), raw, session.lags)
+    answer = remember(IDENTITY, ID, Updated(NAME, ID, session.t, 0.5), [raw], [1.0])
     (folder / f"{name}.record").write_bytes(encode_record(session.definition, IDENTITY))
     (folder / f"{name}.journal").write_bytes(b"".join(LENGTH.pack(len(blob)) + blob for blob in life.journal))
     (folder / f"{name}.snapshot").write_bytes(life.snapshot)

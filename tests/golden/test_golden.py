@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from okl_core.contract.state import from_bytes
+from okl_core.records.record import to_bytes
 from okl_core.types import Forecast
 from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting, encode_block, encode_round
@@ -73,7 +74,7 @@ def assert_is_the_recorded_one(session: Session, document: dict[str, Any]) -> No
     assert session.t == document["t"]
     assert dataclasses.asdict(session.card.tally()) == pytest.approx(document["metrics"], rel=TOLERANCE)
     for probe in document["probes"]:
-        assert_is(session.forecast(session.read_input(probe["x"])[0]), probe)
+        assert_is(session.forecast(session.read_input(probe["x"])), probe)
 
 
 @every_format
@@ -107,7 +108,7 @@ def test_a_prediction_still_waits(path: Path) -> None:
     session = restored(path, document)
     found = decode_waiting(IDENTITY, ID, path.with_suffix(".waiting").read_bytes())
     assert found.t == document["t"]
-    assert found.x.tobytes() == session.read_input(document["probes"][0]["x"])[0].tobytes()
+    assert to_bytes(found.x) == to_bytes(session.read_input(document["probes"][0]["x"]))
     assert (found.lags is None) == (session.lags is None)
     assert_is(found.forecast, document["probes"][0])
 
@@ -115,19 +116,18 @@ def test_a_prediction_still_waits(path: Path) -> None:
 @every_format
 def test_an_answer_is_still_remembered(path: Path) -> None:
     document = json.loads(path.read_text())
-    x = restored(path, document).read_input(document["probes"][0]["x"])[0]
+    x = restored(path, document).read_input(document["probes"][0]["x"])
     applied = Applied(ID, path.with_suffix(".answer").read_bytes())
-    told = told_again(Updated, NAME, IDENTITY, applied, x, 1.0)
+    told = told_again(Updated, NAME, IDENTITY, applied, [x], [1.0])
     assert told == Updated(NAME, ID, document["t"], 0.5, is_duplicate=True)
     with pytest.raises(StateCorrupt):
-        told_again(Updated, NAME, b"another identity", applied, x, 1.0)
+        told_again(Updated, NAME, b"another identity", applied, [x], [1.0])
 
 
 @newest_format
 def test_an_entry_read_is_written_as_it_was(path: Path) -> None:
-    k = json.loads(path.read_text())["settings"]["learner"].get("lags", 0)
     for blob in journal_of(path):
-        entry = decode_entry(blob, k)
+        entry = decode_entry(blob)
         assert (encode_round(entry) if isinstance(entry, RoundEntry) else encode_block(entry)) == blob
 
 
@@ -142,10 +142,10 @@ def test_the_case_reaches_what_it_is_for(path: Path) -> None:
     life = live(CASES[path.stem])
     session = life.session
     is_warming_up = unpack(session.definition, life.snapshot, position_at(life.snapshot_tip)).is_warming_up
-    entries = [decode_entry(blob, session.spec.lags) for blob in life.journal]
+    entries = [decode_entry(blob) for blob in life.journal]
     told = session.describe()
     assert not session.is_warming_up
-    assert is_warming_up == (path.stem == "warming-up")
+    assert is_warming_up == (path.stem in ("warming-up", "hashed"))
     assert any(isinstance(entry, BlockEntry) for entry in entries) == (len(CASES[path.stem].block) > 0)
     assert all(entry.choices for entry in entries if isinstance(entry, BlockEntry))
     if path.stem == "pomdr":
@@ -160,6 +160,10 @@ def test_the_case_reaches_what_it_is_for(path: Path) -> None:
         assert told["removed"] >= 1
     if path.stem == "reservoir":
         assert told["kept_round"] in CASES[path.stem].block
+    if path.stem == "records":
+        assert session.preparation is not None
+        assert session.preparation.extension.told() == {("late", None): 0}
+        assert {one.kind for one in session.preparation.fields.fields} == {"number", "boolean", "category", "time"}
     if path.stem == "lags":
         shown = [entry.lags for entry in entries if isinstance(entry, RoundEntry)]
         assert all(lags is not None and np.isin(lags, [-1.0, 0.0, 1.0]).all() for lags in shown)

@@ -202,8 +202,11 @@ SAID: dict[str, tuple[int, Change]] = {
     "another truth": (0, saying(y=-1.0)),
     "no label": (-1, saying(y=0.5)),
     "other choices": (-1, saying(choices=b"\x01\x01\x01\x01\x01")),
-    "another layout": (-1, saying(note=b'{"dim": 3, "features": null}')),
-    "no layout": (-1, saying(note=b"{")),
+    "an input of other names": (-1, saying(x={"a": 0.5})),
+    "a label that is known": (-1, saying(note=b'{"label": 1}')),
+    "numbers for labels": (-1, saying(note=b'{"numbers": true}')),
+    "a note of nothing": (-1, saying(note=b"[]")),
+    "no note": (-1, saying(note=b"{")),
 }
 
 

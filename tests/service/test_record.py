@@ -9,20 +9,30 @@ from typing import Any
 import pytest
 
 from okl_core import learner_kinds
+from okl_core.records.survey import Declared
 from service.errors import StateCorrupt
-from service.session.definition import Definition, Feature, Ranges
+from service.session.definition import Definition, Ranges
 from service.session.record import decode_record, encode_record, encode_summary
 from tests.service.definitions import MEDIAN, ONE_VS_REST, POMDR, define
 
 IDENTITY = bytes(range(16))
 DEFINITIONS: dict[str, Definition] = {
-    "the least": define(),
+    "the least": Definition("s"),
+    "exact": define(),
     "labels": define(POMDR, labels=("no", "yes")),
     "labels of many types": define(ONE_VS_REST, labels=(1, True, 0, False, "1", 0.5, 1.0e300)),
     "a range": define(y_range=(-2.0, 5.0)),
-    "named": define(features=(Feature("é/~"), Feature("b", "boolean"), Feature("c", "category", ("x", "y")))),
+    "named": define(
+        schema=(
+            ("é/~", Declared("number")),
+            ("b", Declared("boolean")),
+            ("c", Declared("category", ("x", "y"))),
+            ("d.e", Declared("category")),
+        )
+    ),
+    "hashed": Definition("s", hashed=64),
     "scaled": define(dim=2, scale=Ranges((0.0, -1.0), (1.0, 3.0))),
-    "warmed up": define(MEDIAN | {"seed": 3, "lags": 2}, scale="warmup", warmup_rounds=20),
+    "warmed up": define(MEDIAN | {"seed": 3, "lags": 2}, scale="learned", warmup_rounds=20),
     "kept": define(POMDR, snapshot_every=7, expires_s=60.0, reservoir=True),
 }
 
@@ -47,6 +57,7 @@ def test_a_definition_comes_back(definition: Definition) -> None:
 
 def test_a_list_tells_the_kind() -> None:
     assert encode_summary(define(POMDR)) == b"pomdr"
+    assert encode_summary(Definition("s")) == b"auto"
 
 
 @pytest.mark.parametrize("kind", learner_kinds())
@@ -57,18 +68,16 @@ def test_every_learner_has_a_record(kind: str) -> None:
 
 def test_what_is_not_said_is_not_written() -> None:
     """A default of this build, written down, would be one for ever; what was left out may be read by an older build."""
-    assert document_of(encode_record(define(), IDENTITY)) == {
-        "version": 1,
-        "identity": IDENTITY.hex(),
-        "name": "s",
-        "learner": {"kind": "mean"},
-    }
+    least = {"version": 1, "identity": IDENTITY.hex(), "name": "s"}
+    assert document_of(encode_record(Definition("s"), IDENTITY)) == least
+    exact = {"learner": {"kind": "mean"}, "is_strict": True, "scale": "none"}
+    assert document_of(encode_record(define(), IDENTITY)) == least | exact
 
 
 def test_a_field_of_a_newer_build_is_left_alone() -> None:
     record = encode_record(DEFINITIONS["named"], IDENTITY)
     document = document_of(record) | {"colour": {"of": ["a", "newer"], "build": None}}
-    document["features"][0]["unit"] = "cm"
+    document["fields"][0]["unit"] = "cm"
     assert decode_record("s", record_of(document)) == (DEFINITIONS["named"], IDENTITY)
 
 
@@ -81,7 +90,7 @@ def test_a_newer_version_is_told() -> None:
 
 def test_a_newer_version_is_told_whatever_else_it_says() -> None:
     """An older build does not understand the rest, so it must not say that the record is damaged."""
-    document = document_of(encode_record(define(), IDENTITY)) | {"version": 2, "scale": {"kind": "quantiles"}}
+    document = document_of(encode_record(define(), IDENTITY)) | {"version": 2, "scale": "quantiles"}
     with pytest.raises(StateCorrupt, match="newer version"):
         decode_record("s", record_of(document))
 
@@ -109,10 +118,12 @@ def test_the_record_of_another_session_is_refused() -> None:
         {},
         [],
         {"version": 1, "name": "s", "identity": "00", "learner": {}},
+        {"version": 1, "name": "s", "learner": {"kind": "mean"}},
         {"version": 1, "name": "s", "identity": "no hexadecimal", "learner": {"kind": "mean"}},
         {"version": "one", "name": "s", "identity": "00", "learner": {"kind": "mean"}},
-        {"version": 1, "name": "s", "identity": "00", "learner": {"kind": "mean"}, "scale": {"kind": "quantiles"}},
+        {"version": 1, "name": "s", "identity": "00", "learner": {"kind": "mean"}, "scale": "quantiles"},
         {"version": 1, "name": "s", "identity": "00", "learner": {"kind": "mean"}, "labels": [[1], 2]},
+        {"version": 1, "name": "s", "identity": "00", "fields": {"a": "number"}},
         {"version": 0, "name": "s", "identity": "00", "learner": {"kind": "mean"}},
         {"version": -1, "name": "s", "identity": "00", "learner": {"kind": "mean"}},
     ],

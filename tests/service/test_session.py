@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import okl_core
 from okl_core.contract.frozen import Rule
 from okl_core.errors import DivergedError, FrozenError, StateError
+from okl_core.records.scaling import Scaling
+from okl_core.records.survey import Declared
 from service.demo_data import magic
 from service.errors import StateCorrupt
 from service.session.codec import encode_round
-from service.session.definition import Feature, Input, Ranges
+from service.session.definition import Input, Ranges
 from service.session.scorecard import Issued
 from service.session.session import Pending, Session
 from service.session.snapshot import pack, unpack
+from service.session.warmup import MOST_BYTES
 from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR, SIGMA, define
 
 X, Y = magic()
@@ -24,7 +28,7 @@ KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
 NAMES = "abcdefghij"
 CLASSES = (Y > 0.0) * (1.0 + (X[:, 8] > 0.3))
 HERE = "the position of a test"
-WARMUP = {"scale": "warmup", "warmup_rounds": 20}
+WARMUP = {"scale": "learned", "warmup_rounds": 20}
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"learner": POMDR},
@@ -33,12 +37,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ranges": {"learner": POMDR, "scale": Ranges((-1.0,) * 10, (3.0,) * 10)},
     "warm-up": {"learner": POMDR, **WARMUP},
     "median": {"learner": BUDGETED, **WARMUP},
-    "named": {"learner": BUDGETED, "warmup_rounds": 20, "features": tuple(Feature(name) for name in NAMES)},
+    "named": {"learner": BUDGETED, "warmup_rounds": 20, "schema": tuple((name, Declared("number")) for name in NAMES)},
     "inferred": {"learner": MEAN},
     "reservoir": {"learner": POMDR, "reservoir": True},
     "reservoir and median": {"learner": BUDGETED, **WARMUP, "reservoir": True},
     "lags": {"learner": POMDR | {"lags": 3}},
-    "lags and units": {"learner": KONS | {"lags": 2}, "y_range": (-2.0, 5.0), "scale": "warmup"},
+    "lags and units": {"learner": KONS | {"lags": 2}, "y_range": (-2.0, 5.0), "scale": "learned"},
     "classes": {"learner": ONE_VS_REST, "labels": ("a", "b", "c")},
     "classes and median": {
         "learner": {
@@ -49,30 +53,54 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reservoir": True,
     },
     "lags and median": {"learner": BUDGETED | {"lags": 2}, **WARMUP},
+    "records": {"learner": BUDGETED, **WARMUP, "is_strict": False},
+    "records as they are": {"learner": MEAN, "warmup_rounds": 20, "is_strict": False},
+    "hashed": {"learner": POMDR | {"lags": 1}, **WARMUP, "is_strict": False, "hashed": 16, "reservoir": True},
 }
-PHASES = {"nothing yet": 0, "one round": 1, "in the warm-up": 12, "its last round": 19, "its end": 20, "after it": 60}
+RECORDS = ("records", "records as they are", "hashed")
+PHASES = {
+    "nothing yet": 0, "one round": 1, "before the first stage": 7, "the first stage": 8, "in the warm-up": 12,
+    "its last round": 19, "its end": 20, "after it": 60,
+}  # fmt: skip
 
 
 def made(name: str) -> Session:
     return Session(define(**SETTINGS[name]))
 
 
+def record(row: int) -> Input:
+    """What is there, and what it is, changes from row to row; a field and a category come later."""
+    x = X[row].tolist()
+    found: dict[str, Any] = {"size": {"length": x[0], "wide": x[1] > 0.06}, "angle": ("flat", "steep")[row % 2]}
+    found |= {"at": f"2026-11-{1 + row % 28:02}T10:00:00Z", "rest": [x[2], None if row % 5 == 0 else x[3]]}
+    if row % 7 == 0:
+        found["size"] = "unknown"
+    if row > 15:
+        found |= {"late": x[4], "angle": ("flat", "steep", "new")[row % 3], f"once {row}": row}
+    return found
+
+
 def input_of(row: int, name: str) -> Input:
+    if name in RECORDS:
+        return record(row)
     return dict(zip(NAMES, X[row].tolist(), strict=True)) if name in ("named", "inferred") else X[row].tolist()
 
 
 def play(session: Session, row: int, name: str) -> Pending:
-    vector, note = session.read_input(input_of(row, name))
-    if session.truths.classes:
-        y = float(CLASSES[row])
+    raw = session.read_input(input_of(row, name))
+    assert session.task is not None
+    truths = session.task.truths
+    if truths.has_classes:
+        truth = truths.names[int(CLASSES[row])]
     else:
-        y = session.truths.to_learner("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
+        truth = ("yes" if Y[row] > 0 else "no") if name == "labels" else float(Y[row])
+    y, task = session.reckoned(truth)
     if row % 3:
-        return session.play(vector, y, note=note)
+        return session.play(raw, y, task)
     # One whose truth is late: what the client was told, and the lags of that forecast, are not those of now.
-    lags = np.ones(session.spec.lags) if session.spec.lags else None
-    issued = Issued(0.25, 1 if session.truths.classes else None)
-    return session.play(vector, y, issued=issued, note=note, lags=lags)
+    lags = np.ones(task.spec.lags) if task.spec.lags else None
+    issued = Issued(0.25, 1 if truths.has_classes else None)
+    return session.play(raw, y, task, issued=issued, lags=lags)
 
 
 def lived(name: str, rounds: int) -> tuple[Session, list[bytes]]:
@@ -143,20 +171,23 @@ def test_playing_changes_nothing(name: str) -> None:
     "name",
     [
         "plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median", "classes",
-        "classes and median",
+        "classes and median", *RECORDS,
     ],
 )  # fmt: skip
 def test_a_block_replays(name: str) -> None:
     live, journal = lived(name, 7)
-    y = CLASSES if live.truths.classes else Y
-    ran = live.run(X[7:90], y[7:90])
-    assert sum(count for count, _ in ran.entries) == len(ran.values) == 83
+    assert live.task is not None
+    y = CLASSES if live.task.truths.has_classes else Y
+    raws = [live.read_input(input_of(row, name)) for row in range(7, 90)]
+    ran = live.run(raws, y[7:90], [live.task] * 83)
+    assert sum(count for count, _ in ran.entries) == len(ran.forecasts) == 83
     again = made(name)
     for blob in journal + [blob for _, blob in ran.entries]:
         again.replay(blob)
     assert again.t == live.t == 90
     assert again.card.tally() == live.card.tally()
-    assert again.forecast(X[95]) == live.forecast(X[95])
+    raw = live.read_input(input_of(95, name))
+    assert again.forecast(raw) == live.forecast(raw)
 
 
 @pytest.mark.parametrize("rule", ["last", "uniform"])
@@ -170,7 +201,7 @@ def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
     assert (again.t, again.frozen, again.card.tally()) == (frozen.t, frozen.frozen, frozen.card.tally())
     assert again.forecast(X[0]) == frozen.forecast(X[0])
     with pytest.raises(FrozenError):
-        again.play(X[0], 1.0)
+        again.play(X[0], *again.reckoned(1.0))
     with pytest.raises(StateError, match="already"):
         again.freeze("twice", "last")
     assert pack(live, HERE) == before
@@ -213,12 +244,13 @@ def test_a_round_that_does_not_replay_is_refused() -> None:
 
 def test_what_has_no_loss_is_refused() -> None:
     session = made("inferred")
-    vector, note = session.read_input({"a": 1.0})
+    raw, task = session.read_input({"a": 1.0}), session.task
+    assert task is not None
     for y in (1e200, -1e308):
         with pytest.raises(DivergedError):
-            session.play(vector, y, note=note)
+            session.play(raw, y, task)
         with pytest.raises(DivergedError):
-            made("inferred").run(np.array([[1.0], [1.0]]), np.array([0.0, y]))
+            made("inferred").run([raw, raw], np.array([0.0, y]), [task, task])
 
 
 def test_the_size_is_that_of_the_learner_and_of_the_warmup() -> None:
@@ -226,18 +258,58 @@ def test_the_size_is_that_of_the_learner_and_of_the_warmup() -> None:
         assert made(name).nbytes == 0
     after, _ = lived("median", 60)
     assert after.learner is not None
-    assert after.nbytes == after.learner.nbytes
+    assert after.preparation is not None
+    assert after.nbytes == after.learner.nbytes + after.preparation.nbytes
     within, _ = lived("median", 12)
     assert within.learner is not None
-    assert within.nbytes >= within.learner.nbytes + 12 * (10 + 1) * 8
+    assert within.nbytes >= within.learner.nbytes + 12 * 10 * 8
 
 
-def test_the_end_of_a_warmup_is_a_long_round() -> None:
+def test_a_stage_of_a_warmup_is_a_long_round() -> None:
     """It may take seconds, so it must be known before it is played."""
     session = Session(define(MEDIAN, warmup_rounds=20))
-    assert [rounds for rounds in (1, 19, 20, 21) if session.has_long_round(rounds)] == [20, 21]
+    assert [rounds for rounds in (1, 7, 8, 9) if session.has_long_round(rounds)] == [8, 9]
     for row in range(20):
-        assert session.has_long_round(1) == (row == 19)
-        vector, note = session.read_input(X[row].tolist())
-        session.learn(session.play(vector, float(Y[row]), note=note))
+        assert session.has_long_round(1) == (row in (7, 15, 19))
+        pending = play(session, row, "plain")
+        assert (pending.successor is not None) == (row in (7, 15, 19))
+        session.learn(pending)
     assert not session.has_long_round(1)
+
+
+def test_a_stage_that_finds_nothing_new_makes_no_learner() -> None:
+    session = made("records as they are")
+    for row in range(20):
+        x = session.read_input({"a": 1.0 + row % 2})
+        pending = session.play(x, *session.reckoned(1.0))
+        assert pending.successor is None
+        session.learn(pending)
+    assert not session.is_warming_up
+
+
+def test_a_warmup_of_large_records_ends_early() -> None:
+    """What is kept of them has a bound in bytes."""
+    session = Session(define(MEAN, is_strict=False, scale="learned"))
+    rounds = 0
+    while session.is_warming_up:
+        x = session.read_input({"a": "x" * 100_000, "b": float(rounds)})
+        session.learn(session.play(x, *session.reckoned(1.0)))
+        rounds += 1
+    assert MOST_BYTES // 100_000 <= rounds <= MOST_BYTES // 100_000 + 1
+    assert session.nbytes < 100_000
+
+
+def test_after_a_stage_the_learner_has_learned_all_rounds() -> None:
+    """Scale and median are found from all of them, and the new learner is run over them."""
+    session = Session(define(BUDGETED, **WARMUP))
+    for row in range(60):
+        session.learn(session.play(session.read_input(X[row].tolist()), *session.reckoned(float(Y[row]))))
+        n = {7: 8, 15: 16, 19: 20}.get(row)
+        if n is None:
+            continue
+        scaling = Scaling.found(X[:n], np.ones(10, dtype=bool), np.zeros(10, dtype=bool), None)
+        seen = scaling(X[:n])
+        hand = okl_core.create(okl_core.resolve(BUDGETED, seen, Y[:n]), 10)
+        hand.run(seen, Y[:n])
+        assert session.forecast(X[70]).value == pytest.approx(hand.predict(scaling(X[70])).value, rel=1e-9)
+        assert session.spec == hand.spec

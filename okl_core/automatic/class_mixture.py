@@ -1,0 +1,153 @@
+r"""Probabilities of classes from regressions: a stack of their logarithms, mixed with each and with the trivial forecasts.
+
+| symbol | meaning                                                                              | shape  |
+|--------|--------------------------------------------------------------------------------------|--------|
+| K      | classes, perhaps those seen so far                                                   |        |
+| F      | the regressions' forecasts of the one-hot truth                                      | (E, K) |
+| Z      | logarithms of F, cut off at FLOOR and scaled to sum 1, and of the classes' frequencies with HALF_LIVES | (D, K) |
+| w      | the stack's weights: p_k is proportional to exp((w^T Z)_k)                           | (D,)   |
+| A      | (1 - FORGOTTEN)-discounted sum of Cov_p(Z), and PRIOR I: the Hessian of the log-loss | (D, D) |
+| Q      | probabilities of the stack, of each regression, of the majority and of the last label | (N, K) |
+| pi     | their weights in the mixture q = pi^T Q                                              | (N,)   |
+
+The stack learns by a Newton step, w <- w - A^{-1} (Z p - Z_y). The mixture is Bayes' with a share s: pi_i is multiplied by
+Q_{i,y}, and s of all weight goes back to the prior. So the cumulative log-loss on classes that are known is at most that of
+expert i plus
+
+    ln(1 / pi_i) + T ln(1 / (1 - s)),    pi_1 = 1/2 of the stack, 1 / (2 (N - 1)) of each other.
+
+References: [cesabianchi2006] section 9.2 (mixture forecasters), section 5.2 (share); [genest1986] for pools of logarithms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.types import F64, StatePart
+
+FLOOR = 0.01
+"""Of a regression's forecast: beyond it says nothing about probability."""
+
+HALF_LIVES = np.array([1.0, 8.0, 64.0])
+"""Rounds."""
+
+DECAY = 0.5 ** (1.0 / HALF_LIVES)
+
+PRIOR = 2.0
+FORGOTTEN = 0.004
+FIRST_WEIGHT = 1.5
+"""Of the first regression in the stack; the others begin with 0."""
+
+UNIFORM = 1e-3
+"""Share of the stack's probability that is spread evenly: its loss is bounded."""
+
+SHARE = 1e-3
+
+HALF_COUNT = 0.5
+"""Rounds that a class is taken to have had before the first."""
+
+FRESH_COUNT = 0.1
+"""The same, for the frequencies that forget."""
+
+TRIVIAL = ("majority", "last_label")
+
+
+class ClassForecast(NamedTuple):
+    """The letters of the module's table, and q."""
+
+    q: F64
+    Q: F64
+    Z: F64
+    p: F64
+
+
+@final
+@dataclass(slots=True)
+class ClassMixture(StatePart):
+    """w, A, pi; the `counts` of the classes, (K,), and those that forget, (3, K); the last class or -1, and repetitions."""
+
+    w: F64
+    A: F64
+    pi: F64
+    counts: F64
+    fresh: F64
+    last: float
+    stays: float
+
+    @classmethod
+    def empty(cls, regressions: int, classes: int) -> ClassMixture:
+        D = regressions + len(HALF_LIVES)
+        w = np.zeros(D)
+        w[0] = FIRST_WEIGHT
+        prior = first_weights(1 + regressions + len(TRIVIAL))
+        return cls(w, PRIOR * np.eye(D), prior, np.zeros(classes), np.zeros((len(HALF_LIVES), classes)), -1.0, 0.0)
+
+    def forecast(self, F: F64) -> ClassForecast:
+        """From the regressions, shape (E, K), K >= 1."""
+        K, E = len(self.counts), len(F)
+        base = np.empty((E + len(HALF_LIVES), K))
+        np.maximum(F, FLOOR, out=base[:E])
+        np.add(self.fresh, FRESH_COUNT, out=base[E:])
+        base /= base.sum(axis=1, keepdims=True)
+        Z = np.log(base)
+        s = self.w @ Z
+        p = np.exp(s - s.max())
+        p /= p.sum()
+        Q = np.empty((E + 3, K))
+        np.multiply(p, 1.0 - UNIFORM, out=Q[0])
+        Q[0] += UNIFORM / K
+        Q[1 : E + 1] = base[:E]
+        majority = self.counts + HALF_COUNT
+        majority /= majority.sum()
+        Q[E + 1] = majority
+        Q[E + 2] = self._of_last(majority)
+        return ClassForecast(self.pi @ Q, Q, Z, p)
+
+    def _of_last(self, majority: F64) -> F64:
+        """The last class with the rate at which classes stay, the others by their frequencies."""
+        K, last = len(majority), int(self.last)
+        if last < 0 or K == 1:
+            return majority
+        stay = (self.stays + HALF_COUNT) / (self.counts.sum() - 1.0 + 2.0 * HALF_COUNT)
+        q = majority * ((1.0 - stay) / (1.0 - majority[last]))
+        q[last] = stay
+        return q
+
+    def learn(self, made: ClassForecast, y: int) -> None:
+        """The truth y of a class that was known when the forecast was made."""
+        _, Q, Z, p = made
+        pi = self.pi * Q[:, y]
+        pi *= (1.0 - SHARE) / pi.sum()
+        pi += SHARE * 0.5 / (len(pi) - 1)
+        pi[0] += SHARE * (0.5 - 0.5 / (len(pi) - 1))
+        self.pi = pi
+        mean = Z @ p
+        self.A *= 1.0 - FORGOTTEN
+        self.A += (Z * p) @ Z.T
+        self.A -= np.multiply.outer(mean, mean)
+        self.A.ravel()[:: len(mean) + 1] += FORGOTTEN * PRIOR
+        # A is PRIOR I at least: it has a factor.
+        self.w = self.w - dposv(self.A, mean - Z[:, y], lower=1)[1]
+        self.count(y)
+
+    def count(self, y: int) -> None:
+        """The truth y joins the frequencies; of a new class nothing else was forecast."""
+        if y == len(self.counts):
+            self.counts = np.append(self.counts, 0.0)
+            self.fresh = np.hstack((self.fresh, np.zeros((len(HALF_LIVES), 1))))
+        self.stays += float(y == self.last)
+        self.last = float(y)
+        self.counts[y] += 1.0
+        self.fresh *= DECAY[:, None]
+        self.fresh[:, y] += 1.0
+
+
+def first_weights(count: int) -> F64:
+    """Half of the weight is the stack's."""
+    weights = np.full(count, 0.5 / (count - 1))
+    weights[0] = 0.5
+    return weights

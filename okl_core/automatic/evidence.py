@@ -1,0 +1,141 @@
+r"""The parameters of the relevance kernel by the evidence of the first rounds: those under which the truths are most likely.
+
+| symbol | meaning                                                              | shape  |
+|--------|----------------------------------------------------------------------|--------|
+| X, Y   | rows, and truths centred, a column for each class                    |        |
+| C      | K + linear X X^T + I: variance of a truth, in units of the noise     | (n, n) |
+| theta  | logarithms of rho, w, p, the smooth amount and the linear one        |        |
+
+Minimised is, with k columns and the variance of the noise profiled out,
+
+    k/2 log det C + n k / 2 log tr(Y^T C^{-1} Y) + sum (theta - theta_0)^2 / (2 SPREAD^2)
+
+References: [rasmussen2006] section 5.4.1 (equation 5.9), section 5.1 for relevance determination.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.optimize import minimize
+
+from okl_core.automatic.relevance_kernel import CENTRE, RelevanceKernel, cauchy, step_values
+from okl_core.types import F64
+
+ROWS = 256
+"""Rounds that the evidence is taken of at most, evenly spaced: a step costs O(ROWS^3)."""
+
+ROUGH = 10
+"""Coordinates with steps, at most."""
+
+STEPS = 10
+"""Evaluations: the optimiser is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
+
+SPREAD = 0.5
+
+AMOUNT, LINEAR = 10.0, 1.0
+"""Where the search begins, in units of the noise's variance. The weights of steps, and of pairs, begin with the sum 1."""
+
+LEAST_VARIANCE = 1e-3
+"""Of the rows, where they hardly differ."""
+
+LARGEST = 12.0
+"""Of the logarithm of a parameter."""
+
+
+def fit(X: F64, Y: F64) -> RelevanceKernel:
+    """The kernel for rows X, shape (n, d), and truths Y, shape (n, k)."""
+    if len(X) > ROWS:
+        kept = np.linspace(0, len(X) - 1, ROWS).astype(int)
+        X, Y = X[kept], Y[kept]
+    Y = Y - Y.mean(axis=0)
+    evidence = Evidence(X, Y, rough_coordinates(X, Y))
+    theta = evidence.start
+    if np.abs(Y).max(initial=0.0) > 0.0:
+        options = {"maxfun": STEPS, "maxiter": STEPS}
+        found = minimize(evidence.value, theta, jac=True, method="L-BFGS-B", options=options)
+        theta = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else theta
+    return evidence.kernel(theta)
+
+
+def rough_coordinates(X: F64, Y: F64) -> list[int]:
+    """Those of more than two values that tell the truths apart best, by the means in quarters of the rounds."""
+    scores: dict[int, float] = {}
+    for j in range(X.shape[1]):
+        values = np.unique(X[:, j])
+        if len(values) < 3:
+            continue
+        cells = np.searchsorted(np.quantile(values, (0.25, 0.5, 0.75)), X[:, j])
+        scores[j] = sum(
+            float((Y[cells == c].mean(axis=0) ** 2).sum()) * (cells == c).sum() for c in range(4) if (cells == c).any()
+        )
+    return sorted(sorted(scores, key=lambda j: -scores[j])[:ROUGH])
+
+
+@final
+class Evidence:
+    """What is minimised, for rows X, shape (n, d), and centred truths Y, (n, k), with steps along the coordinates `rough`."""
+
+    def __init__(self, X: F64, Y: F64, rough: list[int]) -> None:
+        self.X, self.Y, self.rough = X, Y, rough
+        self._E = [step_values(X[:, j], X[:, j]) for j in rough]
+        moved = max(float(X.var(axis=0).sum()), LEAST_VARIANCE)
+        self._products = (X - CENTRE) @ (X - CENTRE).T
+        weights = np.full(2 * len(rough), 1.0 / max(len(rough), 1))
+        first = np.concatenate((np.full(X.shape[1], 0.5 / moved), weights, [AMOUNT, LINEAR / moved]))
+        self.start = np.log(first)
+
+    def kernel(self, theta: F64) -> RelevanceKernel:
+        """The kernel that theta is the parameters of."""
+        d, m = self.X.shape[1], len(self.rough)
+        values = np.exp(np.clip(theta, -LARGEST, LARGEST))
+        steps, pairs = np.zeros(d), np.zeros(d)
+        steps[self.rough], pairs[self.rough] = values[d : d + m], values[d + m : d + 2 * m]
+        return RelevanceKernel(
+            amount=float(values[-2]),
+            linear=float(values[-1]),
+            smooth=values[:d].tolist(),
+            steps=steps.tolist(),
+            pairs=pairs.tolist(),
+        )
+
+    def value(self, theta: F64) -> tuple[float, F64]:
+        X, Y = self.X, self.Y
+        (n, d), m, k = X.shape, len(self.rough), Y.shape[1]
+        v = np.exp(np.clip(theta, -LARGEST, LARGEST))
+        rho, w, p, amount, linear = v[:d], v[d : d + m], v[d + m : d + 2 * m], v[-2], v[-1]
+        Z = X * np.sqrt(rho)
+        R = cauchy(Z, Z)
+        C = amount * R + linear * self._products
+        F = np.zeros_like(C)
+        for j in range(m):
+            C += w[j] * self._E[j]
+            F += p[j] * self._E[j]
+        pair = F * F
+        for j in range(m):
+            pair -= (p[j] * self._E[j]) ** 2
+        C += 0.5 * pair
+        C.ravel()[:: n + 1] += 1.0
+        L, info = dpotrf(C, lower=1, overwrite_a=0)
+        if info:
+            return 1e300, np.zeros_like(theta)
+        inverse, _ = dpotri(L, lower=1)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        B = inverse @ Y
+        fit = float((B * Y).sum())
+        away = theta - self.start
+        value = k * np.log(np.diag(L)).sum() + 0.5 * n * k * np.log(max(fit, 1e-300)) + 0.5 * (away @ away) / SPREAD**2
+        G = 0.5 * (k * inverse - (n * k / max(fit, 1e-300)) * (B @ B.T))
+        gradient = np.empty_like(theta)
+        # d R / d log rho_j = -R^2 rho_j (x_j - z_j)^2 / 2
+        W = G * R * R
+        gradient[:d] = -amount * rho * (W.sum(axis=1) @ (X * X) - (X * (W @ X)).sum(axis=0))
+        for j in range(m):
+            GE = G * self._E[j]
+            gradient[d + j] = w[j] * GE.sum()
+            gradient[d + m + j] = p[j] * ((GE * F).sum() - p[j] * (GE * self._E[j]).sum())
+        gradient[-2] = amount * (G * R).sum()
+        gradient[-1] = linear * (G * self._products).sum()
+        return value, gradient + away / SPREAD**2

@@ -1,0 +1,109 @@
+r"""The truths of the inputs nearby among the last rounds, weighed by the inverse eighth power of the distance.
+
+| symbol | meaning                                              | shape  |
+|--------|------------------------------------------------------|--------|
+| W      | window: rounds that are remembered                   |        |
+| Z      | the last W inputs, in units of their length scales   | (W, d) |
+| Y      | their truths                                         | (W, k) |
+
+    f(z) = sum_i v_i y_i / sum_i v_i,   v_i = (|z - z_i|^2 + NEAREST)^{-4}
+
+is the Hilbert kernel estimate: no bandwidth, and no sorting, so that the forecast is a continuous function of all numbers.
+
+References: [devroye1998].
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from okl_core.errors import StateFormatError
+from okl_core.types import F64
+
+NEAREST = 1e-3
+"""Squared distance, in length scales, below which inputs are the same: far above what a product of matrices loses of one."""
+
+
+@final
+class Neighbourhood:
+    """The last W rounds, round i in row i mod W; `count` rounds have been."""
+
+    __slots__ = ("Y", "Z", "count", "window")
+
+    def __init__(self, window: int, dim: int, truths: int) -> None:
+        self.window, self.count = window, 0
+        self.Z, self.Y = np.empty((0, dim)), np.empty((0, truths))
+
+    @property
+    def nbytes(self) -> int:
+        return self.Z.nbytes + self.Y.nbytes
+
+    def __len__(self) -> int:
+        return min(self.count, self.window)
+
+    def forecast(self, z: F64) -> F64:
+        """f of z, shape (d,); 0 before the first round. O(W d)."""
+        size = len(self)
+        if not size:
+            return np.zeros(self.Y.shape[1])
+        v = inverse_powers(self.Z[:size], z[None, :])[:, 0]
+        return (v @ self.Y[:size]) / v.sum()
+
+    def learn(self, Z: F64, Y: F64) -> F64:
+        """Remember n rounds, Z of shape (n, d) and Y of shape (n, k); their forecasts, each from the W rounds before it."""
+        n, size = len(Z), len(self)
+        last, new = self.count - 1, self.count + np.arange(n)
+        rounds = np.concatenate((last - (last - np.arange(size)) % self.window, new))
+        V = inverse_powers(np.concatenate((self.Z[:size], Z)), Z)
+        age = new - rounds[:, None]
+        V *= (age > 0) & (age <= self.window)
+        sums = V.sum(axis=0)
+        forecasts = V.T @ np.concatenate((self.Y[:size], Y))
+        forecasts /= np.where(sums > 0.0, sums, 1.0)[:, None]
+        self.remember(Z, Y)
+        return forecasts
+
+    def remember(self, Z: F64, Y: F64) -> None:
+        """n rounds, Z of shape (n, d) and Y of shape (n, k)."""
+        n = len(Z)
+        needed = min(self.count + n, self.window)
+        if needed > len(self.Z):
+            more = min(max(needed, 2 * len(self.Z)), self.window) - len(self.Z)
+            self.Z = np.concatenate((self.Z, np.zeros((more, self.Z.shape[1]))))
+            self.Y = np.concatenate((self.Y, np.zeros((more, self.Y.shape[1]))))
+        kept = min(n, self.window)
+        rows = (self.count + np.arange(n - kept, n)) % self.window
+        self.Z[rows], self.Y[rows] = Z[n - kept :], Y[n - kept :]
+        self.count += n
+
+    def add_truths(self, count: int) -> None:
+        self.Y = np.hstack((self.Y, np.zeros((len(self.Y), count))))
+
+    def pack(self) -> dict[str, F64]:
+        size, numbers = len(self), np.array([float(self.window), float(self.count)])
+        return {"Z": self.Z[:size].copy(), "Y": self.Y[:size].copy(), "numbers": numbers}
+
+    @classmethod
+    def unpack(cls, arrays: dict[str, F64]) -> Neighbourhood:
+        Z, Y, (window, count) = arrays["Z"], arrays["Y"], arrays["numbers"].astype(int).tolist()
+        if Z.ndim != 2 or Y.ndim != 2 or not len(Z) == len(Y) == min(window, count):
+            raise StateFormatError(
+                f"{count} rounds in a window of {window}, with inputs {Z.shape} and truths {Y.shape}"
+            )
+        made = cls(window, Z.shape[1], Y.shape[1])
+        made.Z, made.Y, made.count = Z.copy(), Y.copy(), count
+        return made
+
+
+def inverse_powers(Z: F64, A: F64) -> F64:
+    """v, shape (n, m), for Z of shape (n, d) and A of shape (m, d)."""
+    v = Z @ (-2.0 * A.T)
+    v += np.einsum("ij,ij->i", Z, Z)[:, None]
+    v += np.einsum("ij,ij->i", A, A)
+    np.maximum(v, 0.0, out=v)
+    v += NEAREST
+    v *= v
+    v *= v
+    return np.reciprocal(v, out=v)

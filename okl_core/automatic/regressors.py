@@ -1,0 +1,220 @@
+r"""The regressions of one stream: a kernel with and without forgetting, a linear function, the neighbours, and a series.
+
+All of them regress the truths, one column for each class, on the input. What is computed of an input is shared: one
+dictionary serves both kernel posteriors, and one posterior all classes.
+
+| name       | what it regresses on                                                             |
+|------------|----------------------------------------------------------------------------------|
+| kernel     | 1, the inputs where they are few, and the coordinates of the dictionary          |
+| fading     | the same, and the weight of a past round halves every `half_life` rounds         |
+| neighbours | the last `window` rounds                                                         |
+| linear     | 1 and the inputs, if these are at most LINEAR                                    |
+| series     | numbers: 1, the inputs and the last truths, likewise                             |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core.automatic.neighbourhood import Neighbourhood
+from okl_core.automatic.relevance_kernel import CENTRE, RelevanceKernel
+from okl_core.automatic.series import Series
+from okl_core.automatic.shared_posterior import SharedPosterior, SharedProjection
+from okl_core.contract.rng import RoundRng
+from okl_core.second_order.embedding import Embedding, EmbeddingBlock, EmbeddingState, Growth, KorsDictionary
+from okl_core.second_order.forgetting import HalfLife
+from okl_core.types import F64, StatePart
+
+LIMIT = 8.0
+"""How far beyond [0, 1] an input counts: a coordinate that is farther is taken to be there."""
+
+INTERCEPT = 10.0
+"""The constant feature: its coefficient is hardly shrunk."""
+
+LINEAR = 1000
+"""Inputs up to which there are linear regressions, whose posterior is a matrix of that size."""
+
+BLOCK = 64
+"""Rounds that are learned at once."""
+
+DICTIONARY = KorsDictionary(regularization=1.0, oversampling=1.0)
+
+
+@final
+@dataclass(slots=True)
+class RegressorsState(StatePart):
+    embedding: EmbeddingState
+    kernel: SharedPosterior
+    fading: SharedPosterior
+    neighbours: Neighbourhood
+    linear: SharedPosterior | None
+    series: Series | None
+
+
+@final
+class RegressorsRound(NamedTuple):
+    """What one input makes of the state; F are the forecasts, shape (E, k)."""
+
+    x: F64
+    F: F64
+    phi: F64
+    growth: Growth | None
+    kernel: SharedProjection
+    fading: SharedProjection
+    linear: SharedProjection | None
+    series: SharedProjection | None
+
+    def with_truths(self, count: int) -> RegressorsRound:
+        """The same with truths that were 0 in every round so far."""
+        linear = None if self.linear is None else self.linear.with_truths(count)
+        return self._replace(
+            kernel=self.kernel.with_truths(count), fading=self.fading.with_truths(count), linear=linear
+        )
+
+
+@final
+class Regressors(NamedTuple):
+    kernel: RelevanceKernel
+    budget: int
+    half_life: int
+    window: int
+    is_series: bool
+
+    @property
+    def embedding(self) -> Embedding:
+        return Embedding(self.kernel, DICTIONARY, self.budget)
+
+    @property
+    def forgetting(self) -> HalfLife:
+        return HalfLife(self.half_life)
+
+    def names(self, dim: int) -> tuple[str, ...]:
+        few = dim <= LINEAR
+        return (
+            "kernel",
+            "fading",
+            "neighbours",
+            *(("linear",) if few else ()),
+            *(("series",) if few and self.is_series else ()),
+        )
+
+    def init(self, dim: int, truths: int) -> RegressorsState:
+        few = dim <= LINEAR
+        size = 1 + (dim if self.kernel.is_explicit else 0)
+        return RegressorsState(
+            self.embedding.init(dim),
+            SharedPosterior(size, truths),
+            SharedPosterior(size, truths),
+            Neighbourhood(self.window, dim, truths),
+            SharedPosterior(1 + dim, truths) if few else None,
+            Series.empty(1 + dim) if few and self.is_series else None,
+        )
+
+    def predict(self, state: RegressorsState, x: F64) -> F64:
+        """F of x, shape (E, k)."""
+        x = np.clip(x, -LIMIT, 1.0 + LIMIT)
+        row = self.embedding.kernel.row(state.embedding.points, x)
+        return self._project(state, x, self.embedding.coordinates(state.embedding, row), None).F
+
+    def play(self, state: RegressorsState, t: int, x: F64, rng: RoundRng) -> RegressorsRound:
+        """Round t, nothing changed."""
+        x = np.clip(x, -LIMIT, 1.0 + LIMIT)
+        embedding, known = self.embedding, state.embedding
+        row, kappa = self.kernel.row(known.points, x), self.kernel.at(x)
+        phi = embedding.coordinates(known, row)
+        return self._project(state, x, phi, embedding.choose(known, t, x, row, phi, kappa, rng))
+
+    def _project(self, state: RegressorsState, x: F64, phi: F64, growth: Growth | None) -> RegressorsRound:
+        linear = self._linear(x[None, :])[:, 0]
+        whole = np.concatenate((linear if self.kernel.is_explicit else linear[:1], phi))
+        kernel, fading = state.kernel.project(whole), state.fading.project(whole)
+        forecasts = [kernel.m, fading.m, state.neighbours.forecast(self._scaled(x))]
+        by_line = by_series = None
+        if state.linear is not None:
+            by_line = state.linear.project(linear)
+            forecasts.append(by_line.m)
+        if state.series is not None:
+            value, by_series = state.series.project(linear)
+            forecasts.append(np.array([value]))
+        return RegressorsRound(x, np.array(forecasts), phi, growth, kernel, fading, by_line, by_series)
+
+    def learn(self, state: RegressorsState, t: int, played: RegressorsRound, y: F64) -> None:
+        """Learn the truths y, shape (k,), of a played round t."""
+        state.kernel.absorb(played.kernel, y)
+        state.fading.absorb(played.fading, y)
+        state.neighbours.remember(self._scaled(played.x)[None, :], y[None, :])
+        if state.linear is not None and played.linear is not None:
+            state.linear.absorb(played.linear, y)
+        if state.series is not None and played.series is not None:
+            state.series.absorb(played.series, float(y[0]))
+        if played.growth is not None:
+            self.embedding.grow(state.embedding, played.x, played.phi, played.growth)
+            state.kernel.grow(1)
+            state.fading.grow(1)
+        self._forget(state, t)
+
+    def room(self, t: int, most: int) -> int:
+        """Rounds after round t that may be learned at once."""
+        return self.forgetting.room(t, most) if most < BLOCK else self.forgetting.room(t, BLOCK)
+
+    def learn_block(self, state: RegressorsState, t: int, X: F64, Y: F64, rng: RoundRng) -> F64:
+        """Learn n rounds, t the first of them, n at most `room`: the forecasts, (n, E, k), each made before its round."""
+        X = np.clip(X, -LIMIT, 1.0 + LIMIT)
+        inputs = EmbeddingBlock(self.embedding, state.embedding, t, X)
+        added: list[F64] = []
+        for j in range(len(X)):
+            rng.at(t + j)
+            coordinate = inputs.choose(j, rng)
+            if coordinate is not None:
+                added.append(coordinate)
+        linear = self._linear(X)
+        Phi = np.concatenate(
+            (linear if self.kernel.is_explicit else linear[:1], inputs.Phi, *(c[None, :] for c in added))
+        )
+        state.kernel.grow(len(added))
+        state.fading.grow(len(added))
+        forecasts = [state.kernel.learn(Phi, Y), state.fading.learn(Phi, Y), state.neighbours.learn(self._scaled(X), Y)]
+        if state.linear is not None:
+            forecasts.append(state.linear.learn(linear, Y))
+        if state.series is not None:
+            forecasts.append(state.series.learn(linear, Y[:, 0])[:, None])
+        inputs.settle()
+        self._forget(state, t + len(X) - 1)
+        return np.stack(forecasts, axis=1)
+
+    def add_truths(self, state: RegressorsState, count: int) -> None:
+        """Truths that were 0 in every round so far."""
+        state.kernel.add_truths(count)
+        state.fading.add_truths(count)
+        state.neighbours.add_truths(count)
+        if state.linear is not None:
+            state.linear.add_truths(count)
+
+    def initial_bytes(self, dim: int) -> int:
+        few = dim <= LINEAR
+        size = 1 + (dim if self.kernel.is_explicit else 0)
+        return 8 * (2 * size * size + ((1 + dim) ** 2 * (1 + self.is_series) if few else 0))
+
+    def conditioning(self, state: RegressorsState, t: int) -> float:
+        """The conditions of the embedding and of A, whose eigenvalues are between 1 and 1 + sum |phi|^2: O(|I|)."""
+        kappa = float(self.kernel.diag(np.full((1, len(self.kernel.smooth)), CENTRE))[0]) + INTERCEPT**2
+        return self.embedding.condition(state.embedding) + 1.0 + t * kappa
+
+    def _linear(self, X: F64) -> F64:
+        """The features of linear functions, shape (1 + d, n)."""
+        features = np.empty((1 + X.shape[1], len(X)))
+        features[0] = INTERCEPT
+        np.multiply((X - CENTRE).T, math.sqrt(self.kernel.linear), out=features[1:])
+        return features
+
+    def _scaled(self, x: F64) -> F64:
+        return (x - CENTRE) * self.kernel.roots
+
+    def _forget(self, state: RegressorsState, t: int) -> None:
+        factor = self.forgetting.factor(t)
+        if factor is not None:
+            state.fading.discount(factor)
