@@ -70,9 +70,7 @@ def _cell(text: str) -> float | bool | str | None:
     return text or None if number is None else number
 
 
-def create_session(
-    client: OklClient, session: str, learner: dict[str, Any] | str | None, recording: Recording
-) -> None:
+def create_session(client: OklClient, session: str, learner: dict[str, Any] | str | None, recording: Recording) -> None:
     """A session that fits the file: its labels, or the range of its truths."""
     values = set(recording.truths)
     if len(values) < 2:

@@ -145,7 +145,9 @@ SEALED: dict[str, tuple[bytes, Callable[[bytes, str, bytes], object]]] = {
         decode_waiting,
     ),
     "waiting with classes": (
-        encode_waiting(IDENTITY, ID, WaitingEntry(7, Forecast(0.5, None, (0.2, 0.5, 0.3)), {"a": None, "b": "é"}, np.ones(1))),
+        encode_waiting(
+            IDENTITY, ID, WaitingEntry(7, Forecast(0.5, None, (0.2, 0.5, 0.3)), {"a": None, "b": "é"}, np.ones(1))
+        ),
         decode_waiting,
     ),
     "answer": (encode_answer(IDENTITY, ID, b'{"t":3,"loss":0.5,"x":"ab","y":1.0}'), decode_answer),
