@@ -90,13 +90,11 @@ class Neighbourhood:
 
     @classmethod
     def unpack(cls, arrays: dict[str, F64]) -> Neighbourhood:
-        Z, Y, (window, count) = arrays["Z"], arrays["Y"], arrays["numbers"].astype(int).tolist()
-        if Z.ndim != 2 or Y.ndim != 2 or not len(Z) == len(Y) == min(window, count):
-            raise StateFormatError(
-                f"{count} rounds in a window of {window}, with inputs {Z.shape} and truths {Y.shape}"
-            )
-        made = cls(window, Z.shape[1], Y.shape[1])
-        made.Z, made.Y, made.count = Z.copy(), Y.copy(), count
+        rows, Y, (window, count) = arrays["rows"], arrays["Y"], arrays["numbers"].astype(int).tolist()
+        if rows.ndim != 2 or Y.ndim != 2 or not len(rows) == len(Y) == min(window, count):
+            raise StateFormatError(f"{count} rounds in a window of {window}, with {rows.shape} and {Y.shape} numbers")
+        made = cls(window, rows.shape[1] - 2, Y.shape[1])
+        made.rows, made.Y, made.count = rows.copy(), Y.copy(), count
         return made
 
 
