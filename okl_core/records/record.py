@@ -38,6 +38,10 @@ class RecordError(InputError):
         self.path = path
 
 
+class NotANumberError(RecordError):
+    """NaN, or a number beyond double precision."""
+
+
 def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
     """The input as a row, if it is a list of numbers and nulls, else as a record; the path of a value is its name.
 
@@ -61,10 +65,12 @@ def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
         try:
             row = np.array(x, dtype=np.float64)
         except OverflowError:
-            row = np.full(len(x), np.inf)
-        if np.isinf(row).any():
-            raise RecordError((int(np.isinf(row).argmax()),), "must be a finite number")
-        return row
+            pass  # `_flatten` finds the place.
+        else:
+            missing = np.array([value is None for value in x]) if np.isnan(row).any() else False
+            if not (is_fine := np.isfinite(row) | missing).all():
+                raise NotANumberError((int(is_fine.argmin()),), "must be a finite number")
+            return row
     record = {}
     _flatten(enumerate(x), "", (), record)
     return _in_order(record)
@@ -102,7 +108,7 @@ def _value(value: Any, path: tuple[str | int, ...]) -> Value:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise RecordError(path, "must be a finite number")
+        raise NotANumberError(path, "must be a finite number")
     return number
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from okl_core.records.fields import Field, Fields
-from okl_core.records.record import Raw, Record, RecordError, Value, as_record, flatten
+from okl_core.records.record import NotANumberError, Raw, Record, RecordError, Value, as_record, flatten
 from okl_core.records.texts import time_in
-from service.errors import InvalidInput, WrongDimension, WrongFeatures, WrongType
+from service.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
 from service.session.definition import Definition, Input
 
 NAMES_TOLD = 10
@@ -39,7 +39,8 @@ def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
     try:
         raw = flatten(x)
     except RecordError as error:
-        raise invalid(pointer(*error.path), str(error)) from error
+        kind = NotFinite if isinstance(error, NotANumberError) else InvalidInput
+        raise invalid(pointer(*error.path), str(error), kind) from error
     if definition.dim is not None and (isinstance(raw, dict) or len(raw) != definition.dim):
         found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has no numbers only"
         raise invalid("/x", f"{found}; this session takes a list of {definition.dim} numbers", WrongDimension)
@@ -52,6 +53,9 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     """Raises InvalidInput where the input has not just these fields, or the first one not just numbers and booleans."""
     if isinstance(raw, dict):
         if fields is not None:
+            if "0" not in raw and fields.fields[0].name == "0":
+                told = f"this session takes a list of {len(fields.fields)} numbers"
+                raise invalid("/x", told, WrongFeatures)
             _check_fields(raw, fields)
             return
         for name, value in raw.items():

@@ -26,6 +26,7 @@ from okl_core.contract.frozen import Rule
 from okl_core.contract.lags import lag_rows
 from okl_core.errors import InputError, ReplayDivergence, StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
+from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw
 from okl_core.types import F64, Forecast, Round
@@ -150,12 +151,16 @@ class Session:
 
     # -- rounds ---------------------------------------------------------------------------------------------------
 
-    def read_input(self, x: Input) -> Raw:
-        """The input as it is kept. Raises InvalidInput."""
-        raw = read(x, self.definition, self.fields)
+    def read_input(self, x: Input, fields: Fields | None = None) -> Raw:
+        """The input as it is kept. `fields`: those that one before it fixes, not learned yet. Raises InvalidInput."""
+        raw = read(x, self.definition, self.fields or fields)
         if self.learner is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
         return raw
+
+    def fields_after(self, raw: Raw) -> Fields | None:
+        """The fields of all inputs once this one is learned, where they stay."""
+        return self.fields or self._maker.fixed_fields(raw)
 
     def reckoned(self, y: Scalar) -> tuple[float, Task]:
         """A truth in the learner's terms, and the task that knows it. Raises InvalidInput."""
@@ -219,7 +224,7 @@ class Session:
         start.learner.learn(pending.played)
         self._take(start, pending.task)
         if self.fields is None:
-            self.fields = self._maker.fixed_fields(entry.x)
+            self.fields = self.fields_after(entry.x)
         if start.preparation is not None:
             start.preparation.see(entry.x)
         is_kept = None

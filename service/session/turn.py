@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from okl_core import errors as core
+from okl_core.records.fields import Fields
 from okl_core.records.record import Raw, to_bytes
 from okl_core.types import F64, Forecast
 from service.errors import (
@@ -274,10 +275,12 @@ class Turn:
         definition, task = self.session.definition, self.session.task
         raws: list[Raw] = []
         tasks: list[Task] = []
-        y = np.empty(len(batch.y))
+        y, fields = np.empty(len(batch.y)), self.session.fields
         for i, (sent, truth) in enumerate(zip(batch.x, batch.y, strict=True)):
             try:
-                raws.append(self._read(sent))
+                raws.append(self._read(sent, fields))
+                if i == 0:
+                    fields = self.session.fields_after(raws[0])
                 y[i], task = reckoned(definition, task, truth)
             except InvalidInput as error:
                 part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
@@ -315,8 +318,8 @@ class Turn:
         self.tip = self.tip.then(count, id, blob)
         self.entries.append(Entry(self.tip, count, id, blob, answer))
 
-    def _read(self, sent: Input) -> Raw:
-        raw = self.session.read_input(sent)
+    def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
+        raw = self.session.read_input(sent, fields)
         if self.session.preparation is None:
             self._limits.check_size(self.session, self.session.definition.hashed or len(raw), "/x")
         return raw

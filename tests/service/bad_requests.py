@@ -1,8 +1,8 @@
 """What a service must refuse: one row a request, with the problem type that answers it and the place that is wrong.
 
 The sessions they are sent to are those of `sessions`: `s` takes two numbers and the labels no, yes; `r` two numbers and a
-number in [0, 10]; `f` named features; `c` two numbers and the
-labels a, b, c; `new` has seen no round yet; `fixed` is `r`, frozen.
+number in [0, 10]; `f` named features; `c` two numbers and the labels a, b, c; `new` has seen no round yet; `fixed` is
+`r`, frozen. These are strict; `o` is not, and takes whatever is a record.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class Bad:
 async def sessions(api: Api) -> None:
     await api.create(POMDR, labels=["no", "yes"])
     await api.create(MEAN, "r", y_range=[0.0, 10.0])
-    await api.create(MEAN, "f", schema=[{"name": "a"}, {"name": "b", "type": "category", "categories": ["x", "y"]}])
+    await api.create(MEAN, "f", schema={"a": "number", "b": {"type": "category", "categories": ["x", "y"]}})
     await api.create(ONE_VS_REST, "c", labels=["a", "b", "c"])
     await api.predict([0.5, 0.5], "c", id="waits")
     await api.create(MEAN, "new")
+    await api.create(MEAN, "o", strict=False, scale={"kind": "learned"})
     await api.update("yes", x=[0.0, 1.0], id="settled")
     await api.update(1.0, "r", x=[0.0, 1.0])
     await api.update(1.0, "f", x={"a": 1.0, "b": "x"})
@@ -73,7 +74,9 @@ def _numbers() -> Iterator[tuple[str, str, str]]:
 
 def _of_inputs() -> Iterator[tuple[str, Bad]]:
     actions = {"predict": '{{"x": [0.5, {0}]}}', "update": '{{"x": [0.5, {0}], "y": "yes"}}'}
-    for name, text, slug in _numbers():
+    for name, text, kind in _numbers():
+        # What is in a list or an object has a name of its own, and the number's name is missing.
+        slug = "wrong-features" if name in ("list", "object") else kind
         for action, form in actions.items():
             yield f"{action}: x has {name}", Bad(slug, f"/sessions/s/{action}", form.format(text), "/x/1")
         rows = f'{{"x": [[0, 1], [0.5, {text}]], "y": ["no", "yes"]}}'
@@ -105,12 +108,40 @@ def _of_inputs() -> Iterator[tuple[str, Bad]]:
         ("is a list", [1.0, 1.0, 0.0], "wrong-features", "/x"),
     ):
         yield f"features: x {name}", Bad(slug, "/sessions/f/predict", {"x": x}, where)
-    yield "a feature without a name", Bad("invalid-request", "/sessions/new/predict", {"x": {"": 1.0}})
+    yield "a feature of null, undeclared", Bad("wrong-features", "/sessions/new/predict", {"x": {"a": None}}, "/x/a")
     yield "a feature of a text, undeclared", Bad("wrong-features", "/sessions/new/predict", {"x": {"a": "red"}}, "/x/a")
     yield (
         "a feature's value is 1e400",
         Bad("not-finite", "/sessions/f/predict", '{"x": {"a": 1e400, "b": "x"}}', "/x/a"),
     )
+
+
+def _of_records() -> Iterator[tuple[str, Bad]]:
+    """What is no record for any session."""
+    deep: Any = 1.0
+    for _ in range(17):
+        deep = {"a": deep}
+    for name, text, slug, where in (
+        ("is empty", "{}", "wrong-features", "/x"),
+        ("is an empty list", "[]", "wrong-dimension", "/x"),
+        ("is a text", '"a"', "wrong-type", "/x"),
+        ("has a number out of range", '{"a": {"b": 1e400}}', "not-finite", "/x/a/b"),
+        ("has an integer out of range", f'{{"a": [1, {HUGE}]}}', "not-finite", "/x/a/1"),
+        ("has NaN", '[1, {"a": NaN}]', "not-finite", "/x/1/a"),
+        ("is a list out of range", f"[1, {HUGE}]", "not-finite", "/x/1"),
+        ("is deep", json.dumps(deep), "invalid-request", "/x" + "/a" * 16),
+        ("has a long name", json.dumps({"a" * 1025: 1}), "invalid-request", None),
+        ("has a long path", json.dumps({"a" * 1000: {"b" * 1000: 1}}), "invalid-request", None),
+        ("has two values of one name", '{"a": {"b": 1}, "a.b": 2}', "invalid-request", "/x/a.b"),
+        ("is sparse without values", '{"indices": [1], "values": []}', "invalid-request", "/x/values"),
+        ("is sparse with an index twice", '{"indices": [1, 1], "values": [1, 2]}', "invalid-request", "/x/indices/1"),
+        ("is sparse with an index below 0", '{"indices": [-1], "values": [1]}', "invalid-request", "/x/indices/0"),
+        ("is sparse with half an index", '{"indices": [0.5], "values": [1]}', "invalid-request", "/x/indices/0"),
+        ("is sparse with a text", '{"indices": [1], "values": ["a"]}', "invalid-request", "/x/values/0"),
+    ):
+        yield f"a record {name}", Bad(slug, "/sessions/o/predict", f'{{"x": {text}}}', where)
+        at = where and where.replace("/x", "/x/0", 1)
+        yield f"a record of rounds {name}", Bad(slug, "/sessions/o/rounds", f'{{"x": [{text}], "y": [1]}}', at)
 
 
 def _of_truths() -> Iterator[tuple[str, Bad]]:
@@ -248,7 +279,6 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
     yield "an unknown learner", Bad("unknown-learner", "/sessions", unknown)
     for name, slug, extra, where in (
         ("a session that exists", "session-exists", {"name": "s"}, None),
-        ("no learner", "invalid-request", {"learner": None}, "/learner"),
         ("a seed below 0", "invalid-request", {"learner": MEAN | {"seed": -1}}, "/learner/seed"),
         ("lags below 0", "invalid-request", {"learner": MEAN | {"lags": -1}}, "/learner/lags"),
         ("too many lags", "invalid-request", {"learner": MEAN | {"lags": 65}}, "/learner/lags"),
@@ -257,11 +287,36 @@ def _of_specs() -> Iterator[tuple[str, Bad]]:
         ("dim as text", "wrong-type", {"dim": "3"}, "/dim"),
         ("dim over the limit", "invalid-request", {"dim": 10_001}, "/dim"),
         ("dim 10**400", "invalid-request", {"dim": 10**400}, "/dim"),
-        ("dim and a schema", "invalid-request", {"dim": 1, "schema": [{"name": "a"}]}, ""),
-        ("an empty schema", "invalid-request", {"schema": []}, "/schema"),
-        ("a feature twice", "invalid-request", {"schema": [{"name": "a"}, {"name": "a"}]}, ""),
-        ("a feature of no type", "invalid-request", {"schema": [{"name": "a", "type": "date"}]}, "/schema/0/type"),
-        ("a category without values", "invalid-request", {"schema": [{"name": "a", "type": "category"}]}, "/schema/0"),
+        ("dim and a schema", "invalid-request", {"dim": 1, "schema": {"a": "number"}}, ""),
+        ("hashed names and a schema", "invalid-request", {"hashed": 4, "schema": {"a": "number"}}, ""),
+        ("an empty schema", "invalid-request", {"schema": {}}, "/schema"),
+        ("a schema of a list", "invalid-request", {"schema": [{"name": "a"}]}, "/schema"),
+        ("a field without a name", "invalid-request", {"schema": {"": "number"}}, None),
+        ("a field of no type", "invalid-request", {"schema": {"a": {"type": "date"}}}, "/schema/a/type"),
+        ("a field of another word", "invalid-request", {"schema": {"a": "date"}}, "/schema/a/type"),
+        (
+            "categories of a number",
+            "invalid-request",
+            {"schema": {"a": {"type": "number", "categories": ["x"]}}},
+            "/schema/a",
+        ),
+        ("no categories", "invalid-request", {"schema": {"a": {"type": "category", "categories": []}}}, "/schema/a"),
+        (
+            "a category twice",
+            "invalid-request",
+            {"schema": {"a": {"type": "category", "categories": ["x", "x"]}}},
+            "/schema/a",
+        ),
+        (
+            "a category of a number",
+            "wrong-type",
+            {"schema": {"a": {"type": "category", "categories": ["x", 1]}}},
+            "/schema/a/categories/1",
+        ),
+        ("strict categories without values", "invalid-request", {"strict": True, "schema": {"a": "category"}}, ""),
+        ("strict as text", "wrong-type", {"strict": "yes"}, "/strict"),
+        ("no hashed columns", "invalid-request", {"hashed": 0}, "/hashed"),
+        ("hashed columns over the limit", "invalid-request", {"hashed": 10_001}, "/hashed"),
         ("one label", "invalid-request", {"labels": ["a"]}, None),
         ("the same labels", "invalid-request", {"labels": [1, 1.0]}, "/labels"),
         ("no labels", "invalid-request", {"labels": []}, "/labels"),
@@ -349,7 +404,9 @@ def _of_freezing() -> Iterator[tuple[str, Bad]]:
 
 
 ROWS = [
-    row for rows in (_of_inputs, _of_truths, _of_bodies, _of_names, _of_ids, _of_specs, _of_freezing) for row in rows()
+    row
+    for rows in (_of_inputs, _of_records, _of_truths, _of_bodies, _of_names, _of_ids, _of_specs, _of_freezing)
+    for row in rows()
 ]
 TABLE: dict[str, Bad] = dict(ROWS)
 assert len(TABLE) == len(ROWS), "two rows have one name"

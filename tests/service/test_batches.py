@@ -21,7 +21,7 @@ SESSIONS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
     "labels": (POMDR, {"labels": ["hadron", "gamma"]}, [LABELS[y] for y in Y]),
     "signs": (POMDR, {}, Y.tolist()),
     "units": (MEAN, {"y_range": [-3.0, 7.0]}, (X[:, 0] * 4.0).tolist()),
-    "warm-up": (MEDIAN, {"scale": {"kind": "warmup"}, "warmup_rounds": 30}, Y.tolist()),
+    "warm-up": (MEDIAN, {"scale": {"kind": "learned"}, "warmup_rounds": 30}, Y.tolist()),
 }
 SPLITS = {
     "all at once": [0, 70],
@@ -56,13 +56,13 @@ async def test_rounds_are_updates_one_by_one(
     assert block["metrics"] == pytest.approx(single["metrics"], rel=1e-9)
     # The memory set aside is not the same: a block grows the arrays in larger steps.
     assert block["describe"] == pytest.approx(single["describe"] | {"bytes": block["describe"]["bytes"]}, rel=1e-9)
-    for part in ("t", "learner", "dim", "warming_up", "features"):
+    for part in ("t", "learner", "dim", "warming_up", "fields"):
         assert block[part] == single[part]
     last = [await memory.predict(X[99].tolist(), name, wait=False) for name in ("single", "block")]
     assert last[0][key] == pytest.approx(last[1][key], rel=1e-9)
 
 
-@pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": [{"name": "a"}, {"name": "b"}]}], ids=["dim", "schema"])
+@pytest.mark.parametrize("declared", [{"dim": 2}, {"schema": {"a": "number", "b": "number"}}], ids=["dim", "schema"])
 async def test_rounds_may_be_the_first_of_a_session_whose_inputs_are_declared(
     tmp_path: Path, declared: dict[str, Any]
 ) -> None:
@@ -87,19 +87,31 @@ async def test_named_features_in_rounds(memory: Api) -> None:
     rows = [{"b": i % 2 == 0, "a": float(i)} for i in range(5)]
     await memory.create(MEAN)
     await memory.rounds(rows, [1.0] * 5)
-    assert [f["name"] for f in (await memory.inspect())["features"]] == ["a", "b"]
+    assert [f["name"] for f in (await memory.inspect())["fields"]] == ["a", "b"]
     for x in ([rows[0], {"a": 1.0}], [rows[0], [1.0, 0.0]]):
         await memory.refused("wrong-features", "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
     assert (await memory.inspect())["t"] == 5
 
 
-@pytest.mark.parametrize("x", [[{"a": 1.0}, {"b": 1.0}], [{"a": 1.0}, [1.0]], [[1.0], [1.0, 2.0]]])
-async def test_the_first_request_needs_inputs_of_one_kind(memory: Api, x: list[Any]) -> None:
+MIXED: dict[str, tuple[list[Any], str, str]] = {
+    "other names": ([{"a": 1.0}, {"b": 1.0}], "wrong-features", "/x/1/a"),
+    "a list": ([{"a": 1.0}, [1.0]], "wrong-features", "/x/1"),
+    "a record": ([[1.0], {"a": 1.0}], "wrong-features", "/x/1"),
+    "a longer one": ([[1.0], [1.0, 2.0]], "wrong-dimension", "/x/1"),
+}
+
+
+@pytest.mark.parametrize(("x", "slug", "pointer"), MIXED.values(), ids=MIXED)
+async def test_the_first_request_of_a_strict_session_needs_inputs_of_one_kind(
+    memory: Api, x: list[Any], slug: str, pointer: str
+) -> None:
     await memory.create(MEAN)
-    problem = await memory.refused("invalid-request", "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
-    assert problem["errors"][0]["pointer"] == "/x/1"
+    problem = await memory.refused(slug, "POST", "/sessions/s/rounds", {"x": x, "y": [1.0, 1.0]})
+    assert problem["errors"][0]["pointer"] == pointer
     found = await memory.inspect()
     assert (found["t"], found["dim"]) == (0, None)
+    await memory.create(MEAN, "any", strict=False)
+    assert (await memory.rounds(x, [1.0, 1.0], "any"))["t"] == 2
 
 
 @pytest.mark.parametrize("learner", [POMDR, MEDIAN], ids=["learner", "warm-up"])
@@ -160,7 +172,7 @@ async def test_a_bad_row_refuses_all(api: Api) -> None:
 async def test_blocks_and_rounds_replay(store_url: str) -> None:
     """Whatever mixture the journal holds, another worker comes to the same state."""
     async with serving(store_url) as one, serving(store_url) as other:
-        await one.create(MEDIAN, scale={"kind": "warmup"}, warmup_rounds=30)
+        await one.create(MEDIAN, scale={"kind": "learned"}, warmup_rounds=30)
         await one.rounds(X[:20].tolist(), Y[:20].tolist())
         await other.update(int(Y[20]), x=X[20].tolist())
         await one.rounds(X[21:60].tolist(), Y[21:60].tolist())

@@ -12,7 +12,7 @@ import pytest
 
 from service import errors
 from service.client import OklClient
-from tests.service.api import MEAN
+from tests.service.definitions import EXACT, MEAN
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def client(url: str) -> Iterator[OklClient]:
 def test_every_call(client: OklClient) -> None:
     assert client.is_ready()
     assert "mean" in [entry["kind"] for entry in client.learners()]
-    assert client.create("s", MEAN, y_range=[0.0, 10.0], dim=1)["dim"] == 1
+    assert client.create("s", MEAN, y_range=[0.0, 10.0], dim=1)["settings"]["dim"] == 1
     prediction = client.predict("s", [1.0])
     assert client.update("s", 4.0, id=prediction["id"])["t"] == 1
     assert client.predict("s", [1.0], id="mine")["id"] == "mine"
@@ -53,7 +53,7 @@ def test_a_step_is_an_update_and_a_prediction(client: OklClient) -> None:
 
 
 def test_freezing(client: OklClient) -> None:
-    client.create("s", MEAN)
+    client.create("s", MEAN, **EXACT)
     client.rounds("s", [[1.0]] * 4, [5.0] * 4)
     assert client.freeze("s", "fixed")["frozen"] == {"session": "s", "t": 4, "rule": "last"}
     with pytest.raises(errors.CannotFreeze):
@@ -77,7 +77,7 @@ def test_all_pages_are_listed(client: OklClient) -> None:
 
 
 def test_problems_are_the_services_exceptions(client: OklClient) -> None:
-    client.create("s", MEAN)
+    client.create("s", MEAN, **EXACT)
     with pytest.raises(errors.SessionExists) as caught:
         client.create("s", MEAN)
     assert caught.value.extra["session"] == "s"

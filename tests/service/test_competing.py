@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from okl_core.records.record import to_bytes
 from service.errors import (
     WrongDimension,
     WrongTruth,
@@ -89,7 +90,8 @@ async def test_two_workers_race_with_everything(store_url: str, seed: int) -> No
     reading = await read(stores[0])
     order: list[bytes] = []
     for entry in (decode_entry(entry.blob) for entry in reading.entries):
-        order.extend(row.tobytes() for row in (entry.X if isinstance(entry, BlockEntry) else [entry.x]))
+        raws = entry.raws if isinstance(entry, BlockEntry) else [entry.x]
+        order.extend(to_bytes(raw)[1:] for raw in raws)
     assert sorted(acknowledged) == [(t, row) for t, row in sorted(acknowledged) if order[t - 1] == DATA[row].tobytes()]
     assert [t for t, _ in sorted(acknowledged)] == list(range(1, n + 1))
     await assert_sequential(stores[0], n)
@@ -131,7 +133,8 @@ async def test_a_worker_that_is_always_second_gets_through(learner: dict[str, An
         assert found.t == 10 + overtaken - overtaken // 4
         expected = await replayed(store)
         issued = await second.rounds.predict("s", X[300], wait=False)
-        assert issued.answer == expected.truths.answer(expected.forecast(DATA[300]))
+        assert expected.task is not None
+        assert issued.answer == expected.task.truths.answer(expected.forecast(DATA[300]))
 
 
 async def test_a_refusal_counts_only_at_the_tip() -> None:

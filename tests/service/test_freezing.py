@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import okl_core
 from okl_core import OnlineLearner, ReservoirLearner
+from okl_core.records.scaling import Scaling
 from okl_core.types import F64
 from service.demo_data import magic
 from tests.service.api import Api, serving
@@ -120,13 +122,12 @@ async def test_the_first_round_may_be_drawn(api: Api) -> None:
 async def test_a_drawn_round_after_a_warmup(workers: tuple[Api, Api]) -> None:
     """Of the rounds that the warm-up taught, too; with its scale and its sigma."""
     one, other = workers
-    await one.create(MEDIAN, scale={"kind": "warmup"}, warmup_rounds=20, reservoir=True)
-    await feed(workers, 0, 19)
+    await one.create(MEDIAN, scale={"kind": "learned"}, warmup_rounds=20, reservoir=True)
+    await feed(workers, 0, 7)
     problem = await one.refused("cannot-freeze", "POST", "/sessions/s/freeze", {"name": "n", "rule": "last"})
-    assert "warm-up" in problem["detail"]
-    await feed(workers, 19, 50)
-    low, high = X[:20].min(axis=0), X[:20].max(axis=0)
-    scaled = (X - low) / (high - low)
+    assert "after 8 rounds" in problem["detail"]
+    await feed(workers, 7, 50)
+    scaled = Scaling.found(X[:20], np.ones(D, dtype=bool), np.zeros(D, dtype=bool), None)(X)
     spec = okl_core.resolve(MEDIAN, scaled[:20])
     reservoir = ReservoirLearner.create(spec, D)
     reservoir.run(scaled[:50], Y[:50])
@@ -171,11 +172,11 @@ async def test_no_prediction_of_a_frozen_session_waits(workers: tuple[Api, Api])
 
 
 async def test_features_and_units_are_those_of_the_source(api: Api) -> None:
-    schema = [{"name": "a"}, {"name": "b", "type": "category", "categories": ["x", "y"]}]
+    schema = {"a": "number", "b": {"type": "category", "categories": ["x", "y"]}}
     await api.create(MEAN, schema=schema, y_range=[0.0, 10.0])
     await api.update(8.0, x={"a": 1.0, "b": "x"})
     created = await freeze(api, "fixed", "last")
-    assert (created["features"], created["dim"]) == ((await api.inspect())["features"], 3)
+    assert (created["fields"], created["dim"]) == ((await api.inspect())["fields"], 3)
     await api.update(0.0, x={"a": 1.0, "b": "y"})
     assert (await api.predict({"a": 0.0, "b": "y"}, "fixed"))["value"] == pytest.approx(8.0)
     await api.refused("wrong-features", "POST", "/sessions/fixed/predict", {"x": [0.0, 0.0, 1.0]})

@@ -24,11 +24,11 @@ async def test_max_sessions(store_url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["packing", "metric-packing"])
 async def test_linear_fits_have_a_limit_of_their_own(store_url: str, kind: str) -> None:
-    """It is told before a round: during a warm-up another learner answers."""
+    """It is told before a round: before the first stage of a warm-up another learner answers."""
     learner = {"kind": kind, "config": {"estimate": "linear"}}
-    scale = {"kind": "warmup"}
+    scale = {"kind": "learned"}
     async with serving(store_url) as api:
-        refused = {"name": "s", "learner": learner, "dim": 101, "scale": scale}
+        refused = {"name": "s", "learner": learner, "dim": 101, "scale": scale, "strict": True}
         problem = await api.refused("invalid-request", "POST", "/sessions", refused)
         assert problem["errors"][0]["pointer"] == "/dim"
         assert "100 inputs at most" in problem["detail"]
@@ -41,8 +41,8 @@ async def test_linear_fits_have_a_limit_of_their_own(store_url: str, kind: str) 
 
 async def test_max_dim(store_url: str) -> None:
     async with serving(store_url, max_dim=3) as api:
-        too_many = [{"name": "a", "type": "category", "categories": list("wxyz")}]
-        for extra in ({"dim": 4}, {"schema": too_many}):
+        too_many = {"a": {"type": "category", "categories": list("wxyz")}}
+        for extra in ({"dim": 4}, {"schema": too_many, "strict": True}, {"hashed": 4}):
             await api.refused("invalid-request", "POST", "/sessions", {"name": "s", "learner": MEAN} | extra)
         await api.create()
         four = [1.0] * 4
@@ -124,7 +124,7 @@ async def test_a_full_session_still_predicts_and_is_readable(store_url: str) -> 
         assert (await other.call("POST", "/sessions/s/update", again))["duplicate"]
 
 
-@pytest.mark.parametrize("settings", [{}, {"scale": {"kind": "warmup"}, "warmup_rounds": 2}], ids=["at once", "later"])
+@pytest.mark.parametrize("settings", [{}, {"scale": {"kind": "learned"}, "warmup_rounds": 2}], ids=["at once", "later"])
 @pytest.mark.parametrize("learner", [METRIC, member_of(METRIC), pool_of(METRIC), PACKING])
 async def test_the_first_input_must_be_one_that_the_learner_takes(
     memory: Api, learner: dict[str, Any], settings: dict[str, Any]

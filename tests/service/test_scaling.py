@@ -7,7 +7,6 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from service.session.scaling import Scaling
 
 

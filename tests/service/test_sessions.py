@@ -33,7 +33,7 @@ async def test_inspection_says_everything(api: Api) -> None:
     assert found["learner"] == {"kind": "pomdr", "seed": 0, "lags": 0, "config": POMDR["config"]}
     assert found["describe"] == learner.describe()
     assert found["bytes"] == learner.nbytes
-    assert found["features"] is None
+    assert [one["name"] for one in found["fields"]] == ["0", "1"]
     assert not found["warming_up"]
     assert found["settings"] | {"labels": ["no", "yes"], "snapshot_every": 2, "expires_s": 60.0} == found["settings"]
     metrics = found["metrics"]
