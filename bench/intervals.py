@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from bench.late import I64, play_late, schedule
 from bench.streams import Stream, load, scaled
 from okl_core import create, resolve
-from okl_core.conformal.conformal import Conformal, excess_bound, number_score
+from okl_core.conformal import Conformal, excess_bound, number_score
 from okl_core.types import F64
 
 LEVEL = 0.9

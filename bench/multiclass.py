@@ -4,30 +4,23 @@ Digits, wine and iris as scikit-learn ships them, columns scaled to [0, 1], in r
 regression is trained on the first half of the rounds and predicts the last half; one-vs-rest goes through all rounds
 once, and what counts are its mistakes in the last half, each made before the truth was seen. Exits with 1 if it makes
 more than BAR percentage points more of them.
-
-scikit-learn is needed for this bench alone: `pip install scikit-learn`.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from sklearn import datasets
+from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from bench.streams import scaled
 from okl_core import create
 from okl_core.types import F64
-
-try:
-    from sklearn import datasets
-    from sklearn.linear_model import LogisticRegression
-except ImportError:
-    sys.exit("bench.multiclass compares with scikit-learn, which is not here: pip install scikit-learn")
 
 BAR = 2.0
 PERMUTATIONS = 10

@@ -18,7 +18,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypedDict
@@ -290,22 +290,37 @@ def play(played: NaiveSet, rows: Sequence[dict[str, Any]], make: Callable[[], Ri
     return Result(error=error, se=se, seconds=round(seconds, 3), rounds=rounds)
 
 
-def measure(
-    played: NaiveSet, known: Mapping[str, Result], note: Callable[[dict[str, Result]], None]
-) -> dict[str, Result]:
-    """The results of all rivals; `note` is called with those so far after each. What is known is not run again."""
-    rows, results = records(played), dict(known)
-    for method, make in rivals(played, rows).items():
-        if method in results:
-            continue
-        try:
-            results[method] = play(played, rows, make, rounds_of(played, len(rows[0]), method))
-        except (OverflowError, ValueError, ZeroDivisionError) as error:
-            # A linear method that diverged: infinite weights are an answer of the method, not of the bench.
-            print(f"{played.name}: {method} failed: {error!r}", file=sys.stderr)
-            results[method] = Result(error=None, se=None, seconds=0.0, rounds=0)
-        note(results)
-    return results
+class Results:
+    """{set: {method: Result}} of a file, or of this process alone; the file is whole at any time."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._known: dict[str, dict[str, Result]] = {}
+        if file is not None and file.exists():
+            self._known = json.loads(file.read_text())
+
+    def of(self, played: NaiveSet) -> dict[str, Result]:
+        """The results of all rivals on the rounds of one set. What is known is not run again."""
+        results = self._known.setdefault(played.name, {})
+        rows = records(played)
+        for method, make in rivals(played, rows).items():
+            if method in results:
+                continue
+            try:
+                results[method] = play(played, rows, make, rounds_of(played, len(rows[0]), method))
+            except (OverflowError, ValueError, ZeroDivisionError) as error:
+                # A linear method that diverged: infinite weights are an answer of the method, not of the bench.
+                print(f"{played.name}: {method} failed: {error!r}", file=sys.stderr)
+                results[method] = Result(error=None, se=None, seconds=0.0, rounds=0)
+            self._write()
+        return results
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        part = self._file.with_suffix(".part")
+        part.write_text(json.dumps(self._known, indent=1))
+        part.replace(self._file)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -314,20 +329,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="a folder of .npz files, played too")
     parser.add_argument("--sets", nargs="*", help="only these")
     options = parser.parse_args(arguments)
-    known = json.loads(options.file.read_text()) if options.file.exists() else {}
-
-    def note(name: str, results: dict[str, Result]) -> None:
-        known[name] = results
-        part = options.file.with_suffix(".part")
-        part.write_text(json.dumps(known, indent=1))
-        part.replace(options.file)  # a reader sees the whole of it or what was there before
-        method, last = next(reversed(results.items()))
-        print(f"{name:<18}{method:<34}{last}", flush=True)
-
+    results = Results(options.file)
     with threadpool_limits(1):
         for name, load in loaders(options.data).items():
             if not options.sets or name in options.sets:
-                measure(load().played(), known.get(name, {}), lambda results, name=name: note(name, results))
+                for method, result in results.of(load().played()).items():
+                    print(f"{name:<18}{method:<34}{result}", flush=True)
 
 
 if __name__ == "__main__":

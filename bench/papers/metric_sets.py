@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from service.session.scaling import Scaling
 
 from bench.streams import Stream, load
 from okl_core import OnlineLearner, create, resolve
 from okl_core.contract.learner import parse_spec
 from okl_core.types import F64
-from service.session.scaling import Scaling
 
 Spec = Mapping[str, Any]
 

@@ -4,6 +4,7 @@ r"""The truths of the inputs nearby among the last rounds, weighed by the invers
 |--------|------------------------------------------------------|--------|
 | W      | window: rounds that are remembered                   |        |
 | Z      | the last W inputs, in units of their length scales   | (W, d) |
+| rows   | they as one product takes them: [-2 z, \|z\|^2, 1]   |        |
 | Y      | their truths                                         | (W, k) |
 
     f(z) = sum_i v_i y_i / sum_i v_i,   v_i = (|z - z_i|^2 + NEAREST)^{-4}
@@ -30,15 +31,15 @@ NEAREST = 1e-3
 class Neighbourhood:
     """The last W rounds, round i in row i mod W; `count` rounds have been."""
 
-    __slots__ = ("Y", "Z", "count", "window")
+    __slots__ = ("Y", "count", "rows", "window")
 
     def __init__(self, window: int, dim: int, truths: int) -> None:
         self.window, self.count = window, 0
-        self.Z, self.Y = np.empty((0, dim)), np.empty((0, truths))
+        self.rows, self.Y = np.empty((0, dim + 2)), np.empty((0, truths))
 
     @property
     def nbytes(self) -> int:
-        return self.Z.nbytes + self.Y.nbytes
+        return self.rows.nbytes + self.Y.nbytes
 
     def __len__(self) -> int:
         return min(self.count, self.window)
@@ -48,17 +49,19 @@ class Neighbourhood:
         size = len(self)
         if not size:
             return np.zeros(self.Y.shape[1])
-        v = inverse_powers(self.Z[:size], z[None, :])[:, 0]
+        v = inverse_powers(self.rows[:size], asked(z[None, :]))[:, 0]
         return (v @ self.Y[:size]) / v.sum()
 
     def learn(self, Z: F64, Y: F64) -> F64:
         """Remember n rounds, Z of shape (n, d) and Y of shape (n, k); their forecasts, each from the W rounds before it."""
         n, size = len(Z), len(self)
-        last, new = self.count - 1, self.count + np.arange(n)
-        rounds = np.concatenate((last - (last - np.arange(size)) % self.window, new))
-        V = inverse_powers(np.concatenate((self.Z[:size], Z)), Z)
-        age = new - rounds[:, None]
-        V *= (age > 0) & (age <= self.window)
+        V = inverse_powers(np.concatenate((self.rows[:size], encoded(Z))), asked(Z))
+        # A round is no neighbour of itself or of those before it, nor of those W rounds later.
+        V[size:] *= np.triu(np.ones((n, n)), 1) * np.tri(n, n, self.window)
+        last = self.count - 1
+        rounds = last - (last - np.arange(size)) % self.window
+        leaving = np.flatnonzero(rounds < self.count + n - 1 - self.window)
+        V[leaving] *= self.count + np.arange(n) - rounds[leaving, None] <= self.window
         sums = V.sum(axis=0)
         forecasts = V.T @ np.concatenate((self.Y[:size], Y))
         forecasts /= np.where(sums > 0.0, sums, 1.0)[:, None]
@@ -69,13 +72,13 @@ class Neighbourhood:
         """n rounds, Z of shape (n, d) and Y of shape (n, k)."""
         n = len(Z)
         needed = min(self.count + n, self.window)
-        if needed > len(self.Z):
-            more = min(max(needed, 2 * len(self.Z)), self.window) - len(self.Z)
-            self.Z = np.concatenate((self.Z, np.zeros((more, self.Z.shape[1]))))
+        if needed > len(self.Y):
+            more = min(max(needed, 2 * len(self.Y)), self.window) - len(self.Y)
+            self.rows = np.concatenate((self.rows, np.zeros((more, self.rows.shape[1]))))
             self.Y = np.concatenate((self.Y, np.zeros((more, self.Y.shape[1]))))
         kept = min(n, self.window)
-        rows = (self.count + np.arange(n - kept, n)) % self.window
-        self.Z[rows], self.Y[rows] = Z[n - kept :], Y[n - kept :]
+        places = (self.count + np.arange(n - kept, n)) % self.window
+        self.rows[places], self.Y[places] = encoded(Z[n - kept :]), Y[n - kept :]
         self.count += n
 
     def add_truths(self, count: int) -> None:
@@ -83,27 +86,41 @@ class Neighbourhood:
 
     def pack(self) -> dict[str, F64]:
         size, numbers = len(self), np.array([float(self.window), float(self.count)])
-        return {"Z": self.Z[:size].copy(), "Y": self.Y[:size].copy(), "numbers": numbers}
+        return {"rows": self.rows[:size].copy(), "Y": self.Y[:size].copy(), "numbers": numbers}
 
     @classmethod
     def unpack(cls, arrays: dict[str, F64]) -> Neighbourhood:
-        Z, Y, (window, count) = arrays["Z"], arrays["Y"], arrays["numbers"].astype(int).tolist()
-        if Z.ndim != 2 or Y.ndim != 2 or not len(Z) == len(Y) == min(window, count):
-            raise StateFormatError(
-                f"{count} rounds in a window of {window}, with inputs {Z.shape} and truths {Y.shape}"
-            )
-        made = cls(window, Z.shape[1], Y.shape[1])
-        made.Z, made.Y, made.count = Z.copy(), Y.copy(), count
+        rows, Y, (window, count) = arrays["rows"], arrays["Y"], arrays["numbers"].astype(int).tolist()
+        if rows.ndim != 2 or Y.ndim != 2 or not len(rows) == len(Y) == min(window, count):
+            raise StateFormatError(f"{count} rounds in a window of {window}, with {rows.shape} and {Y.shape} numbers")
+        made = cls(window, rows.shape[1] - 2, Y.shape[1])
+        made.rows, made.Y, made.count = rows.copy(), Y.copy(), count
         return made
 
 
-def inverse_powers(Z: F64, A: F64) -> F64:
-    """v, shape (n, m), for Z of shape (n, d) and A of shape (m, d)."""
-    v = Z @ (-2.0 * A.T)
-    v += np.einsum("ij,ij->i", Z, Z)[:, None]
-    v += np.einsum("ij,ij->i", A, A)
-    np.maximum(v, 0.0, out=v)
-    v += NEAREST
+def encoded(Z: F64) -> F64:
+    """Rows [-2 z, |z|^2, 1] of Z, shape (n, d): one product with [a, 1, |a|^2 + NEAREST] is the distance to a."""
+    rows = np.empty((len(Z), Z.shape[1] + 2))
+    np.multiply(Z, -2.0, out=rows[:, :-2])
+    np.einsum("ij,ij->i", Z, Z, out=rows[:, -2])
+    rows[:, -1] = 1.0
+    return rows
+
+
+def asked(Z: F64) -> F64:
+    """Columns [a, 1, |a|^2 + NEAREST] of Z, shape (n, d)."""
+    columns = np.empty((Z.shape[1] + 2, len(Z)))
+    columns[:-2] = Z.T
+    columns[-2] = 1.0
+    columns[-1] = np.einsum("ij,ij->i", Z, Z)
+    columns[-1] += NEAREST
+    return columns
+
+
+def inverse_powers(rows: F64, columns: F64) -> F64:
+    """v, shape (n, m), for encoded rows and the columns asked about."""
+    v = rows @ columns
+    np.maximum(v, NEAREST, out=v)
     v *= v
     v *= v
     return np.reciprocal(v, out=v)

@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg import cho_solve
 from scipy.linalg.blas import dsymm, dsymv, dsyr, dsyrk, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -86,9 +85,10 @@ class SharedPosterior:
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
         E = dtrsm(1.0, L, Y - Phi.T @ self.U, lower=1)
-        Z = dtrsm(1.0, L, G.T, lower=1)
-        dsyrk(-1.0, Z, beta=1.0, c=self.P.T, trans=1, lower=1, overwrite_c=1)
-        self.U += Z.T @ E
+        # Z^T in place of G.
+        Z = dtrsm(1.0, L, G, side=1, lower=1, trans_a=1, overwrite_b=1)
+        dsyrk(-1.0, Z, beta=1.0, c=self.P.T, lower=1, overwrite_c=1)
+        self.U += Z @ E
         return Y - np.diagonal(L)[:, None] * E
 
     def grow(self, count: int) -> None:
@@ -113,9 +113,10 @@ class SharedPosterior:
         L, info = dpotrf(B, lower=1)
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
+        solved = dtrsm(1.0, L, dtrsm(1.0, L, np.hstack((full, factor * self.U)), lower=1), lower=1, trans_a=1)
         # In the order of rows, which BLAS needs to write into P, and a restored state has.
-        self.U = np.ascontiguousarray(factor * cho_solve((L, True), self.U, check_finite=False))
-        self.P = np.ascontiguousarray(np.triu(cho_solve((L, True), full, check_finite=False)))
+        self.P = np.ascontiguousarray(np.triu(solved[:, : len(full)]))
+        self.U = np.ascontiguousarray(solved[:, len(full) :])
 
     def pack(self) -> dict[str, F64]:
         return {"P": self.P[np.triu_indices(len(self.U))], "U": self.U.copy()}

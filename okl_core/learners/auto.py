@@ -157,7 +157,7 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
             "bytes": state.nbytes,
             "loss": state.loss,
         }
-        names = config.regressors.names(parts.neighbours.Z.shape[1])
+        names = config.regressors.names(parts.embedding.points.dim)
         if state.classes is None:
             names = (*names, *TRIVIAL_NUMBERS, "stack")
         else:

@@ -166,7 +166,7 @@ def test_neighbours(cuts: list[int], window: int) -> None:
     for z, y, m in zip(Z, Y, expected, strict=True):
         np.testing.assert_allclose(single.forecast(z), m, atol=1e-9)
         single.remember(z[None, :], y[None, :])
-    np.testing.assert_array_equal(blocks.Z[: len(blocks)], single.Z[: len(single)])
+    np.testing.assert_array_equal(blocks.rows[: len(blocks)], single.rows[: len(single)])
 
 
 def test_the_series() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from okl_core.conformal.conformal import (
+from okl_core.conformal import (
     Conformal,
     ConformalState,
     class_score,
