@@ -65,7 +65,7 @@ LABELS: dict[str, tuple[Scalar, ...]] = {
 def test_each_label_has_a_place_of_its_own(labels: tuple[Scalar, ...]) -> None:
     """1 and true are two labels, although Python takes them for one."""
     truths = Truths("class", labels, None, (0.0, len(labels) - 1.0))
-    assert (truths.is_classifier, truths.classes) == (True, len(labels))
+    assert (truths.is_classifier, truths.has_classes, len(truths.names)) == (True, True, len(labels))
     for place, label in enumerate(labels):
         assert truths.to_learner(label) == place
         probabilities = tuple(float(place == k) for k in range(len(labels)))
