@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from okl_core.records.fields import number_of
+from okl_core.records.record import as_record
 from service.errors import InvalidInput
 from service.session.codec import encode_round
 from service.session.definition import Definition, Input
@@ -59,9 +61,13 @@ def taken(session: Session, stream: list[tuple[Input, bool]], rounds: int) -> li
     found = []
     for x, y in stream:
         try:
-            found.append((session.read_input(x), 1.0 if y else -1.0))
+            raw = session.read_input(x)
         except InvalidInput:
             continue
+        # Where nothing is scaled, a number whose square is none is refused by the learner.
+        numbers = [number_of(value) or 0.0 for value in as_record(raw).values()]
+        if session.definition.scale != "none" or max(map(abs, numbers), default=0.0) < 1e100:
+            found.append((raw, 1.0 if y else -1.0))
     return (found * rounds)[:rounds]
 
 
