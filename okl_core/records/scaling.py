@@ -79,7 +79,7 @@ class Scaling:
         with np.errstate(over="ignore"):
             unit = (X - self.low) / self._divisor
         signs = np.sign(unit[..., self.unknown]) if self.unknown else None
-        if self.bends and not (unit.min() >= -BEND and unit.max() <= 1.0 + BEND):
+        if self.bends and not (unit.min(initial=0.0) >= -BEND and unit.max(initial=0.0) <= 1.0 + BEND):
             unit = _bent(unit)
         if self.radius is not None:
             unit = (2.0 * unit - 1.0) * (self.radius / math.sqrt(len(self.span)))

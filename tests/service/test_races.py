@@ -31,7 +31,8 @@ async def assert_one_truth(workers: tuple[Api, Api], t: int) -> None:
     expected = await replayed(workers[0].store)
     x = X[-1]
     assert expected.t == t
-    tally, answer = expected.card.tally(), expected.truths.answer(expected.forecast(x))
+    assert expected.task is not None
+    tally, answer = expected.card.tally(), expected.task.truths.answer(expected.forecast(x))
     for worker in workers:
         found = await worker.inspect()
         assert (found["t"], found["waiting"]) == (t, 0)

@@ -229,10 +229,11 @@ async def assert_sequential(store: Store, rounds: int) -> None:
     rows: list[bytes] = []
     for entry in (decode_entry(entry.blob) for entry in reading.entries):
         if isinstance(entry, BlockEntry):
-            inputs, truths = list(entry.X), entry.y.tolist()
+            inputs, truths = entry.raws, entry.y.tolist()
         else:
             inputs, truths = [entry.x], [entry.y]
         for x, y in zip(inputs, truths, strict=True):
+            assert not isinstance(x, dict)
             learner.update(x, y)
             rows.append(x.tobytes())
     assert sorted(rows) == sorted(row.tobytes() for row in DATA[:rounds])
