@@ -26,7 +26,7 @@ from typing import Any, Literal, NoReturn, TypeVar, final
 import numpy as np
 
 from okl_core.contract.facade import OnlineLearner, create, restore
-from okl_core.contract.learner import LearnerSpec
+from okl_core.contract.learner import LearnerSpec, joined_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
 from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo
@@ -302,7 +302,7 @@ def _joined(parts: list[BlockInfo]) -> BlockInfo:
         parts[-1].t,
         np.concatenate([part.values for part in parts]),
         np.concatenate([part.losses for part in parts]),
-        np.concatenate(probabilities) if len(probabilities) == len(parts) else None,
+        joined_probabilities(probabilities) if len(probabilities) == len(parts) else None,
         b"".join(frames) + parts[-1].choices,
     )
 
