@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from river import datasets
@@ -33,6 +33,8 @@ REGULARIZATION = 0.3
 Y = 1.0
 """Truths are scaled to [-1, 1], and forecasts clipped."""
 BATCH = 20
+NORM = 5.0
+"""B of `kernel-aioli`."""
 DELAYS = ("none", "all 1", "all 10", "all 50", "random 10", "high ones 40", "reversed 20", "batches 20")
 LATE = ("all 10", "all 50", "random 10")
 
@@ -123,42 +125,60 @@ class Cost:
         return not self.regret <= self.bound + 1e-6 * (1.0 + abs(self.bound))
 
 
-def least_squares(kernel: Gaussian, X: F64, y: F64, times: Schedule, *, is_shrunk: bool) -> tuple[Cost, float]:
+class Best(NamedTuple):
+    """The best functions in hindsight: no order of the rounds changes them."""
+
+    ridge: float
+    newton: diagnostics.Comparator
+    improper: diagnostics.Comparator
+
+    @classmethod
+    def of(cls, kernel: Gaussian, X: F64, y: F64) -> Best:
+        # The objective has half of the regularization, and the loss is not halved.
+        ridge = diagnostics.best_in_hindsight(kernel, X, y, "squared", regularization=2.0 * REGULARIZATION)
+        newton = diagnostics.best_in_hindsight(kernel, X, y, "squared", regularization=REGULARIZATION, clip=Y)
+        improper = diagnostics.best_in_hindsight(kernel, X, signs(y), "logistic", radius=NORM)
+        return cls(ridge.lower, newton, improper)
+
+
+def signs(y: F64) -> F64:
+    return np.where(y >= np.median(y), 1.0, -1.0)
+
+
+def least_squares(
+    kernel: Gaussian, X: F64, y: F64, times: Schedule, best: Best, *, is_shrunk: bool
+) -> tuple[Cost, float]:
     """Of `kernel-ridge` or `kernel-aar`; and the log determinant."""
     config = {"kernel": kernel.model_dump(), "regularization": REGULARIZATION, "clip": Y}
     learner = create({"kind": "kernel-aar" if is_shrunk else "kernel-ridge", "config": config}, dim=X.shape[1])
     issued = play_late(learner, X, y, times).issued
-    # The objective has half of the regularization, and the loss is not halved.
-    best = diagnostics.best_in_hindsight(kernel, X, y, "squared", regularization=2.0 * REGULARIZATION)
     order = times.order
     K = kernel.gram(X[order])
     bound = diagnostics.late_ridge_bound(K, REGULARIZATION, Y, times.known[order], is_shrunk=is_shrunk)
-    return Cost(float(((issued - y) ** 2).sum()) - best.lower, bound), diagnostics.log_det(K, REGULARIZATION)
+    return Cost(float(((issued - y) ** 2).sum()) - best.ridge, bound), diagnostics.log_det(K, REGULARIZATION)
 
 
 def moved(played: LatePlay, slope: float) -> float:
     return slope * float(np.abs(played.issued - played.fresh).sum())
 
 
-def newton(kernel: Gaussian, X: F64, y: F64, times: Schedule) -> Cost:
+def newton(kernel: Gaussian, X: F64, y: F64, times: Schedule, best: diagnostics.Comparator) -> Cost:
     """Of `kons` with the squared loss."""
     config = {"kernel": kernel.model_dump(), "loss": "squared", "clip": Y, "regularization": REGULARIZATION}
     learner = create({"kind": "kons", "config": config}, dim=X.shape[1])
     played, told, loss = play_late(learner, X, y, times), learner.describe(), LOSSES["squared"]
-    best = diagnostics.best_in_hindsight(kernel, X, y, "squared", regularization=REGULARIZATION, clip=Y)
     bound = diagnostics.kons_bound(best.norm, REGULARIZATION, told["bound_gradient"], told["bound_step"])
     regret = float((loss.values(played.issued, y) - best.losses).sum())
     return Cost(regret, bound + best.gap + moved(played, loss.lipschitz(Y)))
 
 
-def improper(kernel: Gaussian, X: F64, y: F64, times: Schedule) -> Cost:
+def improper(kernel: Gaussian, X: F64, y: F64, times: Schedule, best: diagnostics.Comparator) -> Cost:
     """Of `kernel-aioli`, whose truths are the signs."""
-    labels, B = np.where(y >= np.median(y), 1.0, -1.0), 5.0
+    labels, B = signs(y), NORM
     learner = create(
         {"kind": "kernel-aioli", "config": {"kernel": kernel.model_dump(), "comparator_norm": B}}, dim=X.shape[1]
     )
     played, loss = play_late(learner, X, labels, times), LOSSES["logistic"]
-    best = diagnostics.best_in_hindsight(kernel, X, labels, "logistic", radius=B)
     bound = best.norm**2 / B**2 + learner.describe()["bound"] + moved(played, 1.0)
     return Cost(float((loss.values(played.issued, labels) - best.losses).sum()), bound + best.gap)
 
@@ -217,7 +237,7 @@ def beside(part: Entry, late: str) -> tuple[float, ...]:
     return tuple(float(((values - y) ** 2).mean()) for values in forecasts)
 
 
-def row(part: Entry, late: str) -> bool:
+def row(part: Entry, late: str, best: Best | None) -> bool:
     """Print a line of the first table; is a bound crossed?"""
     X, kernel = part.X, part.kernel
     y = np.empty(len(X))
@@ -227,9 +247,15 @@ def row(part: Entry, late: str) -> bool:
     if part.y is None:
         config = {"kernel": kernel.model_dump(), "regularization": REGULARIZATION, "clip": Y}
         y = opposed({"kind": "kernel-aar", "config": config}, X, times)
-    ridge, log_det = least_squares(kernel, X, y, times, is_shrunk=False)
-    aar, _ = least_squares(kernel, X, y, times, is_shrunk=True)
-    costs = {"ridge": ridge, "aar": aar, "kons": newton(kernel, X, y, times), "aioli": improper(kernel, X, y, times)}
+    best = best or Best.of(kernel, X, y)
+    ridge, log_det = least_squares(kernel, X, y, times, best, is_shrunk=False)
+    aar, _ = least_squares(kernel, X, y, times, best, is_shrunk=True)
+    costs = {
+        "ridge": ridge,
+        "aar": aar,
+        "kons": newton(kernel, X, y, times, best.newton),
+        "aioli": improper(kernel, X, y, times, best.improper),
+    }
     if late.startswith("batches"):
         costs["batch"] = Cost(ridge.regret, 4.0 * Y * Y * BATCH * log_det)
     crossed = [name for name, cost in costs.items() if cost.is_crossed]
@@ -250,8 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = "".join(f"{name:>21}" for name in ("kernel-ridge", "kernel-aar", "kons", "kernel-aioli"))
         print(f"{'stream':<18}{'late':<14}{'lag':>6}{'most':>5}{names}  crossed")
         for part in parts:
+            best = None if part.y is None else Best.of(part.kernel, part.X, part.y)
             for late in DELAYS:
-                crossed |= row(part, late)
+                crossed |= row(part, late, best)
         print(f"\n{'stream':<18}{'late':<14}{'at once':>10}{'on arrival':>12}{'in parts':>10}{'inputs at once':>16}")
         for part in parts:
             for late in LATE if part.y is not None else ():

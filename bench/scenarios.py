@@ -385,7 +385,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         id="auto-magic-classes",
         kind="auto",
-        config={"classes": 4, "kernel": RELEVANCE},
+        config={"classes": 4, "relevance": RELEVANCE},
         stream=magic_classes,
         unit=partial(rank_one, 211),
         unit_name="rank-one update, 211 x 211",

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from service.session.scaling import Scaling
 
 from bench.streams import Stream, load
 from okl_core import OnlineLearner, create, resolve
 from okl_core.contract.learner import parse_spec
+from okl_core.records.scaling import Scaling
 from okl_core.types import F64
 
 Spec = Mapping[str, Any]
@@ -125,7 +125,7 @@ def forecasts(spec: Spec, X: F64, y: F64) -> tuple[F64, OnlineLearner]:
     It is told the ranges of the whole stream: inputs are scaled as a session's, truths to what it takes of [-1, 1].
     """
     _, algorithm, config = parse_spec(spec)
-    X = Scaling.of(X, algorithm.input_radius(config))(X)
+    X = Scaling.of_ranges(X.min(axis=0), X.max(axis=0), algorithm.input_radius(config))(X)
     start, end = np.clip(algorithm.truth_range(config), -1.0, 1.0)
     low, unit = y.min(), np.ptp(y) / (end - start)
     taken = np.clip(start + (y - low) / unit, start, end)

@@ -27,7 +27,7 @@ class AutoConfig(LearnerConfig):
         le=MAX_CLASSES,
         description="K: truths are 0 to K - 1. By default K grows: it is the number of classes seen so far.",
     )
-    kernel: RelevanceKernel | Literal["evidence"] = Field(
+    relevance: RelevanceKernel | Literal["evidence"] = Field(
         default=EVIDENCE,
         description="Which coordinates matter, and how smoothly; `evidence`: what the first rounds make most likely.",
     )
@@ -42,10 +42,10 @@ class AutoConfig(LearnerConfig):
     )
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
-        return [(("kernel",), EVIDENCE)] if self.kernel == EVIDENCE else []
+        return [(("relevance",), EVIDENCE)] if self.relevance == EVIDENCE else []
 
     def resolved(self, X: F64, y: F64 | None = None) -> Self:
-        if self.kernel != EVIDENCE:
+        if self.relevance != EVIDENCE:
             return self
         if y is None or y.ndim != 1:
             raise ShapeError("the evidence for a kernel needs the truth of each row", "y")
@@ -54,7 +54,7 @@ class AutoConfig(LearnerConfig):
         else:
             largest = float(np.abs(y - y[:1]).max(initial=0.0))
             Y = (y - y[:1])[:, None] / (largest if largest > 0.0 else 1.0)
-        return self.model_copy(update={"kernel": fit(np.clip(X, -LIMIT, 1.0 + LIMIT), Y)})
+        return self.model_copy(update={"relevance": fit(np.clip(X, -LIMIT, 1.0 + LIMIT), Y)})
 
     @property
     def growing(self) -> bool:
@@ -68,5 +68,5 @@ class AutoConfig(LearnerConfig):
 
     @cached_property
     def regressors(self) -> Regressors:
-        assert self.kernel != EVIDENCE
-        return Regressors(self.kernel, self.budget, self.half_life, self.window, self.truth == "numbers")
+        assert self.relevance != EVIDENCE
+        return Regressors(self.relevance, self.budget, self.half_life, self.window, self.truth == "numbers")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from okl_core.automatic.auto_config import AutoConfig
-from okl_core.automatic.class_mixture import ClassForecast, ClassMixture
+from okl_core.automatic.class_mixture import ClassForecast, ClassMixture, scaled_forecasts
 from okl_core.automatic.number_mixture import NumberForecast, NumberMixture
 from okl_core.automatic.regressors import RegressorsRound, RegressorsState
 from okl_core.errors import DivergedError, LabelError
@@ -39,16 +41,30 @@ class AutoRound(Round):
     """None if there was no class yet."""
 
 
-def made_of(state: AutoState, F: F64) -> ClassForecast | NumberForecast | None:
-    """What the mixture makes of the regressions' forecasts, shape (E, k); None if there was no class yet."""
+Made = ClassForecast | NumberForecast | None
+"""What a mixture makes of the regressions' forecasts; None if there was no class yet."""
+
+
+def made_of(state: AutoState, F: F64) -> Made:
+    """From the forecasts of one round, shape (E, k)."""
+    return next(made_in_turn(state, F[None, :, :]))
+
+
+def made_in_turn(state: AutoState, F: F64) -> Iterator[Made]:
+    """From those of n rounds, (n, E, k), no class being new but in the last: each as the state is when it is asked for."""
     if state.numbers is not None:
-        return state.numbers.forecast(F[:, 0])
-    assert state.classes is not None
-    K = len(state.classes.counts)
-    return state.classes.forecast(F[:, :K]) if K else None
+        for values in F[:, :, 0]:
+            yield state.numbers.forecast(values)
+    elif state.classes is not None:
+        if not (K := len(state.classes.counts)):
+            yield None
+            return
+        base = scaled_forecasts(F[:, :, :K])
+        for scaled, logs in zip(base, np.log(base), strict=True):
+            yield state.classes.forecast(scaled, logs)
 
 
-def answer(config: AutoConfig, state: AutoState, made: ClassForecast | NumberForecast | None) -> Forecast:
+def answer(config: AutoConfig, state: AutoState, made: Made) -> Forecast:
     if made is None:
         return Forecast(0.0, None, ())
     if isinstance(made, NumberForecast):
@@ -62,7 +78,7 @@ def loss_of(state: AutoState, forecast: Forecast, y: float) -> float:
         return (forecast.value - y) ** 2
     if y < len(forecast.probabilities):
         return log_loss(forecast.probabilities[int(y)])
-    return log_loss(1.0 / (state.t + 1.0))
+    return math.log(state.t + 1.0)
 
 
 def check_truths(config: AutoConfig, state: AutoState, y: F64) -> None:

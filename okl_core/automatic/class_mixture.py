@@ -86,24 +86,22 @@ class ClassMixture(StatePart):
         prior = first_weights(1 + regressions + len(TRIVIAL))
         return cls(w, PRIOR * np.eye(D), prior, np.zeros(classes), np.zeros((len(HALF_LIVES), classes)), -1.0, 0.0)
 
-    def forecast(self, F: F64) -> ClassForecast:
-        """From the regressions, shape (E, K), K >= 1."""
-        K, E = len(self.counts), len(F)
-        base = np.empty((E + len(HALF_LIVES), K))
-        np.maximum(F, FLOOR, out=base[:E])
-        np.add(self.fresh, FRESH_COUNT, out=base[E:])
-        base /= base.sum(axis=1, keepdims=True)
-        Z = np.log(base)
+    def forecast(self, base: F64, logs: F64) -> ClassForecast:
+        """From the `scaled_forecasts` of the regressions and their logarithms, shapes (E, K), K >= 1."""
+        E, K = base.shape
+        fresh = self.fresh + FRESH_COUNT
+        fresh /= np.add.reduce(fresh, axis=1, keepdims=True)
+        Z = np.concatenate((logs, np.log(fresh, out=fresh)))
         s = self.w @ Z
-        p = np.exp(s - s.max())
-        p /= p.sum()
+        s -= np.maximum.reduce(s)
+        p = np.exp(s, out=s)
+        p /= np.add.reduce(p)
         Q = np.empty((E + 3, K))
         np.multiply(p, 1.0 - UNIFORM, out=Q[0])
         Q[0] += UNIFORM / K
-        Q[1 : E + 1] = base[:E]
-        majority = self.counts + HALF_COUNT
-        majority /= majority.sum()
-        Q[E + 1] = majority
+        Q[1 : E + 1] = base
+        majority = np.add(self.counts, HALF_COUNT, out=Q[E + 1])
+        majority /= np.add.reduce(majority)
         Q[E + 2] = self._of_last(majority)
         return ClassForecast(self.pi @ Q, Q, Z, p)
 
@@ -144,6 +142,13 @@ class ClassMixture(StatePart):
         self.counts[y] += 1.0
         self.fresh *= DECAY[:, None]
         self.fresh[:, y] += 1.0
+
+
+def scaled_forecasts(F: F64) -> F64:
+    """The regressions' forecasts, shape (..., E, K), cut off at FLOOR and scaled to sum 1."""
+    base = np.maximum(F, FLOOR)
+    base /= base.sum(axis=-1, keepdims=True)
+    return base
 
 
 def first_weights(count: int) -> F64:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
 from okl_core.contract.given import as_numbers
-from okl_core.contract.learner import Spec
+from okl_core.contract.learner import Spec, joined_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
 from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo
@@ -335,7 +335,7 @@ def _joined(parts: list[BlockInfo]) -> BlockInfo:
         parts[-1].t,
         np.concatenate([part.values for part in parts]),
         np.concatenate([part.losses for part in parts]),
-        np.concatenate(probabilities) if len(probabilities) == len(parts) else None,
+        joined_probabilities(probabilities) if len(probabilities) == len(parts) else None,
         b"".join(frames) + parts[-1].choices,
     )
 

@@ -7,7 +7,16 @@ from typing import ClassVar, final
 import numpy as np
 
 from okl_core.automatic.auto_config import AutoConfig
-from okl_core.automatic.auto_state import AutoRound, AutoState, answer, check_truths, loss_of, made_of
+from okl_core.automatic.auto_state import (
+    AutoRound,
+    AutoState,
+    Made,
+    answer,
+    check_truths,
+    loss_of,
+    made_in_turn,
+    made_of,
+)
 from okl_core.automatic.class_mixture import TRIVIAL, ClassForecast, ClassMixture
 from okl_core.automatic.number_mixture import TRIVIAL_NUMBERS, NumberForecast, NumberMixture
 from okl_core.contract.learner import Learner, register
@@ -103,7 +112,7 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
             regressors.learn(state.regressors, played.t, turn, np.array([y - state.first]))
         self._weigh(state, played.made, y, played.loss)
 
-    def _weigh(self, state: AutoState, made: ClassForecast | NumberForecast | None, y: float, loss: float) -> None:
+    def _weigh(self, state: AutoState, made: Made, y: float, loss: float) -> None:
         """The mixture learns the truth of a round that the regressions have learned."""
         state.t += 1
         state.loss += loss
@@ -121,9 +130,9 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
         K = 0 if state.classes is None else max(len(state.classes.counts), int(y.max(initial=-1.0)) + 1)
         values, losses, probabilities = np.empty(n), np.empty(n), np.zeros((n, K))
         while start < n:
-            rows = slice(start, start + config.regressors.room(state.t, n - start))
-            for i, F in enumerate(self._learn_block(config, state, X[rows], y[rows], rng), start):
-                made = made_of(state, F)
+            rows = slice(start, start + self._length(config, state, y[start:]))
+            F = self._learn_block(config, state, X[rows], y[rows], rng)
+            for i, made in enumerate(made_in_turn(state, F), start):
                 forecast = answer(config, state, made)
                 values[i], losses[i] = forecast.value, loss_of(state, forecast, float(y[i]))
                 if forecast.probabilities is not None:
@@ -131,6 +140,14 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
                 self._weigh(state, made, float(y[i]), losses[i])
             start = rows.stop
         return BlockInfo(state.t, values, losses, None if state.classes is None else probabilities, rng.finish())
+
+    def _length(self, config: AutoConfig, state: AutoState, y: F64) -> int:
+        """Rounds that are learned at once: none but the last has a new class."""
+        room = config.regressors.room(state.t, len(y))
+        if state.classes is None:
+            return room
+        new = np.flatnonzero(y[:room] >= len(state.classes.counts))
+        return int(new[0]) + 1 if len(new) else room
 
     def _learn_block(self, config: AutoConfig, state: AutoState, X: F64, y: F64, rng: RoundRng) -> F64:
         """The forecasts of the regressions, which learn n rounds."""

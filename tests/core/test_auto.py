@@ -18,7 +18,7 @@ KERNEL = {"kind": "relevance", "smooth": [1.0, 1.0], "steps": [0.5, 0.5], "pairs
 
 
 def learner_of(**config: Any) -> OnlineLearner:
-    return create({"kind": "auto", "config": {"kernel": KERNEL, "budget": 20, "half_life": 32, **config}}, dim=2)
+    return create({"kind": "auto", "config": {"relevance": KERNEL, "budget": 20, "half_life": 32, **config}}, dim=2)
 
 
 def test_a_class_that_is_new_costs_what_was_kept_for_it() -> None:
@@ -167,7 +167,7 @@ def test_the_smallest_truths_are_forecast_too() -> None:
 
 def test_the_kernel_waits_for_truths() -> None:
     _, _, config = parse_spec({"kind": "auto"})
-    assert config.waiting() == [(("kernel",), "evidence")]
+    assert config.waiting() == [(("relevance",), "evidence")]
     with pytest.raises(ShapeError, match="truth of each row"):
         config.resolved(np.zeros((3, 2)))
 

@@ -24,6 +24,11 @@ def test_a_threshold_that_covers_too_little_is_told(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("late", ["random 10", "high ones 40", "batches 20"])
 def test_no_bound_is_crossed_by_late_truths(late: str, capsys: pytest.CaptureFixture[str]) -> None:
     shortest = min((part for part in delay.entries() if part.y is not None), key=lambda part: len(part.X))
-    assert not delay.row(shortest, late), capsys.readouterr().out
-    _, on_arrival, in_parts, _ = delay.beside(shortest, late)
+    assert not delay.row(shortest, late, None), capsys.readouterr().out
+
+
+def test_learning_on_arrival_is_better_than_a_part_of_the_stream_each() -> None:
+    shortest = min((part for part in delay.entries() if part.y is not None), key=lambda part: len(part.X))
+    at_once, on_arrival, in_parts, _ = delay.beside(shortest, "all 10")
+    assert at_once < on_arrival
     assert on_arrival < in_parts

@@ -202,7 +202,8 @@ class TestRegistry:
         for entry in entries:
             assert entry["target"] in ("binary", "class", "real", "any")
             assert set(entry["defaults"]) == set(entry["config_schema"].get("properties", {}))
-            create({"kind": entry["kind"], "config": entry["defaults"]}, dim=entry["dims"] or 2)
+            spec, dim = {"kind": entry["kind"], "config": entry["defaults"]}, entry["dims"] or 2
+            create(resolve(spec, np.eye(3, dim), np.array([0.0, 1.0, 0.0])), dim)
 
 
 class TestBorder:

@@ -25,8 +25,11 @@ RELEVANCE = {"kind": "relevance", "smooth": [0.1] * 10, "steps": [0.2] * 10, "pa
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "aioli": ("aioli", {}),
     "aioli-half-life": ("aioli", {"half_life": 64, "curvature": "paper", "intercept": False}),
-    "auto": ("auto", {"kernel": RELEVANCE, "classes": 3, "budget": 60, "half_life": 200, "window": 100}),
-    "auto-numbers": ("auto", {"kernel": RELEVANCE, "truth": "numbers", "budget": 60, "half_life": 200, "window": 100}),
+    "auto": ("auto", {"relevance": RELEVANCE, "classes": 3, "budget": 60, "half_life": 200, "window": 100}),
+    "auto-numbers": (
+        "auto",
+        {"relevance": RELEVANCE, "truth": "numbers", "budget": 60, "half_life": 200, "window": 100},
+    ),
     "bao2ks": ("bao2ks", {"kernel": GAUSSIAN, "budget": 40}),
     "bogd": ("bogd", {"kernel": GAUSSIAN, "budget": 40, "loss": "logistic"}),
     "fogd": ("fogd", {"kernel": GAUSSIAN, "frequencies": 60}),
