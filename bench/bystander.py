@@ -31,6 +31,7 @@ from service.client import OklClient
 DIM = 10
 BLOCK = 500
 GAUSSIAN = {"kind": "gaussian", "sigma": 0.5}
+EXACT = {"strict": True, "scale": {"kind": "none"}}
 rng = np.random.default_rng(0)
 
 Step = Callable[[], object]
@@ -47,7 +48,7 @@ def teach(client: OklClient, name: str, rounds: int) -> None:
 
 
 def kons(client: OklClient, rounds: int) -> Step:
-    client.create("kons", {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}})
+    client.create("kons", {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}, **EXACT)
     teach(client, "kons", rounds)
 
     def step() -> None:
@@ -66,7 +67,7 @@ def embedding(client: OklClient, rounds: int) -> Step:
         made += 1
         kind = ("nogd", "skegd")[made % 2]
         config = {"kernel": GAUSSIAN, "budget": {"nogd": 2_500, "skegd": 3_000}[kind]}
-        client.create(f"{kind}-{made}", {"kind": kind, "config": config})
+        client.create(f"{kind}-{made}", {"kind": kind, "config": config}, **EXACT)
         teach(client, f"{kind}-{made}", 10_000)
         client.delete(f"{kind}-{made}")
 
@@ -76,12 +77,12 @@ def embedding(client: OklClient, rounds: int) -> Step:
 def listing(client: OklClient, rounds: int) -> Step:
     features = {f"a named input {i}": "number" for i in range(10_000)}
     for number in range(60):
-        client.create(f"wide-{number:02}", {"kind": "mean"}, schema=features, strict=True, scale={"kind": "none"})
+        client.create(f"wide-{number:02}", {"kind": "mean"}, schema=features, **EXACT)
     return client.sessions
 
 
 def block(client: OklClient, rounds: int) -> Step:
-    client.create("block", {"kind": "pomdr", "config": {"kernel": GAUSSIAN}})
+    client.create("block", {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}, **EXACT)
     return lambda: client.rounds("block", *rows(5_000))
 
 
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         store = f"sqlite:///{Path(folder) / 'okl.sqlite3'}"
         with workers(store, 1, session_bytes=1 << 30) as (worker,):
             with OklClient(worker.url) as client:
-                client.create("small", {"kind": "mean"})
+                client.create("small", {"kind": "mean"}, **EXACT)
             for name in NEIGHBOURS:
                 latencies, steps = measure(worker, name, options.rounds, options.seconds)
                 cuts = [1e3 * cut for cut in statistics.quantiles(latencies, n=100)]

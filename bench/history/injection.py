@@ -151,4 +151,5 @@ class Injection:
 
 def definition(name: str, kind: str) -> dict[str, object]:
     """The body that makes a session."""
-    return {"name": name, "learner": {"kind": kind, "config": dict(LEARNERS[kind])}, "dim": DIM}
+    learner = {"kind": kind, "config": dict(LEARNERS[kind])}
+    return {"name": name, "learner": learner, "dim": DIM, "strict": True, "scale": {"kind": "none"}}

@@ -21,7 +21,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker.start()
     try:
         with OklClient(worker.url) as client:
-            client.create("s", {"kind": "mean"}, y_range=[0.0, 10.0])
+            client.create("s", {"kind": "mean"}, y_range=[0.0, 10.0], strict=True, scale={"kind": "none"})
             client.rounds("s", [[0.1, 0.2], [0.3, 0.4]], [1.0, 2.0])
             client.create("f", {"kind": "mean"}, schema={"a": "number", "b": "number"}, strict=True)
         yield worker

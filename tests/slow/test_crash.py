@@ -70,7 +70,7 @@ def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
     try:
         with OklClient(worker.url) as client:
             for session, learner in LEARNERS.items():
-                client.create(session, learner, labels=[-1, 1])
+                client.create(session, learner, labels=[-1, 1], strict=True, scale={"kind": "none"})
         rounds, snapshots = dict.fromkeys(LEARNERS, 0), 0
         for kill_at in sorted(dice.sample(range(ROUNDS // 4, ROUNDS - 5), KILLS)):
             for session, found in stream_and_kill(worker, rounds, kill_at, dice).items():

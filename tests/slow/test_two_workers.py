@@ -34,7 +34,7 @@ def test_every_round_counts_once(store_url: str) -> None:
 def assert_every_round_counts_once(pair: Sequence[Worker], store_url: str, name: str, snapshot_every: int) -> None:
     X, _ = magic()
     with OklClient(pair[0].url) as here, OklClient(pair[1].url) as there:
-        here.create(name, LEARNER, snapshot_every=snapshot_every)
+        here.create(name, LEARNER, snapshot_every=snapshot_every, strict=True, scale={"kind": "none"})
         assert stream(pair, name) == []
         found, other = here.inspect(name), there.inspect(name)
         issued = [client.predict(name, X[-1].tolist(), wait=False) for client in (here, there)]
