@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import uvloop
 
+from okl_core.records.fields import number_of
+from okl_core.records.record import as_record
 from okl_core.types import F64
 from service.errors import IdConflict, Overloaded, PredictionNotFound, ServiceError, StoreTimeout
 from service.replica.cache import Replicas
@@ -237,7 +239,8 @@ class World:
 
 def _inputs(entry: Entry) -> list[float]:
     found = decode_entry(entry.blob)
-    return [float(found.x[0])] if isinstance(found, RoundEntry) else found.X[:, 0].tolist()
+    raws = [found.x] if isinstance(found, RoundEntry) else found.raws
+    return [number_of(as_record(raw)["0"]) or 0.0 for raw in raws]
 
 
 def _probe() -> F64:
