@@ -74,9 +74,9 @@ def embedding(client: OklClient, rounds: int) -> Step:
 
 
 def listing(client: OklClient, rounds: int) -> Step:
-    features = [{"name": f"a named input {i}", "type": "number"} for i in range(10_000)]
+    features = {f"a named input {i}": "number" for i in range(10_000)}
     for number in range(60):
-        client.create(f"wide-{number:02}", {"kind": "mean"}, schema=features)
+        client.create(f"wide-{number:02}", {"kind": "mean"}, schema=features, strict=True, scale={"kind": "none"})
     return client.sessions
 
 

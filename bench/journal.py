@@ -66,7 +66,7 @@ async def measure(url: str, rounds: int) -> Written:
     store = CountingStore(open_store(url))
     await store.open()
     worker = make_worker(Settings(store=url), store)  # type: ignore[arg-type]
-    await worker.sessions.create(Definition("journal", LearnerSpec.model_validate(LEARNER)))
+    await worker.sessions.create(Definition("journal", LearnerSpec.model_validate(LEARNER), is_strict=True, scale="none"))
     for row in range(rounds):
         at = row % len(y)
         prediction = await worker.rounds.predict("journal", X[at].tolist())

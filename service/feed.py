@@ -112,7 +112,8 @@ def feed(
     except SessionNotFound:
         create_session(client, session, learner, recording)
         found = client.inspect(session)
-    rows = recording.rows
+    takes_lists = found["settings"]["dim"] is not None
+    rows = [list(row.values()) for row in recording.rows] if takes_lists else recording.rows
     done = found["t"] if start is None else start
     progress = Progress(TextColumn(session), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console)
     with progress:

@@ -23,7 +23,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         with OklClient(worker.url) as client:
             client.create("s", {"kind": "mean"}, y_range=[0.0, 10.0])
             client.rounds("s", [[0.1, 0.2], [0.3, 0.4]], [1.0, 2.0])
-            client.create("f", {"kind": "mean"}, schema=[{"name": "a"}, {"name": "b"}])
+            client.create("f", {"kind": "mean"}, schema={"a": "number", "b": "number"}, strict=True)
         yield worker
         with OklClient(worker.url) as client:
             assert client.predict("s", [0.1, 0.2], wait=False)["t"] == 2

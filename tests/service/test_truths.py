@@ -65,13 +65,14 @@ LABELS: dict[str, tuple[Scalar, ...]] = {
 def test_each_label_has_a_place_of_its_own(labels: tuple[Scalar, ...]) -> None:
     """1 and true are two labels, although Python takes them for one."""
     truths = Truths("class", labels, None, (0.0, len(labels) - 1.0))
-    assert (truths.is_classifier, truths.classes) == (True, len(labels))
+    assert (truths.is_classifier, truths.has_classes, len(truths.names)) == (True, True, len(labels))
     for place, label in enumerate(labels):
         assert truths.to_learner(label) == place
         probabilities = tuple(float(place == k) for k in range(len(labels)))
         told = truths.answer(Forecast(1.0, None, probabilities))
         assert (told.label, type(told.label)) == (label, type(label))
-        assert told == Answer(label=label, probabilities=probabilities)
+        second = probabilities[1] if len(labels) == 2 else None
+        assert told == Answer(label=label, probability=second, probabilities=probabilities)
 
 
 @pytest.mark.parametrize("labels", [labels for labels in LABELS.values() if len(labels) == 2])
