@@ -32,7 +32,8 @@ class Forecast(NamedTuple):
 
     `value` is the real-valued output: the score of a classifier (its sign is the label, with sign(0) = +1) or the
     predicted value of a regressor. `probability` is that of the label +1, where the loss defines one. A learner of K
-    classes gives the `probabilities` of all, which sum to one; `value` is the largest of them.
+    classes gives the `probabilities` of all, which sum to one; `value` is the largest of them. Where K grows there are
+    those of the classes so far, none at first, and after t rounds they may sum to 1 - 1 / (t + 1).
     """
 
     value: float

@@ -87,7 +87,10 @@ def check_truths(config: AutoConfig, state: AutoState, y: F64) -> None:
         if np.abs(y).max(initial=0.0) > LARGEST:
             raise DivergedError(f"a truth is beyond {LARGEST:.0e}; scale the truths down")
         return
-    known = np.maximum.accumulate(np.append(len(state.classes.counts), y[:-1] + 1.0))
+    classes = len(state.classes.counts)
+    if y.max(initial=-1.0) < classes:
+        return
+    known = np.maximum.accumulate(np.append(classes, y[:-1] + 1.0))
     if (y > known).any():
         row = int(np.argmax(y > known))
         raise LabelError(f"y is {y[row]:.0f}, and the next new class is {known[row]:.0f}", "y", row)

@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from okl_core.automatic.relevance_kernel import CENTRE, RelevanceKernel, cauchy, step_values
 from okl_core.types import F64
 
-ROWS = 256
+ROWS = 160
 """Rounds that the evidence is taken of at most, evenly spaced: a step costs O(ROWS^3)."""
 
 ROUGH = 10
@@ -80,7 +80,9 @@ class Evidence:
 
     def __init__(self, X: F64, Y: F64, rough: list[int]) -> None:
         self.X, self.Y, self.rough = X, Y, rough
-        self._E = [step_values(X[:, j], X[:, j]) for j in rough]
+        steps = [step_values(X[:, j], X[:, j]).ravel() for j in rough]
+        self._E = np.array(steps).reshape(len(rough), len(X) ** 2)
+        self._squares = self._E * self._E
         moved = max(float(X.var(axis=0).sum()), LEAST_VARIANCE)
         self._products = (X - CENTRE) @ (X - CENTRE).T
         weights = np.full(2 * len(rough), 1.0 / max(len(rough), 1))
@@ -109,14 +111,8 @@ class Evidence:
         Z = X * np.sqrt(rho)
         R = cauchy(Z, Z)
         C = amount * R + linear * self._products
-        F = np.zeros_like(C)
-        for j in range(m):
-            C += w[j] * self._E[j]
-            F += p[j] * self._E[j]
-        pair = F * F
-        for j in range(m):
-            pair -= (p[j] * self._E[j]) ** 2
-        C += 0.5 * pair
+        F = p @ self._E
+        C += (w @ self._E + 0.5 * (F * F - (p * p) @ self._squares)).reshape(n, n)
         C.ravel()[:: n + 1] += 1.0
         L, info = dpotrf(C, lower=1, overwrite_a=0)
         if info:
@@ -132,10 +128,9 @@ class Evidence:
         # d R / d log rho_j = -R^2 rho_j (x_j - z_j)^2 / 2
         W = G * R * R
         gradient[:d] = -amount * rho * (W.sum(axis=1) @ (X * X) - (X * (W @ X)).sum(axis=0))
-        for j in range(m):
-            GE = G * self._E[j]
-            gradient[d + j] = w[j] * GE.sum()
-            gradient[d + m + j] = p[j] * ((GE * F).sum() - p[j] * (GE * self._E[j]).sum())
+        g = G.ravel()
+        gradient[d : d + m] = w * (self._E @ g)
+        gradient[d + m : d + 2 * m] = p * (self._E @ (g * F) - p * (self._squares @ g))
         gradient[-2] = amount * (G * R).sum()
         gradient[-1] = linear * (G * self._products).sum()
         return value, gradient + away / SPREAD**2

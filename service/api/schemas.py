@@ -218,7 +218,7 @@ class SessionCreate(_Wire):
     y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real truth.")
     scale: Scale = LearnedScale()
     warmup_rounds: int = Field(
-        default=1000,
+        default=500,
         ge=2,
         le=10_000,
         description='Rounds from which fields, scale and the spec\'s words, such as `sigma: "median"`, are found.',

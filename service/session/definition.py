@@ -43,7 +43,7 @@ class Definition:
     labels: tuple[Scalar, ...] | None = None
     y_range: tuple[float, float] | None = None
     scale: Scale = "learned"
-    warmup_rounds: int = 1000
+    warmup_rounds: int = 500
     interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None

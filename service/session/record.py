@@ -53,7 +53,7 @@ class SessionRecord(_Stored):
     labels: tuple[bool | int | float | str, ...] | None = None
     y_range: tuple[float, float] | None = None
     scale: Literal["none", "learned"] | _StoredRanges = "learned"
-    warmup_rounds: int = 1000
+    warmup_rounds: int = 500
     interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None
