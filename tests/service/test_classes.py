@@ -229,7 +229,7 @@ def csv(tmp_path: Path) -> Path:
 def test_a_file_of_three_labels(url: str, csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OKL_URL", url)
     arguments = ["replay", str(csv), "--session", "colours", "--label", "colour"]
-    refused = CliRunner().invoke(app, arguments)
+    refused = CliRunner().invoke(app, [*arguments, "--learner", "pomdr"])
     assert refused.exit_code != 0
     assert "one-vs-rest" in refused.output
     with OklClient(url) as client:

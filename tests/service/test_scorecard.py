@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_packed_and_continued(n: int) -> None:
 def test_many_at_once_is_one_by_one() -> None:
     card, losses, errors = filled(700)
     at_once = Scorecard()
-    at_once.add_many(losses, errors)
+    at_once.add_many(losses, errors, [None] * len(losses))
     assert at_once.tally() == card.tally()
 
 
@@ -112,7 +113,8 @@ def test_a_block_of_classes_is_judged_as_its_rounds() -> None:
     judge = Judge(Logistic(), THREE)
     forecasts = [Forecast(max(shares), None, shares) for shares in SHARES]
     expected = [judge.round(Issued.of(forecast, truth), truth) for forecast, truth in zip(forecasts, y, strict=True)]
-    info = block_of(Q.max(axis=1), Q)
+    losses = -np.log(Q[np.arange(3), y.astype(int)])
+    info = dataclasses.replace(block_of(Q.max(axis=1), Q), losses=losses)
     np.testing.assert_allclose(np.transpose(judge.block(info, y)), expected, rtol=1e-12)
     assert mistakes(THREE, info.values, Q, y).tolist() == [True, False, False]
 

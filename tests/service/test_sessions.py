@@ -213,7 +213,8 @@ async def test_every_learner_lives_through_a_session(memory: Api) -> None:
     """With its defaults: predict, update, rounds, and a worker that reads it from the store."""
     for entry in await memory.call("GET", "/learners"):
         kind = entry["kind"]
-        await memory.create({"kind": kind}, kind)
+        # Classes that grow begin with 0; labels are known from the start.
+        await memory.create({"kind": kind}, kind, **({"labels": [0, 1]} if entry["target"] == "class" else {}))
         y = {"binary": Y, "class": (Y > 0.0).astype(float)}.get(entry["target"], X[:, 1])
         rows = X[:, : entry["dims"]].tolist()
         for row in range(5):
