@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -114,7 +113,7 @@ def test_a_block_of_classes_is_judged_as_its_rounds() -> None:
     forecasts = [Forecast(max(shares), None, shares) for shares in SHARES]
     expected = [judge.round(Issued.of(forecast, truth), truth) for forecast, truth in zip(forecasts, y, strict=True)]
     losses = -np.log(Q[np.arange(3), y.astype(int)])
-    info = dataclasses.replace(block_of(Q.max(axis=1), Q), losses=losses)
+    info = block_of(Q.max(axis=1), Q)._replace(losses=losses)
     np.testing.assert_allclose(np.transpose(judge.block(info, y)), expected, rtol=1e-12)
     assert mistakes(THREE, info.values, Q, y).tolist() == [True, False, False]
 
