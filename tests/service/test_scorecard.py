@@ -67,7 +67,7 @@ def test_many_at_once_is_one_by_one() -> None:
 @pytest.mark.parametrize(
     "arrays",
     [{}, {"totals": np.zeros(3)}, {"totals": np.zeros(1), "window": np.zeros((3, 0))}]
-    + [{"totals": np.zeros(3), "window": np.zeros(shape)} for shape in ((5,), (2, 4), (3, WINDOW + 1))],
+    + [{"totals": np.zeros(3), "window": np.zeros(shape)} for shape in ((5,), (1, 4), (4, 4), (3, WINDOW + 1))],
 )
 def test_other_arrays_are_refused(arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises(StateFormatError):
