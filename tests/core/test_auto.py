@@ -67,7 +67,7 @@ def test_probabilities_of_a_block_have_a_column_for_each_class_at_its_end() -> N
 @given(
     shift=st.sampled_from([0.0, -3.0, 1e6]), scale=st.sampled_from([1e-6, -1.0, 1e9]), seed=st.integers(0, 2**32 - 1)
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_forecasts_of_numbers_follow_shift_and_scale(shift: float, scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(80, 2))
