@@ -156,6 +156,8 @@ class Session:
         raw = read(x, self.definition, self.fields or fields)
         if self.learner is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
+        if self.warmup is not None:
+            self._maker.check_size(raw, self.fields or fields)
         return raw
 
     def fields_after(self, raw: Raw) -> Fields | None:
