@@ -16,6 +16,7 @@ import numpy as np
 from okl_core import errors as core
 from okl_core.records.fields import Fields
 from okl_core.records.record import Raw, to_bytes
+from okl_core.records.survey import MOST_FIELDS
 from okl_core.types import F64, Forecast
 from service.errors import (
     InvalidInput,
@@ -321,8 +322,15 @@ class Turn:
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
         raw = self.session.read_input(sent, fields)
         if self.session.preparation is None:
-            self._limits.check_size(self.session, self.session.definition.hashed or len(raw), "/x")
+            self._limits.check_size(self.session, self._columns(raw), "/x")
         return raw
+
+    def _columns(self, raw: Raw) -> int:
+        """About how many an input will have; that of more fields than MOST_FIELDS is hashed."""
+        definition = self.session.definition
+        if isinstance(raw, dict) and not definition.is_strict:
+            return definition.hashed or min(len(raw), MOST_FIELDS + len(definition.schema or ()))
+        return definition.hashed or len(raw)
 
 
 def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:

@@ -42,3 +42,11 @@ async def test_a_new_field_whose_square_is_not_finite(memory: Api) -> None:
 async def test_a_truth_that_is_too_large(memory: Api) -> None:
     await memory.call("POST", "/sessions", {"name": "s"}, status=201)
     await lived(memory, {"x": [1.0], "y": 1e150}, "numerical-failure")
+
+
+async def test_a_first_record_of_very_many_names(memory: Api) -> None:
+    """It is hashed, so it has few columns."""
+    await memory.call("POST", "/sessions", {"name": "s"}, status=201)
+    for i in range(9):
+        await memory.update(1.0, x={f"{i}-{j}": 1.0 for j in range(12_000)})
+    assert (await memory.inspect())["dim"] == 256
