@@ -31,7 +31,7 @@ from service.errors import (
     WrongTruth,
 )
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
-from service.session.coverage import Promise, answer_to, score_of
+from service.session.coverage import Promise, answer_to, promise_of
 from service.session.definition import Input
 from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
 from service.session.inputs import invalid
@@ -206,8 +206,7 @@ class Turn:
         """What the interval of a waiting prediction comes to; None if there was none, or nothing was forecast."""
         if isinstance(made, _Round) or made.threshold is None or math.isnan(made.forecast.value):
             return None
-        lag = max(0, self.session.t - made.t)
-        return Promise(score_of(task, made.forecast, y), made.threshold, lag)
+        return promise_of(task, made.forecast, made.threshold, y, max(0, self.session.t - made.t))
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
@@ -301,7 +300,7 @@ class Turn:
                 lows=[answer.low for answer in answers] if has_intervals else None,
                 highs=[answer.high for answer in answers] if has_intervals else None,
             )
-        several = [answer.probabilities for answer in answers]
+        several = [answer.probabilities or () for answer in answers]
         one = [answer.probability for answer in answers]
         return RoundsPlayed(
             **told,
