@@ -75,9 +75,9 @@ def create_session(client: OklClient, session: str, learner: dict[str, Any] | st
     values = set(recording.truths)
     if len(values) < 2:
         raise ConfigurationError("The label column is to have two different values at least.")
-    kind = learner if isinstance(learner, str) else (learner or {}).get("kind")
+    kind = learner if isinstance(learner, str) else str((learner or {}).get("kind", "auto"))
     are_labels = len(values) == 2 or any(isinstance(value, bool | str) for value in values)
-    if kind is not None and kind != "auto":
+    if learner is not None and kind != "auto":
         targets = {entry["kind"]: entry["target"] for entry in client.learners()}
         are_labels |= targets.get(kind) == "class"
     settings: dict[str, Any] = {}

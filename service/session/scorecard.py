@@ -159,10 +159,10 @@ class Scorecard:
 
     def pack(self) -> dict[str, F64]:
         n = min(self.rounds, WINDOW)
-        return {
-            "totals": np.array([float(self.rounds), self.loss, self.error]),
-            "window": np.stack([self._losses[:n], self._errors[:n], self._kept[:n]]),
-        }
+        rows = [self._losses[:n], self._errors[:n]]
+        if not np.isnan(self._kept[:n]).all():
+            rows.append(self._kept[:n])
+        return {"totals": np.array([float(self.rounds), self.loss, self.error]), "window": np.stack(rows)}
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, F64]) -> Scorecard:
@@ -171,7 +171,9 @@ class Scorecard:
             card = cls()
             card.rounds, card.loss, card.error = int(totals[0]), float(totals[1]), float(totals[2])
             n = window.shape[1]
-            card._losses[:n], card._errors[:n], card._kept[:n] = window
+            card._losses[:n], card._errors[:n] = window[:2]
+            if len(window) > 2:
+                [card._kept[:n]] = window[2:]
         except (KeyError, ValueError, IndexError) as error:
             raise StateFormatError(f"the metrics cannot be read: {error}") from error
         return card

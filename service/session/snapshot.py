@@ -61,10 +61,8 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
         session.card = Scorecard.unpack(_part(arrays, "card"))
-        if meta["task"] is not None and session.task is None:
-            session.task = Task.of_truths(definition, None)
-        if meta["task"] is not None and "labels" in meta["task"]:
-            session.task = Task.of_truths(definition, meta["task"]["labels"])
+        if meta["task"] is not None:
+            session.task = _task_of(session, meta["task"])
         session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])
         session.fields = None if meta["fields"] is None else _fields_of(meta["fields"])
         if meta["prepared"] is not None:
@@ -86,6 +84,13 @@ def _task(task: Task | None) -> Json | None:
     if task is None:
         return None
     return {"labels": task.truths.names} if task.is_open else {}
+
+
+def _task_of(session: Session, told: Json) -> Task:
+    task = session.task or Task.of_truths(session.definition, () if "labels" in told else None)
+    for label in told.get("labels", ()):
+        task = task.with_label(label)
+    return task
 
 
 def _prepared(preparation: Preparation) -> Json:

@@ -37,6 +37,8 @@ class Task:
     def of(cls, definition: Definition) -> Task | None:
         """None where the first truth decides. Raises InvalidInput, ConfigError for a definition that makes no session."""
         if definition.learner is not None:
+            if definition.labels is None and _collects_labels(definition.learner):
+                return _task(definition, definition.learner, (), is_open=True)
             return _task(definition, definition.learner, definition.labels)
         if definition.labels is not None:
             return _task(definition, CLASSES, definition.labels)
@@ -144,6 +146,12 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
     truths = Truths(algorithm.target(config), names, definition.y_range, algorithm.truth_range(config))
     _check(definition, parsed, truths, is_open)
     return Task(parsed, algorithm, config, truths, Judge(algorithm.loss(config), truths), is_open)
+
+
+def _collects_labels(spec: LearnerSpec) -> bool:
+    """Does the learner take a class that it has not seen?"""
+    _, algorithm, config = parse_spec(spec)
+    return algorithm.target(config) == "class" and getattr(config, "classes", 0) is None
 
 
 def _with_classes(spec: LearnerSpec, labels: int) -> LearnerSpec:

@@ -48,6 +48,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "kons-hinge": ("kons", {"kernel": GAUSSIAN, "loss": "hinge", "step": "inverse-sqrt"}),
     "kons-polynomial": ("kons", {"kernel": {"kind": "polynomial"}, "loss": "squared-hinge", "step": "adaptive"}),
     "last-label": ("last-label", {}),
+    "frequencies": ("frequencies", {"classes": 3}),
     "majority": ("majority", {}),
     "mean": ("mean", {}),
     "metric-packing": ("metric-packing", {}),

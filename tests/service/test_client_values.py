@@ -60,7 +60,9 @@ def test_json_has_no_infinity(value: Any) -> None:
         as_json(value)
 
 
-@pytest.mark.parametrize("value", [{1}, b"1", 1j, np.array([1j]), object(), iter([1])], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value", [{1}, b"1", 1j, np.array([1j]), object(), iter([1])], ids=lambda value: type(value).__name__
+)
 def test_json_has_nothing_for_it(value: Any) -> None:
     with pytest.raises(WrongType):
         as_json([value])

@@ -27,8 +27,10 @@ from service.session.codec import (
     encode_round,
     encode_waiting,
 )
+from service.session.coverage import Promise
 
 number = st.floats(width=64)
+finite = st.floats(allow_nan=False)
 data = st.binary(max_size=300)
 vectors = hnp.arrays(np.float64, st.integers(0, 20), elements=number)
 words = st.integers(0, 2**32 - 1)
@@ -62,7 +64,7 @@ inputs = vectors | records()
 
 rounds = st.builds(
     RoundEntry, x=inputs, y=number, issued=number, value=number, choices=data, note=data, label=st.none() | words,
-    lags=st.none(), arithmetic=words,
+    lags=st.none(), arithmetic=words, weight=number, promise=st.none() | st.builds(Promise, finite, finite, words),
 )  # fmt: skip
 
 
@@ -71,7 +73,7 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
     found = decode_entry(encode_round(entry))
     assert isinstance(found, RoundEntry)
     assert same_input(found.x, entry.x)
-    for name in ("y", "issued", "value", "choices", "note", "label", "arithmetic", "lags"):
+    for name in ("y", "issued", "value", "choices", "note", "label", "arithmetic", "lags", "weight", "promise"):
         assert same(getattr(found, name), getattr(entry, name))
 
 

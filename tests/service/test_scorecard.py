@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -67,8 +66,8 @@ def test_many_at_once_is_one_by_one() -> None:
 
 @pytest.mark.parametrize(
     "arrays",
-    [{}, {"totals": np.zeros(3)}, {"totals": np.zeros(1), "window": np.zeros((2, 0))}]
-    + [{"totals": np.zeros(3), "window": np.zeros(shape)} for shape in ((5,), (3, 4), (2, WINDOW + 1))],
+    [{}, {"totals": np.zeros(3)}, {"totals": np.zeros(1), "window": np.zeros((3, 0))}]
+    + [{"totals": np.zeros(3), "window": np.zeros(shape)} for shape in ((5,), (1, 4), (4, 4), (3, WINDOW + 1))],
 )
 def test_other_arrays_are_refused(arrays: dict[str, np.ndarray]) -> None:
     with pytest.raises(StateFormatError):
@@ -114,7 +113,7 @@ def test_a_block_of_classes_is_judged_as_its_rounds() -> None:
     forecasts = [Forecast(max(shares), None, shares) for shares in SHARES]
     expected = [judge.round(Issued.of(forecast, truth), truth) for forecast, truth in zip(forecasts, y, strict=True)]
     losses = -np.log(Q[np.arange(3), y.astype(int)])
-    info = dataclasses.replace(block_of(Q.max(axis=1), Q), losses=losses)
+    info = block_of(Q.max(axis=1), Q)._replace(losses=losses)
     np.testing.assert_allclose(np.transpose(judge.block(info, y)), expected, rtol=1e-12)
     assert mistakes(THREE, info.values, Q, y).tolist() == [True, False, False]
 
