@@ -250,8 +250,9 @@ class Turn:
             and not isinstance(self._known.get(batch.id or ""), Applied)
         ):
             raise precondition_failed(self._name, self.tip)
-        self._limits.check_batch(len(batch.y), None if session.task is None else session.task.truths)
         raws, y, tasks = self._read_rows(batch)
+        # With the labels that these rounds bring.
+        self._limits.check_batch(len(batch.y), tasks[-1].truths)
         found = None if batch.id is None else self._known.get(batch.id)
         if isinstance(found, Applied):
             again = told_again(RoundsPlayed, self._name, self._identity, found, raws, batch.y)
