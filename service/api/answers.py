@@ -101,7 +101,9 @@ class RoundsAnswer(_Answer):
     rounds: int
     loss: float = Field(description="Sum of the losses of these rounds.")
     scores: list[float] | None = None
-    labels: list[bool | str | float] | None = None
+    labels: list[bool | str | float | None] | None = Field(
+        default=None, description="Null where the first truth had not told yet that there are labels."
+    )
     probabilities: list[float] | list[list[float]] | None = Field(
         default=None, description="Of the second label; from a learner of classes of all labels, a list a round."
     )

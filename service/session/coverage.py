@@ -16,6 +16,9 @@ from service.session.inputs import invalid
 from service.session.task import Task
 from service.session.truths import Answer
 
+BELOW_ONE = math.nextafter(1.0, 0.0)
+"""The largest threshold of which the score 1 is a miss."""
+
 
 class Promise(NamedTuple):
     """What a round says of the interval that went with its forecast, once the truth is there.
@@ -57,12 +60,16 @@ class Coverage:
         rounds = self.state.rounds
         return None if not rounds else 1.0 - self.state.misses / rounds
 
+    def promised(self, task: Task, forecast: Forecast, y: float) -> Promise:
+        """With a forecast of this moment, whose truth is there."""
+        return promise_of(task, forecast, self.threshold, y)
+
     def learn_rows(self, task: Task, forecasts: Sequence[Forecast], y: F64, recorded: F64 | None) -> F64:
         """Rounds in order, each promised after the one before: scores and thresholds, shape (2, n); those recorded."""
         found = np.empty((2, len(y)))
         for i, (forecast, truth) in enumerate(zip(forecasts, y.tolist(), strict=True)):
             if recorded is None:
-                found[:, i] = score_of(task, forecast, truth), self.threshold
+                found[:, i] = self.promised(task, forecast, truth)[:2]
             else:
                 found[:, i] = recorded[:, i]
             self.learn(Promise(found.item(0, i), found.item(1, i), 0))
@@ -84,11 +91,18 @@ class Coverage:
         return cls(conformal, conformal.unpack(arrays))
 
 
-def score_of(task: Task, forecast: Forecast, y: float) -> float:
+def promise_of(task: Task, forecast: Forecast, threshold: float, y: float, lag: int = 0) -> Promise:
+    """What a forecast, issued with this threshold, came to. No set holds a label that its forecast did not know."""
+    given = forecast.probabilities
+    if given is not None and int(y) >= len(given):
+        return Promise(1.0, min(threshold, BELOW_ONE), lag)
+    return Promise(_score(task, forecast, y), threshold, lag)
+
+
+def _score(task: Task, forecast: Forecast, y: float) -> float:
     """How wrong a forecast was: the distance of a number, or what it left of 1 to the true label."""
     if forecast.probabilities is not None:
-        given, k = forecast.probabilities, int(y)
-        return class_score(given[k]) if k < len(given) else 1.0
+        return class_score(forecast.probabilities[int(y)])
     if task.truths.is_classifier:
         positive = forecast.probability or 0.0
         return class_score(positive if y > 0.0 else 1.0 - positive)
@@ -100,7 +114,7 @@ def answer_to(task: Task | None, forecast: Forecast, threshold: float | None = N
 
     Nothing, as long as nobody knows whether there are labels or numbers.
     """
-    if task is None or math.isnan(forecast.value):
+    if task is None or math.isnan(forecast.value) or forecast.probabilities == ():
         return Answer()
     answer = task.truths.answer(forecast)
     return answer if threshold is None else _promised(task, forecast, threshold, answer)
@@ -109,7 +123,7 @@ def answer_to(task: Task | None, forecast: Forecast, threshold: float | None = N
 def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) -> Answer:
     truths = task.truths
     if not truths.is_classifier:
-        within = truths.taken if truths.y_range is not None else (-math.inf, math.inf)
+        within = (-math.inf, math.inf) if truths.y_range is None else truths.ends
         low, high = interval(forecast.value, threshold, within)
         ends = [truths.from_learner(end) if math.isfinite(end) else None for end in (low, high)]
         return answer._replace(low=ends[0], high=ends[1])
@@ -117,7 +131,7 @@ def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) 
     if given is None:
         given = (1.0 - (forecast.probability or 0.0), forecast.probability or 0.0)
     if math.isinf(threshold) or not given:
-        return answer._replace(labels=truths.names)
+        return answer._replace(labels=truths.names[: len(given)])
     return answer._replace(labels=tuple(truths.names[k] for k in prediction_set(given, threshold)))
 
 

@@ -51,10 +51,10 @@ class SessionLimits:
                 limit=self.bytes,
             )
 
-    def check_batch(self, rounds: int, truths: Truths | None) -> None:
+    def check_batch(self, rounds: int, truths: Truths) -> None:
         """Raises PayloadTooLarge for more rounds than one request may have, or than one answer can tell of."""
-        names = () if truths is None else truths.names
-        numbers = len(names) if truths is not None and truths.has_classes else 2 if names else 1
+        names = truths.names
+        numbers = len(names) if truths.has_classes else 2 if names else 1
         label = max((len(to_json(name)) + 1 for name in names), default=0)
         most = min(self.batch, max(1, self.answer_bytes // (NUMBER_BYTES * numbers + label)))
         if rounds > most:

@@ -9,12 +9,12 @@ from typing import NamedTuple, final
 import numpy as np
 
 from okl_core import FrozenLearner, LearnerSpec, OnlineLearner, ReservoirLearner, create, resolve
-from okl_core.records.fields import Fields
+from okl_core.records.fields import Fields, number_of
 from okl_core.records.preparation import Preparation
-from okl_core.records.record import Raw
+from okl_core.records.record import Raw, as_record
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Survey
-from service.errors import InvalidInput, WrongDimension
+from service.errors import InvalidInput, NotFinite, WrongDimension
 from service.session.definition import Definition, Ranges
 from service.session.inputs import invalid
 from service.session.task import Task
@@ -63,6 +63,21 @@ class Maker:
         """Before there is a learner: what is wrong with its columns is found now, since a stand-in takes any."""
         columns = self.survey.fields([raw]).width if isinstance(raw, dict) and self.survey.is_strict else len(raw)
         self._check_columns(task, columns, "/x", WrongDimension)
+
+    def check_size(self, raw: Raw, fields: Fields | None) -> None:
+        """What a stand-in would take and the learner would not: a stage could never come to an end with it."""
+        scale = self.definition.scale
+        if scale == "learned":
+            return
+        if isinstance(scale, Ranges):
+            known = fields or self.survey.fields([raw])
+            v = Scaling.of_ranges(np.array(scale.low), np.array(scale.high))(known.encode(raw))
+        else:
+            v = np.array([number_of(value) or 0.0 for value in as_record(raw).values()])
+        with np.errstate(over="ignore"):
+            is_fine = np.isfinite(v @ v)
+        if not is_fine:
+            raise invalid("/x", "the square of its norm must be finite, since it is not scaled to its size", NotFinite)
 
     def start(self, task: Task, fields: Fields | None, first: Raw) -> Start:
         """What answers before the first round."""

@@ -32,7 +32,7 @@ from okl_core.records.record import Raw
 from okl_core.types import F64, Forecast, Round
 from service.errors import InvalidInput, StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
-from service.session.coverage import Coverage, Promise, check_promises, score_of
+from service.session.coverage import Coverage, Promise, check_promises
 from service.session.definition import Definition, Input, Scalar
 from service.session.inputs import read
 from service.session.maker import HostedLearner, Maker, Start
@@ -156,6 +156,8 @@ class Session:
         raw = read(x, self.definition, self.fields or fields)
         if self.learner is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
+        if self.warmup is not None:
+            self._maker.check_size(raw, self.fields or fields)
         return raw
 
     def fields_after(self, raw: Raw) -> Fields | None:
@@ -202,7 +204,7 @@ class Session:
         own_weight = 1.0 if start.preparation is None else weight
         played = start.learner.play(vector, y, choices=own, lags=lags, weight=own_weight)
         if self.coverage is not None and promise is None:
-            promise = Promise(score_of(task, played.forecast, y), self.coverage.threshold, 0)
+            promise = self.coverage.promised(task, played.forecast, y)
         if isinstance(issued, Forecast):
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from okl_core import LearnerSpec, get_learner, parse_spec, waits_for_inputs
+from okl_core.automatic.auto_state import LARGEST
 from okl_core.contract.learner import Learner, learner_kinds, taken_dim
-from okl_core.errors import ConfigError, StateFormatError
+from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.types import MAX_CLASSES, LearnerConfig
 from service.errors import WrongTruth
 from service.session.definition import Definition, Scalar
@@ -77,12 +78,16 @@ class Task:
         return self.algorithm.initial_bytes(self.config, columns + self.spec.lags)
 
     def reckoned(self, y: Scalar) -> tuple[float, Task]:
-        """A truth in the learner's terms, and the task that knows it. Raises InvalidInput."""
+        """A truth in the learner's terms, and the task that knows it. Raises InvalidInput, DivergedError."""
         if self.is_open and self.truths.place(y) is None:
             if len(self.truths.names) >= MAX_CLASSES:
                 raise invalid("/y", f"is {y!r}, and there are {MAX_CLASSES} labels already", WrongTruth)
             return float(len(self.truths.names)), self.with_label(y)
-        return self.truths.to_learner(y), self
+        truth = self.truths.to_learner(y)
+        if self.waits and abs(truth) > LARGEST:
+            # A stand-in would take it, and the learner that is made of it would not.
+            raise DivergedError(f"a truth is beyond {LARGEST:.0e}; scale the truths down")
+        return truth, self
 
     def with_label(self, label: Scalar) -> Task:
         """With one label more."""

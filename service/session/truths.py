@@ -69,11 +69,11 @@ class Truths:
         """Size of the learner's unit in the units of the session."""
         if self.y_range is None:
             return 1.0
-        start, end = self._ends
+        start, end = self.ends
         return (self.y_range[1] - self.y_range[0]) / (end - start)
 
     @property
-    def _ends(self) -> Interval:
+    def ends(self) -> Interval:
         """What the ends of `y_range` are to the learner."""
         return (-1.0, 1.0) if self.taken == REALS else self.taken
 
@@ -96,7 +96,7 @@ class Truths:
         low, high = self.y_range
         if not low <= y <= high:
             raise invalid("/y", f"is {y}; this session's `y_range` is [{low}, {high}]", WrongTruth)
-        start, end = self._ends
+        start, end = self.ends
         return min(start + (y - low) / (high - low) * (end - start), end)
 
     def place(self, y: Scalar) -> int | None:
@@ -115,7 +115,7 @@ class Truths:
         if self.y_range is None:
             return value
         low, high = self.y_range
-        start, end = self._ends
+        start, end = self.ends
         return low + (value - start) / (end - start) * (high - low)
 
     def label(self, value: float) -> Scalar:

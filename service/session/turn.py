@@ -16,6 +16,7 @@ import numpy as np
 from okl_core import errors as core
 from okl_core.records.fields import Fields
 from okl_core.records.record import Raw, to_bytes
+from okl_core.records.survey import MOST_FIELDS
 from okl_core.types import F64, Forecast
 from service.errors import (
     InvalidInput,
@@ -30,7 +31,7 @@ from service.errors import (
     WrongTruth,
 )
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
-from service.session.coverage import Promise, answer_to, score_of
+from service.session.coverage import Promise, answer_to, promise_of
 from service.session.definition import Input
 from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
 from service.session.inputs import invalid
@@ -205,8 +206,7 @@ class Turn:
         """What the interval of a waiting prediction comes to; None if there was none, or nothing was forecast."""
         if isinstance(made, _Round) or made.threshold is None or math.isnan(made.forecast.value):
             return None
-        lag = max(0, self.session.t - made.t)
-        return Promise(score_of(task, made.forecast, y), made.threshold, lag)
+        return promise_of(task, made.forecast, made.threshold, y, max(0, self.session.t - made.t))
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
@@ -250,8 +250,9 @@ class Turn:
             and not isinstance(self._known.get(batch.id or ""), Applied)
         ):
             raise precondition_failed(self._name, self.tip)
-        self._limits.check_batch(len(batch.y), None if session.task is None else session.task.truths)
         raws, y, tasks = self._read_rows(batch)
+        # With the labels that these rounds bring.
+        self._limits.check_batch(len(batch.y), tasks[-1].truths)
         found = None if batch.id is None else self._known.get(batch.id)
         if isinstance(found, Applied):
             again = told_again(RoundsPlayed, self._name, self._identity, found, raws, batch.y)
@@ -300,7 +301,7 @@ class Turn:
                 lows=[answer.low for answer in answers] if has_intervals else None,
                 highs=[answer.high for answer in answers] if has_intervals else None,
             )
-        several = [answer.probabilities for answer in answers]
+        several = [answer.probabilities or () for answer in answers]
         one = [answer.probability for answer in answers]
         return RoundsPlayed(
             **told,
@@ -321,8 +322,15 @@ class Turn:
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
         raw = self.session.read_input(sent, fields)
         if self.session.preparation is None:
-            self._limits.check_size(self.session, self.session.definition.hashed or len(raw), "/x")
+            self._limits.check_size(self.session, self._columns(raw), "/x")
         return raw
+
+    def _columns(self, raw: Raw) -> int:
+        """About how many an input will have; that of more fields than MOST_FIELDS is hashed."""
+        definition = self.session.definition
+        if isinstance(raw, dict) and not definition.is_strict:
+            return definition.hashed or min(len(raw), MOST_FIELDS + len(definition.schema or ()))
+        return definition.hashed or len(raw)
 
 
 def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:

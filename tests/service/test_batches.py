@@ -180,3 +180,16 @@ async def test_blocks_and_rounds_replay(store_url: str) -> None:
         assert await one.inspect() == await other.inspect()
         answers = [await api.predict(X[70].tolist(), wait=False) for api in (one, other)]
         assert answers[0] == answers[1]
+
+
+async def test_an_answer_has_a_bound_whatever_labels_a_request_brings(memory: Api) -> None:
+    """Each row has the probability of each label so far."""
+    await memory.call("POST", "/sessions", {"name": "s"}, status=201)
+    body = {"x": [[1.0]] * 2000, "y": [f"label {i % 1000}" for i in range(2000)]}
+    await memory.refused("payload-too-large", "POST", "/sessions/s/rounds", body)
+    assert (await memory.inspect())["t"] == 0
+
+
+async def test_a_named_learner_collects_labels_from_rounds(memory: Api) -> None:
+    await memory.call("POST", "/sessions", {"name": "s", "learner": "auto"}, status=201)
+    assert (await memory.rounds([[1.0]] * 3, ["a", "b", "a"]))["labels"] == [None, "a", "a"]
