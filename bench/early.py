@@ -1,8 +1,8 @@
 """The first rounds of sessions that are told nothing, beside sessions that know the scale: `python -m bench.early`.
 
-Sets of labels whose rows are numbers alone. Both sessions have `auto`. One finds the scale of its inputs from the rounds so far; the
-other is given the 5 % and 95 % quantiles of the whole set before the first round. Mistakes in the rounds 10 to 100, over ORDERS random
-orders. Exits with 1 if the mean over the sets of the ratio of both is above BAR.
+Sets of labels whose rows are numbers alone. Both sessions have `auto`. One finds the scale of its inputs from the rounds so
+far; the other is given the 5 % and 95 % quantiles of the whole set before the first round. Mistakes in the rounds 10 to 100,
+over ORDERS random orders. Exits with 1 if the mean over the sets of the ratio of both is above BAR.
 
 It needs scikit-learn and river.
 """

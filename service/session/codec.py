@@ -2,7 +2,8 @@ r"""The bytes of journal entries, waiting predictions and remembered answers: li
 
 A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rounds` commits (n rounds that one `run` of the
 learner played). Both hold what a replay needs and what it is checked against: inputs as they came, truths, the forecasts at
-play, the recorded choices, and what computed them. `note` is JSON that a later round relies on: a label that was new.
+play, the recorded choices, and what computed them. `note` is JSON that a later round relies on: a label that was new, and
+the config that a stage of the warm-up found.
 
     round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
              f64 threshold, u32 lag, bytes choices, bytes note, bytes x, lags

@@ -94,15 +94,17 @@ class Maker:
         choices: bytes | None,
         *,
         unless: tuple[Preparation | None, LearnerSpec | None],
+        spec: LearnerSpec | None = None,
     ) -> tuple[Start, bytes] | None:
         """A learner that has learned these rounds, and the choices of its run.
 
-        None if nothing is found from them that is not so already: `unless`, the present preparation and spec.
+        None if nothing is found from them that is not so already: `unless`, the present preparation and spec. `spec` is what
+        was found, if it is a replay: on another processor the search for it may end elsewhere.
         """
         preparation = self._prepared(task, fields, rows.raws)
         is_as_before = preparation.is_as(unless[0])
         X, truths = preparation.learn_rows(rows.raws), np.array(rows.truths)
-        spec = resolve(task.spec, X, truths, lags=rows.lags)
+        spec = resolve(task.spec, X, truths, lags=rows.lags) if spec is None else spec
         if is_as_before and spec == unless[1]:
             return None
         learner = self._create(spec, preparation.width)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from okl_core import FrozenLearner, freeze
+from okl_core import FrozenLearner, LearnerSpec, freeze
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.frozen import Rule
 from okl_core.contract.lags import lag_rows
@@ -186,11 +186,12 @@ class Session:
         lags: F64 | None = None,
         weight: float = 1.0,
         promise: Promise | None = None,
+        found: LearnerSpec | None = None,
     ) -> Pending:
         """One round, nothing changed. `y` is in the terms of `task`, as `reckoned` gives both.
 
         `issued` is what the client was given, if anything, `lags` those that went with it, if they are not the present
-        ones, and `promise` what its interval came to.
+        ones, and `promise` what its interval came to. A replay gives the spec that was `found` at this stage of the warm-up.
         """
         start = self._start(task, raw)
         if lags is None and task.spec.lags:
@@ -198,7 +199,9 @@ class Session:
         remade = None
         if self.warmup is not None and self.warmup.is_stage(raw):
             rows = self.warmup.with_next(raw, lags, y, weight)
-            remade = self._maker.remade(task, self.fields, rows, choices, unless=(self.preparation, self.spec))
+            remade = self._maker.remade(
+                task, self.fields, rows, choices, unless=(self.preparation, self.spec), spec=found
+            )
         vector, own = _vector(start.preparation, raw), choices if remade is None else None
         # A stand-in looks at nothing, and so at no weights.
         own_weight = 1.0 if start.preparation is None else weight
@@ -209,7 +212,10 @@ class Session:
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, made = (None, played.choices) if remade is None else remade
-        value, note = played.forecast.value, note_of(self.task, task)
+        value, note = (
+            played.forecast.value,
+            note_of(self.task, task, None if successor is None else successor.learner.spec),
+        )
         entry = RoundEntry(raw, y, issued.value, value, made, note, lags, issued.label, ARITHMETIC, weight, promise)
         loss, error = task.judge.round(issued, y)
         return Pending(entry, task, played, start, loss, error, successor)
@@ -314,7 +320,10 @@ class Session:
             raise StateCorrupt(f"Round {self.t + 1} of {self.definition.name!r} does not replay: {error}") from error
 
     def _replay_round(self, entry: RoundEntry) -> None:
-        issued, task = Issued(entry.issued, entry.label), noted(self.definition, self.task, entry.note)
+        issued, (task, found) = Issued(entry.issued, entry.label), noted(self.definition, self.task, entry.note)
+        if found is None and self.preparation is not None:
+            # Nothing new was found at this round.
+            found = self.spec
         pending = self.play(
             entry.x,
             entry.y,
@@ -324,6 +333,7 @@ class Session:
             lags=entry.lags,
             weight=entry.weight,
             promise=entry.promise,
+            found=found,
         )
         value, recorded = pending.entry.value, entry.value
         # Neither NaN nor infinity is close to anything, whichever of the two it is.

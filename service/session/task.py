@@ -114,28 +114,32 @@ def check_weights(task: Task) -> None:
         raise invalid("/weight", f"{task.spec.kind} takes no weights; these learners do: {known}")
 
 
-def note_of(before: Task | None, after: Task) -> bytes:
-    """What the journal keeps of a truth that changed the task; nothing if it did not."""
-    if after is before:
-        return b""
-    return json.dumps({"label": after.truths.names[-1]} if after.is_open else {"numbers": True}).encode()
+def note_of(before: Task | None, after: Task, found: LearnerSpec | None) -> bytes:
+    """What the journal keeps of a truth that changed the task, and of a spec that was found; nothing if neither is there."""
+    told: dict[str, Any] = {}
+    if after is not before:
+        told = {"label": after.truths.names[-1]} if after.is_open else {"numbers": True}
+    if found is not None and after.waits:
+        told["config"] = found.config
+    return json.dumps(told).encode() if told else b""
 
 
-def noted(definition: Definition, task: Task | None, note: bytes) -> Task:
-    """The task after a round with this note. Raises StateFormatError."""
-    if not note:
+def noted(definition: Definition, task: Task | None, note: bytes) -> tuple[Task, LearnerSpec | None]:
+    """The task after a round with this note, and the spec that was found in it. Raises StateFormatError."""
+    try:
+        told = json.loads(note) if note else {}
+        config = told.pop("config", None)
+        if "label" in told and (task is None or task.is_open):
+            task = (task or Task.of_truths(definition, ())).with_label(told["label"])
+        elif "numbers" in told and task is None:
+            task = Task.of_truths(definition, None)
+        elif told or (note and config is None):
+            raise StateFormatError("the note of a round says what was known, or nothing")
         if task is None:
             raise StateFormatError("the first round does not say what its truth is")
-        return task
-    try:
-        told = json.loads(note)
-        if "label" in told and (task is None or task.is_open):
-            return (task or Task.of_truths(definition, ())).with_label(told["label"])
-        if "numbers" in told and task is None:
-            return Task.of_truths(definition, None)
-    except (ValueError, TypeError, KeyError) as error:
+        return task, None if config is None else task.spec.model_copy(update={"config": config})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StateFormatError(f"the note of a round cannot be read: {error}") from error
-    raise StateFormatError("the note of a round says what was known, or nothing")
 
 
 def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | None, *, is_open: bool = False) -> Task:

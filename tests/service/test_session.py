@@ -14,6 +14,7 @@ from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Declared
 from service.demo_data import magic
 from service.errors import StateCorrupt
+from service.session import maker
 from service.session.codec import encode_round
 from service.session.definition import Input, Ranges
 from service.session.scorecard import Issued
@@ -313,3 +314,13 @@ def test_after_a_stage_the_learner_has_learned_all_rounds() -> None:
         hand.run(seen, Y[:n])
         assert session.forecast(X[70]).value == pytest.approx(hand.predict(scaling(X[70])).value, rel=1e-9)
         assert session.spec == hand.spec
+
+
+def test_a_replay_takes_what_a_stage_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another processor a search may end elsewhere: nothing is searched again."""
+    live, journal = lived("median", 60)
+    monkeypatch.setattr(maker, "resolve", None)
+    again = made("median")
+    for blob in journal:
+        again.replay(blob)
+    assert pack(again, HERE) == pack(live, HERE)
