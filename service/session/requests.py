@@ -25,6 +25,11 @@ class Report(NamedTuple):
     x: Input | None = None
     weight: float = 1.0
 
+    @property
+    def said(self) -> list[Scalar]:
+        """What must be the same if it is sent again, beside the input."""
+        return [self.y] if self.weight == 1.0 else [self.y, self.weight]
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

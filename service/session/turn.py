@@ -182,7 +182,7 @@ class Turn:
         found = self._known.get(report.id) if report.id is not None else None
         if isinstance(found, Applied):
             sent = None if report.x is None else [self._read(report.x)]
-            again = told_again(Updated, self._name, self._identity, found, sent, [report.y])
+            again = told_again(Updated, self._name, self._identity, found, sent, report.said)
             return lambda _: again
         made = self._round_of(report, found)
         self._limits.check_room(self._name, size)
@@ -197,7 +197,7 @@ class Turn:
             raw, y, task, issued=made.forecast, lags=made.lags, weight=report.weight, promise=promise
         )
         told = self._updated(report.id, pending)
-        answer = None if report.id is None else remember(self._identity, report.id, told, [raw], [report.y])
+        answer = None if report.id is None else remember(self._identity, report.id, told, [raw], report.said)
         self._append(1, report.id, encode_round(pending.entry), answer)
         self._pending = pending
         return lambda _: told

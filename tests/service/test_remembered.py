@@ -10,6 +10,7 @@ import pytest
 
 from service.api.dependencies import Worker
 from service.errors import (
+    IdConflict,
     PayloadTooLarge,
     ServiceError,
 )
@@ -119,3 +120,14 @@ async def test_the_answer_to_as_many_rounds_as_are_allowed_is_no_larger(
 async def test_every_error_is_one_of_the_service(worker: Worker) -> None:
     with pytest.raises(ServiceError):
         await worker.rounds.update("nobody", Report(1.0, "p"))
+
+
+async def test_the_same_round_with_another_weight_is_another_request() -> None:
+    async with working(ModelStore()) as worker:
+        await worker.sessions.create(define({"kind": "ons"}))
+        first = await worker.rounds.update("s", Report(1.0, "u", [1.0], weight=2.0))
+        again = await worker.rounds.update("s", Report(1.0, "u", [1.0], weight=2.0))
+        assert again == first._replace(is_duplicate=True)
+        for weight in (1.0, 3.0):
+            with pytest.raises(IdConflict):
+                await worker.rounds.update("s", Report(1.0, "u", [1.0], weight=weight))
