@@ -122,11 +122,6 @@ class Session:
         return self.warmup is not None
 
     @property
-    def stands_in(self) -> bool:
-        """Does a trivial forecaster answer, since the learner cannot be made yet?"""
-        return self.preparation is None
-
-    @property
     def nbytes(self) -> int:
         """Memory of the learner, of the warm-up and of what is known of the inputs."""
         parts = (self.learner, self.warmup, self.preparation)
@@ -212,10 +207,8 @@ class Session:
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, made = (None, played.choices) if remade is None else remade
-        value, note = (
-            played.forecast.value,
-            note_of(self.task, task, None if successor is None else successor.learner.spec),
-        )
+        value = played.forecast.value
+        note = note_of(self.task, task, None if successor is None else successor.learner.spec)
         entry = RoundEntry(raw, y, issued.value, value, made, note, lags, issued.label, ARITHMETIC, weight, promise)
         loss, error = task.judge.round(issued, y)
         return Pending(entry, task, played, start, loss, error, successor)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from okl_core import LearnerSpec, get_learner, parse_spec, waits_for_inputs
+from okl_core import LearnerSpec, get_learner, parse_spec
 from okl_core.automatic.auto_state import LARGEST
 from okl_core.contract.learner import Learner, learner_kinds, taken_dim
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
@@ -23,7 +23,7 @@ from service.session.truths import Truths
 class Task:
     """Made of a definition and, where that leaves them open, of the truths so far. `spec` may wait for inputs.
 
-    `is_open`: a label never seen before is one more class.
+    `waits`: is something of the spec found from the inputs? `is_open`: a label never seen before is one more class.
     """
 
     spec: LearnerSpec
@@ -31,6 +31,7 @@ class Task:
     config: LearnerConfig
     truths: Truths
     judge: Judge
+    waits: bool
     is_open: bool = False
 
     @classmethod
@@ -59,11 +60,6 @@ class Task:
         """The only number of columns that the learner takes; None: any."""
         taken = taken_dim(self.algorithm, self.config)
         return None if taken is None else taken - self.spec.lags
-
-    @property
-    def waits(self) -> bool:
-        """Is something of the spec found from the inputs?"""
-        return waits_for_inputs(self.spec)
 
     @property
     def stand_in(self) -> LearnerSpec:
@@ -149,7 +145,8 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
     names = None if labels is None else tuple(labels)
     truths = Truths(algorithm.target(config), names, definition.y_range, algorithm.truth_range(config))
     _check(definition, parsed, truths, is_open)
-    return Task(parsed, algorithm, config, truths, Judge(algorithm.loss(config), truths), is_open)
+    judge, waits = Judge(algorithm.loss(config), truths), bool(config.waiting())
+    return Task(parsed, algorithm, config, truths, judge, waits, is_open)
 
 
 def _collects_labels(spec: LearnerSpec) -> bool:

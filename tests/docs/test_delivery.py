@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -17,8 +16,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def make(target: str) -> str:
-    if not shutil.which("make"):
-        pytest.skip("there is no make")
     return subprocess.run(["make", "-n", *target.split()], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
@@ -60,8 +57,6 @@ def test_make_clean_keeps_the_sessions() -> None:
 
 
 def test_sessions_are_deleted_after_a_question_only(tmp_path: Path) -> None:
-    if not shutil.which("make"):
-        pytest.skip("there is no make")
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
     data = tmp_path / "data"
     for answer, is_there in (("\n", True), ("no\n", True), ("", True), ("yes\n", False)):
