@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from okl_core.contract.learner import registered
 from okl_core.kernels.kernels import KERNELS
@@ -16,6 +17,10 @@ from service.store.base import Store
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
 from tests.selection import is_left_out, mark_slow
+
+# Machines differ in speed, and so do the other processes on them: how long an example takes says nothing.
+settings.register_profile("okl", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("okl")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
