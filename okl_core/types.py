@@ -87,6 +87,20 @@ class BlockInfo(NamedTuple):
     choices: bytes
 
 
+class Standing(NamedTuple):
+    """How the parts of a learner made of several do: their weights, shape (N,), in the order of their names.
+
+    Where there are `losses`, the cumulative ones of the parts, shape (N,), `loss` is that of the learner, and `bound` what
+    its regret to the best of them is at most; NaN where none is known.
+    """
+
+    names: tuple[str, ...]
+    weights: F64
+    losses: F64 | None = None
+    loss: float = math.nan
+    bound: float = math.nan
+
+
 class Parameters(BaseModel):
     """Frozen, finite, nothing unknown. Some may be words for what is found from the first inputs."""
 

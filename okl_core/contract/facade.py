@@ -29,7 +29,7 @@ from okl_core.errors import (
     WeightError,
     unresolved,
 )
-from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo
+from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo, Standing
 
 LAGS = "lags"
 """The array that `state` has beside those of the learner, where there are lags."""
@@ -247,6 +247,10 @@ class OnlineLearner:
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe(self._config, self._state)
+
+    def standing(self) -> Standing | None:
+        """How the parts of a learner made of several do; None for any other."""
+        return self._learner.standing(self._config, self._state)
 
     @property
     def nbytes(self) -> int:

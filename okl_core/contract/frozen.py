@@ -31,7 +31,7 @@ from okl_core.contract.given import as_numbers
 from okl_core.contract.learner import Spec, joined_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
-from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo
+from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo, Standing
 
 T = TypeVar("T")
 
@@ -206,6 +206,10 @@ class ReservoirLearner:
         """What the learner tells of itself, and `kept_round`."""
         return self.learner.describe() | {"kept_round": self._round}
 
+    def standing(self) -> Standing | None:
+        """As that of `OnlineLearner`."""
+        return self.learner.standing()
+
     @property
     def nbytes(self) -> int:
         """Memory that the state takes, the kept one included, in bytes."""
@@ -284,6 +288,10 @@ class FrozenLearner:
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe()
+
+    def standing(self) -> Standing | None:
+        """As that of `OnlineLearner`, as it was when it was frozen."""
+        return self._learner.standing()
 
     @property
     def nbytes(self) -> int:

@@ -45,6 +45,7 @@ from okl_core.types import (
     LearnerConfig,
     LearnerState,
     Round,
+    Standing,
     Target,
 )
 
@@ -160,6 +161,10 @@ class Learner(ABC, Generic[C, S, R]):
     @abstractmethod
     def describe(self, config: C, state: S) -> dict[str, float]:
         """Numbers to look at; `t`, `dictionary` (stored points) and `bytes` are always among them."""
+
+    def standing(self, config: C, state: S) -> Standing | None:
+        """How its parts do; None for a learner that is not made of several. O(parts)."""
+        return None
 
 
 def _takes_no_weights(kind: str) -> WeightError:

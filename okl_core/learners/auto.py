@@ -23,7 +23,7 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work
 from okl_core.losses import LOSSES, Loss
-from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interval, Target
+from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interval, Standing, Target
 
 
 @final
@@ -166,21 +166,23 @@ class Auto(Learner[AutoConfig, AutoState, AutoRound]):
 
     def describe(self, config: AutoConfig, state: AutoState) -> dict[str, float]:
         parts = state.regressors
-        mixture = state.numbers if state.classes is None else state.classes
-        assert mixture is not None
         told: dict[str, float] = {
             "t": state.t,
             "dictionary": len(parts.embedding.points),
             "bytes": state.nbytes,
             "loss": state.loss,
         }
-        names = config.regressors.names(parts.embedding.points.dim)
-        if state.classes is None:
-            names = (*names, *TRIVIAL_NUMBERS, "stack")
-        else:
-            names = ("stack", *names, *TRIVIAL)
+        if state.classes is not None:
             told["classes"] = len(state.classes.counts)
-        return told | {f"weight_{name}": weight for name, weight in zip(names, mixture.pi.tolist(), strict=True)}
+        names, weights, *_ = self.standing(config, state)
+        return told | {f"weight_{name}": weight for name, weight in zip(names, weights.tolist(), strict=True)}
+
+    def standing(self, config: AutoConfig, state: AutoState) -> Standing:
+        names = config.regressors.names(state.regressors.embedding.points.dim)
+        if state.numbers is not None:
+            return Standing((*names, *TRIVIAL_NUMBERS, "stack"), state.numbers.pi)
+        assert state.classes is not None
+        return Standing(("stack", *names, *TRIVIAL), state.classes.pi)
 
     def conditioning(self, config: AutoConfig, state: AutoState) -> float:
         return config.regressors.conditioning(state.regressors, state.t)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -17,7 +18,7 @@ from okl_core.losses import LOSSES, Loss
 from okl_core.pool.experts import BLOCK, Cells
 from okl_core.pool.pool_config import PoolConfig
 from okl_core.pool.units import UnitRound
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Target
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Standing, Target
 
 
 @dataclass(slots=True)
@@ -159,11 +160,15 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             "best_loss": float(state.losses.min()),
         }
         if config.share == 0.0:
-            numbers["bound"] = float(np.log(experts.count)) / config.weighing.eta
+            numbers["bound"] = _bound(config)
         for name, weight, loss in zip(experts.names, state.weights.tolist(), state.losses.tolist(), strict=True):
             numbers[f"weight_{name}"] = weight
             numbers[f"loss_{name}"] = loss
         return numbers
+
+    def standing(self, config: PoolConfig, state: PoolState) -> Standing:
+        bound = _bound(config) if config.share == 0.0 else math.nan
+        return Standing(config.team.names, state.weights, state.losses, state.loss, bound)
 
     def _forecast(self, config: PoolConfig, value: float) -> Forecast:
         return Forecast(value, config.weighing.probability(value) if config.truth == "labels" else None)
@@ -176,6 +181,11 @@ class PoolNumbers(LearnerState):
     weights: F64
     losses: F64
     loss: float
+
+
+def _bound(config: PoolConfig) -> float:
+    """Of the regret to the best expert, clipped."""
+    return math.log(config.team.count) / config.weighing.eta
 
 
 def _clipped(config: PoolConfig, values: F64) -> F64:

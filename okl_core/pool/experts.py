@@ -91,7 +91,7 @@ class Experts:
 
     def __init__(self, experts: Sequence[ExpertSpec]) -> None:
         self.count = len(experts)
-        self.names = [expert.name(i) for i, expert in enumerate(experts)]
+        self.names = tuple(expert.name(i) for i, expert in enumerate(experts))
         """What a user reads."""
         self.units = units_of(experts)
         self._streams = [f"unit-{i}" for i in range(len(self.units))]
