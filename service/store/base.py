@@ -17,11 +17,11 @@ import hashlib
 import importlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from service.errors import ConfigurationError, StoreCorrupt
+from service.errors import ConfigurationError
 
 DIGEST_BYTES = 16
 
@@ -30,6 +30,18 @@ REMEMBERED_AFTER_EXPIRY_S = 86_400.0
 
 SWEPT_AT_ONCE = 1_000
 """One commit expires and forgets at most so many, so that a session that comes back after a day holds up nobody."""
+
+SUMMARY_BYTES = 4 << 10
+"""A summary's most bytes: a list of 1,000 sessions has as many summaries."""
+
+PAGE_ITEMS, PAGE_BYTES = 1_000, 4 << 20
+"""A page of what waits has at most so many, and so many bytes of blobs unless the first one has more."""
+
+LAST_BYTES = 4 << 20
+"""The newest entries are told up to so many bytes of blobs."""
+
+EDGES = 32
+"""Of what waits so many counts are given at once."""
 
 _LINK = struct.Struct("<QI")
 
@@ -121,10 +133,12 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the store knows of a session without decoding anything; `summary` is what its record tells in a list.
+    """What the store knows of a session without decoding anything; `summary` is what is told of it in a list.
 
     Times are seconds since the epoch by the store's clock. `journal_rounds` and `journal_bytes` count what lies after the
-    snapshot, `tail_bytes` the blobs that are kept behind it.
+    snapshot, `tail_bytes` the blobs that are kept behind it. `never_came` counts the predictions that expired or were
+    cancelled and whose truth has not come after all. `waiting` and `never_came` are as of the last commit or cancellation:
+    what has expired since is among those that wait until the next one.
     """
 
     name: str
@@ -142,6 +156,11 @@ class Head:
     waiting_bytes: int = 0
     remembered: int = 0
     remembered_bytes: int = 0
+    never_came: int = 0
+    summary_round: int = 0
+    """The round of which the summary tells; at first the session's first."""
+    told: int = 0
+    """How many of the session's alarms were delivered, as its workers count them. It only grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +188,11 @@ class Reading:
 
 class Committed(NamedTuple):
     """The entries are in the journal. `holds` has one outcome a hold, in order: None for one that waits now, or what is
-    there under its id. A hold with an outcome was not kept."""
+    there under its id. A hold with an outcome was not kept. `waiting` and `never_came` are the head's after the commit."""
 
     holds: Sequence[Waiting | Applied | Full | None] = ()
+    waiting: int = 0
+    never_came: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +218,24 @@ class Page:
     cursor: str | None
 
 
+class WaitingItem(NamedTuple):
+    """A prediction that waits until `expires_at`, in seconds since the epoch by the store's clock."""
+
+    id: str
+    blob: bytes
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPage:
+    """What waits at `now`, by the store's clock, what expires first first; `cursor` asks for the next page, None at the
+    end."""
+
+    items: Sequence[WaitingItem]
+    cursor: str | None
+    now: float
+
+
 class Store(Protocol):
     """Errors: StoreUnavailable, StoreTimeout, StoreCorrupt; a driver's own exceptions never leave a store."""
 
@@ -217,7 +256,8 @@ class Store(Protocol):
     ) -> None:
         """Add a session at its first tip, with the snapshot of that tip if it does not start at round 0.
 
-        Raises SessionExists, but not where the session's first tip is this one (a reply got lost).
+        Raises SessionExists, but not where the session's first tip is this one (a reply got lost); ValueError for a summary
+        of more than SUMMARY_BYTES.
         """
         ...
 
@@ -249,9 +289,11 @@ class Store(Protocol):
         an entry's id was applied before -> Applied, the first such; Behind. A refused commit writes nothing.
 
         Of the holds, in order: the id was applied -> Applied; it waits -> Waiting (None if the blob is equal: a reply got
-        lost); no room -> Full. A commit of nothing writes nothing: it asks whether the session is at `tip`.
+        lost); no room -> Full. A commit of nothing writes nothing: it asks whether the session is at `tip`, and is told
+        the head's counts as they are.
 
-        Each commit also expires and forgets what is due, at most SWEPT_AT_ONCE of each.
+        Each commit also expires and forgets what is due, at most SWEPT_AT_ONCE of each. A prediction that expires adds one
+        to `never_came`; the truth of one that has expired and is still remembered takes it off again.
         """
         ...
 
@@ -265,7 +307,54 @@ class Store(Protocol):
         snapshot's tip or that of an entry after it."""
         ...
 
-    async def list(self, cursor: str | None, limit: int) -> Page: ...
+    async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
+        """The newest entries, oldest first, the tail behind the snapshot included: the fewest that have `rounds` rounds
+        together, or all that are kept; of these the newest with at most LAST_BYTES of blobs, none if one has more."""
+        ...
+
+    async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
+        """What waits and has not expired, in the order of expiry and then of ids, from the start or after a page's cursor;
+        at most `limit`, PAGE_ITEMS and PAGE_BYTES. Whatever is committed between two pages, nothing that waits all the
+        while is left out or told twice.
+
+        Raises ValueError for a limit below 1, and for a cursor that no page gives.
+        """
+        ...
+
+    async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
+        """For each number of seconds how many of those that wait expire within it from now; all of them for infinity.
+
+        Raises ValueError for more than EDGES numbers, and for one that is none.
+        """
+        ...
+
+    async def cancel(self, name: str, id: str) -> bool:
+        """Have a prediction expire now: it takes no room, counts in `never_came`, and is remembered for as long as one that
+        expires by itself. Expires and forgets what is due, too.
+
+        False if none waits under the id: none was made, it was applied, or it has expired. A driver that sends this again
+        because the reply got lost answers False for what it has cancelled itself.
+        """
+        ...
+
+    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
+        """Replace the head's summary by that of a round; False if there is no such session, or a later round's summary.
+
+        Beside the commits: it moves no tip, and no commit is refused for it. It may be lost where the store loses writes
+        that it has acknowledged; the next one makes up for that. Raises ValueError for more than SUMMARY_BYTES.
+        """
+        ...
+
+    async def told(self, name: str, count: int) -> bool:
+        """Note that `count` alarms were delivered; False if there is no such session, or not fewer were before.
+
+        Beside the commits, as `summarize`. Raises ValueError for a count below 0 or above 2^53.
+        """
+        ...
+
+    async def list(self, cursor: str | None, limit: int) -> Page:
+        """Sessions in the order of their names, after the one that is the cursor."""
+        ...
 
     async def count(self) -> int:
         """How many sessions there are."""
@@ -274,41 +363,6 @@ class Store(Protocol):
     async def delete(self, name: str, at: Tip | None = None) -> bool:
         """Remove the session and all it holds; False if there was none, or if it is not at the tip that is given."""
         ...
-
-
-def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
-    """Raises ValueError unless the entries lead on from `tip`, each with an id of its own."""
-    if len(entries) > 1 and len({entry.id for entry in entries}) != len(entries):
-        raise ValueError("two entries of one commit have the same id")
-    if follow(tip, entries) is None:
-        raise ValueError(f"the entries do not follow round {tip.round} one after the other")
-
-
-def follow(tip: Tip, entries: Sequence[Entry]) -> Tip | None:
-    """The tip that the entries lead to; None where one does not follow from the one before it."""
-    for entry in entries:
-        if entry.count < 1 or not entry.id or entry.tip != tip.then(entry.count, entry.id, entry.blob):
-            return None
-        tip = entry.tip
-    return tip
-
-
-def sound_part(reading: Reading) -> Reading:
-    """The reading up to the first entry that does not follow from the one before it."""
-    tip, sound = reading.start, 0
-    for entry in reading.entries:
-        if follow(tip, [entry]) is None:
-            break
-        tip, sound = entry.tip, sound + 1
-    return replace(reading, entries=reading.entries[:sound])
-
-
-def check_reading(reading: Reading) -> Reading:
-    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt."""
-    if follow(reading.start, reading.entries) != reading.head.tip:
-        name, start, end = reading.head.name, reading.start.round, reading.head.tip.round
-        raise StoreCorrupt(f"The journal of session {name!r} does not lead from round {start} to {end}.", session=name)
-    return reading
 
 
 STORE_MODULES = {

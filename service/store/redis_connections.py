@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, final
 
 import hiredis
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import ConnectionError, RedisError, ResponseError
@@ -63,6 +63,10 @@ class Connections(Protocol):
     async def close(self) -> None: ...
 
     async def call(self, command: Command, *, is_write: bool = False) -> Any: ...
+
+    async def call_all(self, commands: Sequence[Command]) -> Sequence[Any]:
+        """The replies of commands that read, in order; a refusal of one of them is its reply."""
+        ...
 
     async def call_each(self, command: Command) -> Sequence[Any]:
         """The reply of every server that takes writes."""
@@ -141,16 +145,21 @@ class Lanes:
     async def call_each(self, command: Command) -> Sequence[Any]:
         return [await self.call(command)]
 
+    async def call_all(self, commands: Sequence[Command]) -> Sequence[Any]:
+        return await self._call(b"".join(map(_pack, commands)), commands=len(commands)) if commands else ()
+
     async def call(self, command: Command, *, is_write: bool = False) -> Any:
         """The reply. A command whose connection broke is sent again, at once and then after a pause."""
+        return await self._call(_pack(command), is_write=is_write)
+
+    async def _call(self, packed: bytes, *, is_write: bool = False, commands: int | None = None) -> Any:
         loop = self._loop
         if loop is None:
             raise StoreUnavailable("The store is not open.")
-        packed = _pack(command)
         deadline = loop.time() + self._deadline_s
         failures = 0
         while True:
-            reply = await self._ask(LaneCall(packed, deadline, is_write, loop.create_future()), loop)
+            reply = await self._ask(LaneCall(packed, deadline, is_write, loop.create_future(), commands), loop)
             if not isinstance(reply, Exception):
                 return reply
             if is_refusal(reply):
@@ -282,7 +291,7 @@ class Lanes:
         await connection.send_packed_command(packed, check_health=False)
         held: list[Any] = []
         for call in batch:
-            reply = await _read(connection)
+            reply = await (_read(connection) if call.commands is None else _read_all(connection, call.commands))
             if isinstance(reply, MOVED_ON) and lane.epoch == self._epoch:
                 self._epoch += 1
             if awaited and call.is_write:
@@ -330,53 +339,13 @@ async def _read(connection: AbstractConnection) -> Any:
         return error
 
 
+async def _read_all(connection: AbstractConnection, count: int) -> Any:
+    """The replies in order, or the first of them that says that the server cannot serve."""
+    replies = [await _read(connection) for _ in range(count)]
+    failures = (reply for reply in replies if isinstance(reply, Exception) and not is_refusal(reply))
+    return next(failures, replies)
+
+
 def _server(connection: AbstractConnection | None) -> str:
     pieces: Any = [] if connection is None else connection.repr_pieces()
     return ":".join(str(value) for name, value in pieces if name in ("host", "port")) if connection else ""
-
-
-@final
-class Cluster:
-    """The connections to a cluster: the driver's own, which knows where a slot is."""
-
-    def __init__(self, client: RedisCluster, *, at_once: int, deadline_s: float = DEADLINE_S) -> None:
-        self._client = client
-        self._at_once = at_once
-        self._deadline_s = deadline_s
-        self._free: asyncio.Semaphore | None = None
-
-    async def open(self) -> None:
-        # A first use by several tasks at once would have each of them find out the nodes.
-        self._free = asyncio.Semaphore(self._at_once)
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                await self._client.initialize()
-        except FAILURES as error:
-            log_failure(error)
-            raise store_error(error) from error
-
-    async def close(self) -> None:
-        self._free = None
-        await self._client.aclose()
-
-    async def call(self, command: Command, *, is_write: bool = False) -> Any:
-        return await self._execute(command)
-
-    async def call_each(self, command: Command) -> Sequence[Any]:
-        return [await self._execute(command, target_nodes=node) for node in self._client.get_primaries()]
-
-    async def _execute(self, command: Command, **options: Any) -> Any:
-        if self._free is None:
-            raise StoreUnavailable("The store is not open.")
-        try:
-            # A node's pool does not wait, so that there are never more calls than it has connections.
-            async with asyncio.timeout(self._deadline_s), self._free:
-                try:
-                    return await self._client.execute_command(*command, **options)
-                except CLOSED_MEANWHILE:
-                    return await self._client.execute_command(*command, **options)
-        except (*FAILURES, *CLOSED_MEANWHILE) as error:
-            if is_refusal(error):
-                raise
-            log_failure(error)
-            raise store_error(error) from error

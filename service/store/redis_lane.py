@@ -11,9 +11,14 @@ from redis.asyncio.connection import AbstractConnection
 
 @final
 class LaneCall:
-    __slots__ = ("deadline", "is_write", "packed", "reply")
+    """`packed` is one command with one reply, or `commands` of them whose replies are a list."""
 
-    def __init__(self, packed: bytes, deadline: float, is_write: bool, reply: asyncio.Future[Any]) -> None:
+    __slots__ = ("commands", "deadline", "is_write", "packed", "reply")
+
+    def __init__(
+        self, packed: bytes, deadline: float, is_write: bool, reply: asyncio.Future[Any], commands: int | None = None
+    ) -> None:
+        self.commands = commands
         self.packed = packed
         self.deadline = deadline
         self.is_write = is_write

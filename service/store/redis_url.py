@@ -13,12 +13,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
 
 from service.errors import ConfigurationError
+from service.store.redis_cluster import Cluster
 from service.store.redis_connections import (
     ATTEMPTS_IN_DEADLINE,
     BACKOFF,
     DEADLINE_S,
     RETRIES,
-    Cluster,
     Connections,
     Lanes,
 )

@@ -28,13 +28,15 @@ from service.store.base import (
     Page,
     Reading,
     Tip,
-    check_entries,
+    WaitingPage,
 )
 from service.store.sqlite_checkpoints import Checkpoints
-from service.store.sqlite_commit import commit
+from service.store.sqlite_commit import cancel, commit
 from service.store.sqlite_file import DRIVER_ERRORS, MEMORY, SYNCHRONOUS, SqliteFile, store_error, transact
 from service.store.sqlite_tables import TooMuchHere
 from service.store.sqlite_thread import Operation, SqliteThread
+from service.store.sqlite_waiting import count_waiting, waiting
+from service.store.store_checks import check_edges, check_entries, check_limit, check_number, check_summary, place_of
 
 T = TypeVar("T")
 
@@ -101,6 +103,8 @@ class SqliteStore:
     async def create(
         self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
     ) -> None:
+        check_summary(summary)
+
         def operation(db: sqlite3.Cursor) -> bool:
             return sessions.create(db, self._clock(), name, record, tip, snapshot, summary)
 
@@ -145,6 +149,29 @@ class SqliteStore:
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         return await self._run(lambda db: sessions.rewind(db, name, tip, to), writes=True)
+
+    async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
+        return await self._run(lambda db: sessions.last(db, name, rounds))
+
+    async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
+        check_limit(limit)
+        place = None if after is None else place_of(after)
+        return await self._run(lambda db: waiting(db, self._clock(), name, place, limit))
+
+    async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
+        check_edges(due_before)
+        return await self._run(lambda db: count_waiting(db, self._clock(), name, due_before))
+
+    async def cancel(self, name: str, id: str) -> bool:
+        return await self._run_here(lambda db: cancel(db, self._limits, self._clock(), name, id), writes=True)
+
+    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
+        check_summary(summary, round)
+        return await self._run_here(lambda db: sessions.summarize(db, name, round, summary), writes=True)
+
+    async def told(self, name: str, count: int) -> bool:
+        check_number(count)
+        return await self._run_here(lambda db: sessions.told(db, name, count), writes=True)
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._run(lambda db: sessions.list_heads(db, cursor, limit))

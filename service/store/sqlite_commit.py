@@ -1,4 +1,4 @@
-"""One commit as SQL, inside a transaction of the caller's: append, settle, remember, expire, forget, hold."""
+"""One commit as SQL, inside a transaction of the caller's: append, settle, remember, expire, forget, hold; cancel."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from service.store.base import (
 )
 from service.store.sqlite_tables import (
     SessionRow,
+    corrupt,
     find_applied,
     find_session,
     find_waiting,
@@ -49,6 +50,8 @@ WHERE NOT EXISTS (SELECT 1 FROM remembered WHERE session = ?1 AND id = ?2) ON CO
 """
 FIND_DUE = "SELECT id, due, size FROM waiting WHERE session = ? AND is_expired = ? ORDER BY due, id"
 EXPIRE = "UPDATE waiting SET is_expired = 1, due = forget_at WHERE session = ? AND id = ?"
+FIND_CANCELLED = "SELECT due, forget_at, size FROM waiting WHERE session = ? AND id = ? AND is_expired = 0"
+CANCEL = "UPDATE waiting SET is_expired = 1, due = ?1, forget_at = ?1 WHERE session = ?2 AND id = ?3"
 FORGET_WAITING = "DELETE FROM waiting WHERE session = ? AND id = ?"
 
 
@@ -75,9 +78,7 @@ def commit(
     if not session.is_at(tip) and (is_new or not entries):
         return Behind(read(db, session, tip, *most_read))
     if not entries and not holds:
-        return Committed([])
-    if not entries and not holds:
-        return Committed([])
+        return Committed([], session.waiting, session.never_came)
     most = min(SWEPT_HERE + 2 * (len(entries) + len(holds)), SWEPT_AT_ONCE)
     _sweep_waiting(db, session, limits, now, most)
     if is_new:
@@ -87,7 +88,29 @@ def commit(
         _sweep_waiting(db, session, limits, now, SWEPT_AT_ONCE)
     outcomes = [_hold(db, session, limits, now, hold) for hold in holds]
     save_commit(db, session)
-    return Committed(outcomes)
+    return Committed(outcomes, session.waiting, session.never_came)
+
+
+def cancel(db: sqlite3.Cursor, limits: Limits, now: float, name: str, id: str) -> bool:
+    """Expire one prediction before its time, then what is due."""
+    session = find_session(db, name)
+    found = None if session is None else db.execute(FIND_CANCELLED, (session.key, id)).fetchone()
+    if session is None or found is None:
+        return False
+    if tuple(map(type, found)) != (float, float, int):
+        raise corrupt(name, "a waiting prediction is damaged")
+    due, forget_at, size = found
+    if due <= now:
+        return False
+    forget_at = now + (forget_at - due)
+    db.execute(CANCEL, (forget_at, session.key, id))
+    session.waiting, session.waiting_bytes = session.waiting - 1, session.waiting_bytes - size
+    session.expired, session.expired_bytes = session.expired + 1, session.expired_bytes + size
+    session.never_came += 1
+    session.due_next = now
+    _sweep_waiting(db, session, limits, now, SWEPT_HERE)
+    save_commit(db, session)
+    return True
 
 
 def _find(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, id: str) -> Applied | Waiting | None:
@@ -99,17 +122,19 @@ def _append(db: sqlite3.Cursor, session: SessionRow, now: float, entries: Sequen
         round, digest, size = entry.tip.round, entry.tip.digest, len(entry.blob)
         db.execute(ADD_ENTRY, (session.key, round, entry.count, size, digest, entry.id, *keep(db, entry.blob)))
         session.journal_bytes += size
-        _settle(db, session, entry.id)
+        if _settle(db, session, entry.id):
+            session.never_came -= 1
         if entry.answer is not None:
             _remember(db, session, now, entry, entry.answer)
     session.round, session.digest = entries[-1].tip.round, entries[-1].tip.digest
     session.updated_at = now
 
 
-def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> None:
+def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> bool | None:
+    """Whether the prediction that was under the id had been expired; None if there was none."""
     settled = db.execute(SETTLE, (session.key, id)).fetchone()
     if settled is None:
-        return
+        return None
     is_expired, size = settled
     if is_expired:
         session.expired -= 1
@@ -117,6 +142,7 @@ def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> None:
     else:
         session.waiting -= 1
         session.waiting_bytes -= size
+    return bool(is_expired)
 
 
 def _remember(db: sqlite3.Cursor, session: SessionRow, now: float, entry: Entry, answer: bytes) -> None:
@@ -150,7 +176,8 @@ def _hold(
         return Full()
     # The id is there, but is to be forgotten.
     _forget(db, session, hold.id)
-    _settle(db, session, hold.id)
+    if _settle(db, session, hold.id) is False:
+        session.never_came += 1
     _keep(db, session, now, hold)
     return None
 
@@ -188,6 +215,7 @@ def _sweep_waiting(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now:
         swept.append((session.key, id))
         session.waiting, session.waiting_bytes = session.waiting - 1, session.waiting_bytes - size
         session.expired, session.expired_bytes = session.expired + 1, session.expired_bytes + size
+        session.never_came += 1
     db.executemany(EXPIRE, swept)
     swept.clear()
     for id, due, size in db.execute(FIND_DUE, (session.key, 1)):

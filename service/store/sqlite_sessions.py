@@ -1,4 +1,4 @@
-"""Sessions as SQL, inside a transaction of the caller's: made, looked at, listed, condensed, taken back, deleted.
+"""Sessions as SQL, inside a transaction of the caller's: made, looked at, listed, summarized, condensed, taken back, deleted.
 
 What a session no longer has is deleted in small steps afterwards (`clean`), so that no other session waits for it.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from service.errors import StoreCorrupt
 from service.store import sqlite_tables as tables
-from service.store.base import Found, Gone, Head, Limits, Page, Reading, Tip
+from service.store.base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
 from service.store.sqlite_tables import SessionRow, find_session
 
 log = logging.getLogger("okl.store")
@@ -28,7 +29,13 @@ ADD_SESSION = """
 INSERT INTO sessions (name, created_at, first_round, first_digest, round, digest, base_round, base_digest)
 VALUES (?1, ?2, ?3, ?4, ?3, ?4, ?3, ?4)
 """
-ADD_RECORD = "INSERT INTO records (session, summary, record) VALUES (?, ?, ?)"
+ADD_RECORD = "INSERT INTO records (session, record) VALUES (?, ?)"
+ADD_NOTES = "INSERT INTO notes (session, summary_round, summary) VALUES (?, ?, ?)"
+SUMMARIZE = """
+UPDATE notes SET summary_round = ?2, summary = ?3
+WHERE session = (SELECT key FROM sessions WHERE name = ?1) AND summary_round <= ?2
+"""
+TELL = "UPDATE notes SET told = ?2 WHERE session = (SELECT key FROM sessions WHERE name = ?1) AND told < ?2"
 ADD_PART = "INSERT INTO snapshots (session, size, blob) VALUES (?, ?, ?)"
 ADD_GARBAGE = "INSERT OR IGNORE INTO garbage (session) VALUES (?)"
 SUM_JOURNAL = "SELECT TOTAL(size) FROM journal WHERE session = ? AND round > ?"
@@ -72,7 +79,9 @@ def create(
     if found is not None:
         return tip == Tip(found.first_round, found.first_digest)
     db.execute(ADD_SESSION, (name, now, tip.round, tip.digest))
-    db.execute(ADD_RECORD, (db.lastrowid, summary, record))
+    key = db.lastrowid
+    db.execute(ADD_RECORD, (key, record))
+    db.execute(ADD_NOTES, (key, tip.round, summary))
     if snapshot is not None and (session := find_session(db, name)):
         _keep_snapshot(db, session, now, tip, snapshot)
         tables.save_snapshot(db, session)
@@ -94,6 +103,11 @@ def salvage(db: sqlite3.Cursor, name: str) -> Reading | Gone:
     return Gone() if session is None else tables.salvage(db, session)
 
 
+def last(db: sqlite3.Cursor, name: str, rounds: int) -> Sequence[Entry] | Gone:
+    session = find_session(db, name)
+    return Gone() if session is None else tables.last(db, session, rounds)
+
+
 def find(
     db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip, id: str, most: tuple[int, int]
 ) -> Found | Gone:
@@ -106,17 +120,18 @@ def find(
 
 def list_heads(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:
     """A session whose row is damaged is left out."""
-    rows = db.connection.execute(tables.FIND_SESSION + "WHERE name > ? ORDER BY name", (cursor or "",))
-    heads = list(islice((found for row in rows if (found := _listed(db, row)) is not None), limit + 1))
+    rows = db.execute(tables.LIST_SESSIONS, (cursor or "",))
+    heads = list(islice((found for row in rows if (found := _listed(row)) is not None), limit + 1))
     return Page(heads[:limit], heads[limit - 1].name if len(heads) > limit else None)
 
 
-def _listed(db: sqlite3.Cursor, row: tuple) -> Head | None:
-    session = tables.to_session(row)
+def _listed(row: tuple) -> Head | None:
+    notes, columns = row[:3], row[3:]
+    session = tables.to_session(columns)
     try:
         if session is None:
-            raise tables.corrupt(str(row[1]), "its row is damaged")
-        return tables.head(db, session)
+            raise tables.corrupt(str(columns[1]), "its row is damaged")
+        return tables.noted_head(session, notes)
     except (StoreCorrupt, UnicodeDecodeError) as error:
         log.warning("a session is left out of the list", extra={"detail": str(error)})
         return None
@@ -191,8 +206,17 @@ def delete(db: sqlite3.Cursor, name: str, at: Tip | None) -> bool:
     row = db.execute("DELETE FROM sessions WHERE name = ? RETURNING key", (name,)).fetchone()
     if row is not None:
         db.execute("DELETE FROM records WHERE session = ?", row)
+        db.execute("DELETE FROM notes WHERE session = ?", row)
         db.execute(ADD_GARBAGE, row)
     return row is not None
+
+
+def summarize(db: sqlite3.Cursor, name: str, round: int, summary: bytes) -> bool:
+    return db.execute(SUMMARIZE, (name, round, summary)).rowcount == 1
+
+
+def told(db: sqlite3.Cursor, name: str, count: int) -> bool:
+    return db.execute(TELL, (name, count)).rowcount == 1
 
 
 def has_garbage(db: sqlite3.Cursor) -> bool:

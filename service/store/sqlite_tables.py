@@ -7,16 +7,18 @@ INLINE_BYTES is kept in the table `large`, by a number. Few trees, since each on
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
 from service.errors import StoreCorrupt
-from service.store.base import DIGEST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting, check_reading, follow
+from service.store.base import DIGEST_BYTES, LAST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting
+from service.store.store_checks import check_last, check_reading, follow
 
 INLINE_BYTES = 320
 """SQLite keeps rows of up to 488 bytes whole in these tables' pages of 2,048."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 -- `base` is the tip that the oldest entry kept follows. `due_next` and `remembered_since` may be too early, never too late.
 CREATE TABLE sessions (
@@ -26,11 +28,16 @@ CREATE TABLE sessions (
     snapshot_bytes INTEGER NOT NULL DEFAULT 0, tail_bytes INTEGER NOT NULL DEFAULT 0,
     round INTEGER NOT NULL, digest BLOB NOT NULL, updated_at REAL, journal_bytes INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0, waiting_bytes INTEGER NOT NULL DEFAULT 0,
-    expired INTEGER NOT NULL DEFAULT 0, expired_bytes INTEGER NOT NULL DEFAULT 0, due_next REAL NOT NULL DEFAULT 9e999,
+    expired INTEGER NOT NULL DEFAULT 0, expired_bytes INTEGER NOT NULL DEFAULT 0, never_came INTEGER NOT NULL DEFAULT 0,
+    due_next REAL NOT NULL DEFAULT 9e999,
     remembered INTEGER NOT NULL DEFAULT 0, remembered_bytes INTEGER NOT NULL DEFAULT 0,
     remembered_since REAL NOT NULL DEFAULT 9e999
 );
-CREATE TABLE records (session INTEGER PRIMARY KEY, summary BLOB NOT NULL, record BLOB NOT NULL);
+CREATE TABLE records (session INTEGER PRIMARY KEY, record BLOB NOT NULL);
+-- What is written beside the commits, in rows of its own: each write of a row writes all of it.
+CREATE TABLE notes (
+    session INTEGER PRIMARY KEY, summary_round INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, summary BLOB NOT NULL
+);
 CREATE TABLE snapshots (key INTEGER PRIMARY KEY, session INTEGER NOT NULL, size INTEGER NOT NULL, blob BLOB NOT NULL);
 CREATE INDEX snapshots_session ON snapshots (session, key, size);
 CREATE TABLE journal (
@@ -89,6 +96,7 @@ class SessionRow:
     waiting_bytes: int
     expired: int
     expired_bytes: int
+    never_came: int
     due_next: float
     remembered: int
     remembered_bytes: int
@@ -107,7 +115,13 @@ class SessionRow:
 COLUMNS = [field.name for field in fields(SessionRow)]
 OF_COMMITS = COLUMNS[COLUMNS.index("round") :]
 OF_SNAPSHOTS = COLUMNS[COLUMNS.index("base_round") :]
-FIND_SESSION = f"SELECT {', '.join(COLUMNS)} FROM sessions ".replace(" name,", " CAST(name AS BLOB),")
+_COLUMNS = ", ".join(COLUMNS).replace(" name,", " CAST(name AS BLOB),")
+FIND_SESSION = f"SELECT {_COLUMNS} FROM sessions WHERE name = ?"
+FIND_NOTES = "SELECT summary_round, told, summary FROM notes WHERE session = ?"
+LIST_SESSIONS = f"""
+SELECT summary_round, told, summary, {_COLUMNS} FROM sessions LEFT JOIN notes ON notes.session = sessions.key
+WHERE name > ? ORDER BY name
+"""
 SAVE_COMMIT, SAVE_SNAPSHOT = (
     f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in columns)} WHERE key = ?"
     for columns in (OF_COMMITS, OF_SNAPSHOTS)
@@ -117,6 +131,7 @@ FIND_ENTRIES = """
 SELECT round, digest, count, CAST(id AS BLOB), COALESCE(blob, (SELECT blob FROM large WHERE key = journal.large))
 FROM journal WHERE session = ? AND round > ? ORDER BY round
 """
+FIND_LAST = f"{FIND_ENTRIES} DESC"
 FIND_SNAPSHOT = "SELECT blob FROM snapshots WHERE session = ? AND key >= ? ORDER BY key"
 FIND_REMEMBERED = """
 SELECT session, CAST(id AS BLOB), at, COALESCE(blob, (SELECT blob FROM large WHERE key = remembered.large))
@@ -132,7 +147,7 @@ _changes_of_commits = attrgetter(*OF_COMMITS, "key")
 _changes_of_snapshots = attrgetter(*OF_SNAPSHOTS, "key")
 _KIND = {"i": int, "b": bytes, "f": float, "n": type(None)}
 _KINDS = {
-    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiib{updated}iiiiifiif")
+    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiib{updated}iiiiiifiif")
     for snapshot in ("ibf", "nnn")
     for updated in "fn"
 }
@@ -140,7 +155,7 @@ _KINDS = {
 
 def find_session(db: sqlite3.Cursor, name: str) -> SessionRow | None:
     """The session's row. Raises StoreCorrupt if it is damaged."""
-    row = db.execute(FIND_SESSION + "WHERE name = ?", (name,)).fetchone()
+    row = db.execute(FIND_SESSION, (name,)).fetchone()
     if row is None:
         return None
     session = to_session(row)
@@ -174,18 +189,23 @@ def corrupt(name: str, what: str) -> StoreCorrupt:
 
 
 def head(db: sqlite3.Cursor, session: SessionRow) -> Head:
-    """Raises StoreCorrupt if the row is damaged."""
+    """Raises StoreCorrupt if a row is damaged."""
+    return noted_head(session, db.execute(FIND_NOTES, (session.key,)).fetchone())
+
+
+def noted_head(session: SessionRow, notes: tuple | None) -> Head:
+    """Raises StoreCorrupt if a row is damaged."""
     name = session.name.decode()
     start = session.start()
     tips = ((session.base_round, session.base_digest), (session.round, session.digest), (start.round, start.digest))
     is_sound = all(round >= 0 and len(digest) == DIGEST_BYTES for round, digest in tips)
-    row = db.execute("SELECT summary FROM records WHERE session = ?", (session.key,)).fetchone()
-    if row is None or type(row[0]) is not bytes or not is_sound:
+    if notes is None or tuple(map(type, notes)) != (int, int, bytes) or not is_sound:
         raise corrupt(name, "its head is damaged")
+    summary_round, told, summary = notes
     has_snapshot = session.snapshot_round is not None
     return Head(
         name,
-        row[0],
+        summary,
         Tip(session.round, session.digest),
         session.created_at,
         session.updated_at,
@@ -199,6 +219,9 @@ def head(db: sqlite3.Cursor, session: SessionRow) -> Head:
         session.waiting_bytes,
         session.remembered,
         session.remembered_bytes,
+        session.never_came,
+        summary_round,
+        told,
     )
 
 
@@ -240,6 +263,22 @@ def salvage(db: sqlite3.Cursor, session: SessionRow) -> Reading:
         entries.append(entry)
         tip = entry.tip
     return Reading(found, session.start(), entries, _snapshot(db, session), _record(db, session))
+
+
+def last(db: sqlite3.Cursor, session: SessionRow, rounds: int) -> Sequence[Entry]:
+    """Raises StoreCorrupt if the entries do not lead to the head."""
+    name, start = session.name.decode(), Tip(session.base_round, session.base_digest)
+    entries: list[Entry] = []
+    covered = size = 0
+    for row in db.execute(FIND_LAST, (session.key, start.round)):
+        entry = _entry(name, *row)
+        size += len(entry.blob)
+        if covered >= rounds or size > LAST_BYTES:
+            start = entry.tip
+            break
+        entries.append(entry)
+        covered += entry.count
+    return check_last(name, start, entries[::-1], Tip(session.round, session.digest))
 
 
 def _record(db: sqlite3.Cursor, session: SessionRow) -> bytes:

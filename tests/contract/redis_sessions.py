@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from service.errors import StoreError
-from service.store.base import DIGEST_BYTES, Committed, Hold, Limits, Store, Tip, open_store
-from tests.contract.store_calls import NAME, entry
+from service.store.base import DIGEST_BYTES, Hold, Limits, Store, Tip, open_store
+from tests.contract.store_calls import NAME, entry, outcomes_of
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ async def append(store: Store, tip: Tip, count: int) -> Tip:
     """Commits so many entries one by one, with ids e1, e2 and so on by their rounds. The tip after them."""
     for _ in range(count):
         next = entry(tip, f"e{tip.round + 1}")
-        assert await store.commit(NAME, tip, [next]) == Committed([])
+        assert outcomes_of(await store.commit(NAME, tip, [next])) == []
         tip = next.tip
     return tip
 
@@ -72,7 +72,7 @@ class Storm:
     async def _commit(self, name: str, mark: str) -> None:
         tip = self.tips[name]
         new = entry(tip, mark)
-        assert await self.store.commit(name, tip, [new], [Hold(f"p{mark}", b"", 60.0)]) == Committed([None])
+        assert outcomes_of(await self.store.commit(name, tip, [new], [Hold(f"p{mark}", b"", 60.0)])) == [None]
         self.tips[name] = new.tip
 
     async def _timed(self, call: Awaitable[object]) -> None:

@@ -45,10 +45,16 @@ def hold(id: str, *, wait_s: float = 3600.0, blob: bytes | None = None) -> Hold:
     return Hold(id, f"\x00forecast of {id}".encode() if blob is None else blob, wait_s)
 
 
+def outcomes_of(answer: object) -> Sequence[object]:
+    """What became of the predictions of a commit that was made."""
+    assert isinstance(answer, Committed)
+    return list(answer.holds)
+
+
 async def append(store: Store, entries: Sequence[Entry], name: str = NAME) -> Tip:
     """Commit entries that follow the session's tip. The new tip."""
     found = await head(store, name)
-    assert await store.commit(name, found.tip, entries) == Committed([])
+    assert outcomes_of(await store.commit(name, found.tip, entries)) == []
     return entries[-1].tip
 
 
@@ -60,9 +66,7 @@ async def append_ids(store: Store, *ids: str, blob: bytes | None = None, answer:
 
 async def wait(store: Store, *holds: Hold) -> Sequence[object]:
     """Commit predictions alone, at the session's tip. What became of them."""
-    answer = await store.commit(NAME, (await head(store)).tip, [], holds)
-    assert isinstance(answer, Committed)
-    return list(answer.holds)
+    return outcomes_of(await store.commit(NAME, (await head(store)).tip, [], holds))
 
 
 async def head(store: Store, name: str = NAME) -> Head:

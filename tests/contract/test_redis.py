@@ -27,7 +27,7 @@ from service.store.base import (
 )
 from service.store.redis import SWEPT_HERE
 from tests.contract.redis_sessions import append, first_tip, opened
-from tests.contract.store_calls import NAME, entry, read
+from tests.contract.store_calls import NAME, entry, outcomes_of, read
 from tests.redis_server import connect, wait_until
 from tests.tcp_proxy import Proxy, proxy_to
 
@@ -178,9 +178,9 @@ async def test_a_listing_heals_the_index(store: Store, server: redis.Redis) -> N
 def age(server: redis.Redis, seconds: float) -> None:
     """Makes time pass for the session: every time that is stored of it moves back, however slow the machine is."""
     us = seconds * 1e6
-    counters = list(struct.unpack("<8d", server.hget(key("head"), "counters") or b""))
+    counters = list(struct.unpack("<9d", server.hget(key("head"), "counters") or b""))
     counters[1] -= us  # nothing is due before
-    server.hset(key("head"), "counters", struct.pack("<8d", *counters))
+    server.hset(key("head"), "counters", struct.pack("<9d", *counters))
     for name, stamps in (("waiting", 2), ("applied", 1)):
         for id, value in server.hgetall(key(name)).items():
             times = (time - us for time in struct.unpack_from(f"<{stamps}d", value))
@@ -192,7 +192,7 @@ def age(server: redis.Redis, seconds: float) -> None:
 
 async def sweep(store: Store, last: Entry, tip: Tip) -> None:
     """An entry sent again changes nothing, save that what is due goes."""
-    assert await store.commit(NAME, tip, [last]) == Committed([])
+    assert outcomes_of(await store.commit(NAME, tip, [last])) == []
 
 
 async def test_sweeps_are_bounded_and_what_is_left_goes_with_the_next(store: Store, server: redis.Redis) -> None:
@@ -202,7 +202,7 @@ async def test_sweeps_are_bounded_and_what_is_left_goes_with_the_next(store: Sto
     for number in range(count):
         entries.append(entry(tip, f"e{number}", answer=b"told"))
         before, tip = tip, entries[-1].tip
-    assert await store.commit(NAME, FIRST, entries) == Committed([])
+    assert outcomes_of(await store.commit(NAME, FIRST, entries)) == []
     await store.commit(NAME, tip, [], [Hold(f"p{number}", b"12", 1000.0) for number in range(count)])
     for passed_s, waiting, remembered in (
         (0, count, count),
@@ -226,7 +226,7 @@ async def test_expired_predictions_are_bounded_too(redis_url: str, server: redis
         only = entry(FIRST, "e", answer=None)
         for wait_s in (80_000.0, 10_000.0, 2_000.0, 1_000.0):
             holds = [Hold(f"{wait_s}-{number}", b"12345678", wait_s) for number in range(3)]
-            assert await store.commit(NAME, FIRST, [only], holds) == Committed([None] * 3)
+            assert outcomes_of(await store.commit(NAME, FIRST, [only], holds)) == [None] * 3
             age(server, wait_s + 1.0)
             await sweep(store, only, FIRST)
             assert server.zcard(key("expiry")) == 0
@@ -237,7 +237,7 @@ async def test_expired_predictions_are_bounded_too(redis_url: str, server: redis
 async def test_a_commit_of_nothing_asks_and_writes_nothing(store: Store, server: redis.Redis) -> None:
     tip = await append(store, FIRST, 1)
     before = server.hgetall(key("head"))
-    assert await store.commit(NAME, tip, []) == Committed([])
+    assert outcomes_of(await store.commit(NAME, tip, [])) == []
     assert isinstance(await store.commit(NAME, FIRST, []), Behind)
     assert server.hgetall(key("head")) == before
 
@@ -255,7 +255,7 @@ async def test_a_session_goes_on_after_a_rewind(store: Store, server: redis.Redi
     assert await store.rewind(NAME, tip, third) is False
     assert server.lrange(key("remembered"), 0, -1) == [b"e1", b"e2", b"e3"]
     other = entry(third, "another fourth")
-    assert await store.commit(NAME, third, [other]) == Committed([])
+    assert outcomes_of(await store.commit(NAME, third, [other])) == []
     reading = await read(store, tip)
     assert (len(reading.entries), reading.head.tip, reading.is_whole) == (4, other.tip, True)
     assert await store.rewind(NAME, other.tip, FIRST) is True
@@ -270,7 +270,7 @@ async def test_an_entry_whose_reply_was_lost_is_appended_once(proxied: Store, pr
     tip = (await read(proxied, None)).head.tip
     proxy.lose_reply(b"EVALSHA")
     hold = Hold("p", b"forecast", 9.0)
-    assert await proxied.commit(NAME, tip, [entry(tip, "x")], [hold]) == Committed([None])
+    assert outcomes_of(await proxied.commit(NAME, tip, [entry(tip, "x")], [hold])) == [None]
     assert proxy.lost == 1
     reading = await read(proxied, None)
     assert [entry.id for entry in reading.entries] == ["e1", "x"]
@@ -289,7 +289,7 @@ async def test_a_cut_connection_is_opened_again(proxied: Store, proxy: Proxy) ->
     tip = (await read(proxied, None)).head.tip
     for number in range(4):
         proxy.cut()
-        assert await proxied.commit(NAME, tip, [entry(tip, f"x{number}")]) == Committed([])
+        assert outcomes_of(await proxied.commit(NAME, tip, [entry(tip, f"x{number}")])) == []
         tip = entry(tip, f"x{number}").tip
 
 
@@ -301,7 +301,7 @@ async def test_a_late_reply_is_never_taken_for_the_next_one(proxied: Store, prox
         await proxied.commit(NAME, tip, [late])
     proxy.flow()
     assert await proxied.count() == 1
-    assert await proxied.commit(NAME, tip, [late]) == Committed([])
+    assert outcomes_of(await proxied.commit(NAME, tip, [late])) == []
     assert (await read(proxied, None)).head.tip == late.tip
 
 

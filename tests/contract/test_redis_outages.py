@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from service.errors import StoreTimeout, StoreUnavailable
-from service.store.base import Behind, Committed, Gone, Hold
+from service.store.base import Behind, Gone, Hold
 from tests.contract.redis_sessions import Storm, append, eventually, first_tip, opened
-from tests.contract.store_calls import NAME, entry, read
+from tests.contract.store_calls import NAME, entry, outcomes_of, read
 from tests.redis_server import (
     connect,
     free_port,
@@ -128,7 +128,7 @@ async def test_a_file_that_is_older_than_the_worker_is_read_anew(tmp_path: Path)
             assert (reading.is_whole, reading.start, reading.head.tip) == (True, FIRST, old)
             # The rounds that were lost are not taken for those that come in their place.
             for id in ("y", "z", "later than the lost ones"):
-                assert await store.commit(NAME, old, [entry(old, id)]) == Committed([])
+                assert outcomes_of(await store.commit(NAME, old, [entry(old, id)])) == []
                 old = entry(old, id).tip
             assert (await read(store, tip)).is_whole
 
@@ -187,7 +187,7 @@ async def test_a_commit_is_answered_when_a_replica_has_it(tmp_path: Path) -> Non
                     await write
             assert (await read(other, tip)).head.tip == new.tip
             replica.resume()
-            assert await eventually(lambda: other.commit(NAME, tip, [new])) == Committed([])
+            assert outcomes_of(await eventually(lambda: other.commit(NAME, tip, [new]))) == []
             assert len((await read(store, None)).entries) == 1
             commits = [store.commit(NAME, new.tip, [], [Hold(f"p{number}", b"", 9.0)]) for number in range(50)]
             assert await asyncio.gather(*commits, store.ping(), store.head(NAME))

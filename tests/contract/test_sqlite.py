@@ -28,6 +28,7 @@ from tests.contract.store_calls import (
     entry,
     head,
     hold,
+    outcomes_of,
     read,
     wait,
     what,
@@ -236,7 +237,7 @@ async def test_a_full_disk_is_unavailable_and_loses_nothing(path: Path, size: in
             with pytest.raises(StoreUnavailable):
                 await store.snapshot(NAME, a.tip, bytes(size))
             assert await read(store) == before
-        assert await store.commit(NAME, a.tip, [large], [hold("p")]) == Committed([None])
+        assert outcomes_of(await store.commit(NAME, a.tip, [large], [hold("p")])) == [None]
 
 
 async def test_one_failing_call_does_not_take_others_with_it() -> None:

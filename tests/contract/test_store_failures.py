@@ -19,6 +19,7 @@ from tests.contract.store_calls import (
     entry,
     head,
     hold,
+    outcomes_of,
     read,
     what,
 )
@@ -41,7 +42,7 @@ async def test_a_caller_that_gave_up_may_send_its_commit_again(session: Store, s
         await asyncio.sleep(0)
     call.cancel()
     await asyncio.wait([call])
-    assert await session.commit(NAME, FIRST, entries, holds) == Committed([None])
+    assert outcomes_of(await session.commit(NAME, FIRST, entries, holds)) == [None]
     assert (await read(session)).entries == bare(entries)
     assert (await head(session)).waiting == 1
 
@@ -50,7 +51,7 @@ async def test_another_caller_was_faster_after_a_lost_reply(session: Store) -> N
     """The one that lost the reply learns that its rounds are there, and is told the other's when it asks for more."""
     (a,) = await append_ids(session, "a")
     (b,) = await append_ids(session, "b")
-    assert await session.commit(NAME, FIRST, [a]) == Committed([])
+    assert outcomes_of(await session.commit(NAME, FIRST, [a])) == []
     answer = await session.commit(NAME, a.tip, [entry(a.tip, "c")])
     assert isinstance(answer, Behind)
     assert answer.reading.entries == bare([b])

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from service.store.base import Applied, Found, Limits, Store, Tip, follow
+from service.store.base import Applied, Found, Limits, Store, Tip
+from service.store.store_checks import follow
 from tests.contract.store_calls import RECORD, read
 from tests.contract.store_writer import FIRST, NAME, write_all
 from tests.contract.stores import Place, on_stores

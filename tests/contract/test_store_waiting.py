@@ -9,7 +9,6 @@ import pytest
 from service.store.base import (
     REMEMBERED_AFTER_EXPIRY_S,
     Applied,
-    Committed,
     Found,
     Full,
     Limits,
@@ -30,6 +29,7 @@ from tests.contract.store_calls import (
     hold,
     ids_from,
     missed,
+    outcomes_of,
     wait,
     what,
 )
@@ -117,7 +117,7 @@ async def test_a_commit_of_nothing_asks_whether_the_session_is_there(session: St
     (a,) = await append_ids(session, "a")
     await place.clock.pass_time(1.25 * SHORT_S)
     before = await head(session)
-    assert await session.commit(NAME, a.tip, []) == Committed([])
+    assert outcomes_of(await session.commit(NAME, a.tip, [])) == []
     assert missed(await session.commit(NAME, FIRST, [])).entries == bare([a])
     assert await head(session) == before
     assert before.waiting == 1
@@ -149,7 +149,7 @@ async def test_outcomes_come_in_the_order_of_the_predictions(limited: Make) -> N
     (a,) = await append_ids(store, "a")
     holds = [hold("a"), hold("p"), hold("w"), hold("w", blob=b"other"), hold("b"), hold("q"), hold("r"), hold("p")]
     outcomes = [Applied("a", b"answer to a"), None, None, held("w"), Applied("b", b"answer to b"), None, Full(), None]
-    assert await store.commit(NAME, a.tip, chain(a.tip, "b"), holds) == Committed(outcomes)
+    assert outcomes_of(await store.commit(NAME, a.tip, chain(a.tip, "b"), holds)) == outcomes
     assert [await what(store, id) is None for id in "pqrw"] == [False, False, True, False]
 
 
@@ -176,7 +176,7 @@ async def test_a_waiting_room_may_be_full_of_bytes(limited: Make) -> None:
 async def test_an_entry_makes_room_for_the_prediction_that_comes_with_it(limited: Make) -> None:
     store = await limited(Limits(waiting=1))
     await wait(store, hold("p"))
-    assert await store.commit(NAME, FIRST, chain(FIRST, "p"), [hold("q")]) == Committed([None])
+    assert outcomes_of(await store.commit(NAME, FIRST, chain(FIRST, "p"), [hold("q")])) == [None]
 
 
 async def test_no_room_at_all(limited: Make) -> None:
@@ -202,9 +202,8 @@ async def test_an_expired_prediction_is_remembered_for_as_long_again(session: St
     await wait(session, hold("p", wait_s=SHORT_S), hold("q"))
     await place.clock.pass_time(1.25 * SHORT_S)
     assert await wait(session, hold("p")) == [held("p", is_expired=True)]
-    assert await session.commit(NAME, FIRST, [], [hold("q"), hold("p")]) == Committed(
-        [None, held("p", is_expired=True)]
-    )
+    again = await session.commit(NAME, FIRST, [], [hold("q"), hold("p")])
+    assert outcomes_of(again) == [None, held("p", is_expired=True)]
     assert await counts(session) == (1, len(hold("q").blob))
     await place.clock.pass_time(SHORT_S)
     assert await what(session, "p") is None

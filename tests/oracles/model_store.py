@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import copy
 import time
+from ast import literal_eval
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar, final
 
 from service.errors import SessionExists
 from service.store.base import (
+    LAST_BYTES,
+    PAGE_BYTES,
+    PAGE_ITEMS,
     REMEMBERED_AFTER_EXPIRY_S,
     SWEPT_AT_ONCE,
     Applied,
@@ -30,8 +34,16 @@ from service.store.base import (
     Reading,
     Tip,
     Waiting,
+    WaitingItem,
+    WaitingPage,
+)
+from service.store.store_checks import (
+    check_edges,
     check_entries,
+    check_limit,
+    check_number,
     check_reading,
+    check_summary,
 )
 
 T = TypeVar("T")
@@ -71,6 +83,9 @@ class Session:
     entries: list[Entry] = field(default_factory=list)
     held: dict[str, Held] = field(default_factory=dict)
     remembered: dict[str, Remembered] = field(default_factory=dict)
+    never_came: int = 0
+    summary_round: int = 0
+    told: int = 0
 
     @property
     def start(self) -> Tip:
@@ -90,6 +105,12 @@ class Session:
         return sorted(
             (held for held in self.held.values() if held.is_expired), key=lambda held: (held.forget_at, held.id)
         )
+
+    def items(self, now: float) -> list[WaitingItem]:
+        """What waits and is not due."""
+        waiting = [held for held in self.waiting() if held.expires_at > now]
+        waiting.sort(key=lambda held: (held.expires_at, held.id))
+        return [WaitingItem(held.id, held.blob, held.expires_at) for held in waiting]
 
     def what_is_under(self, id: str, now: float, limits: Limits) -> Waiting | Applied | None:
         remembered, held = self.remembered.get(id), self.held.get(id)
@@ -118,6 +139,9 @@ class Session:
             waiting_bytes=sum(len(held.blob) for held in waiting),
             remembered=len(self.remembered),
             remembered_bytes=sum(len(remembered.answer) for remembered in self.remembered.values()),
+            never_came=self.never_came,
+            summary_round=self.summary_round,
+            told=self.told,
         )
 
     def reading(self, after: Tip | None) -> Reading:
@@ -132,6 +156,7 @@ class Session:
         due = sorted(self.waiting(), key=lambda held: held.expires_at)
         for held in [held for held in due if held.expires_at <= now][:SWEPT_AT_ONCE]:
             self.held[held.id] = replace(held, is_expired=True)
+            self.never_came += 1
         expired = self.expired()
         size = sum(len(held.blob) for held in expired)
         for number, held in enumerate(expired[:SWEPT_AT_ONCE]):
@@ -151,7 +176,8 @@ class Session:
     def append(self, entries: Sequence[Entry], now: float) -> None:
         for entry in entries:
             self.entries.append(entry)
-            self.held.pop(entry.id, None)
+            held = self.held.pop(entry.id, None)
+            self.never_came -= held is not None and held.is_expired
             if entry.answer is not None:
                 self.remembered.pop(entry.id, None)
                 self.remembered[entry.id] = Remembered(entry.answer, now)
@@ -161,7 +187,8 @@ class Session:
         found = self.what_is_under(hold.id, now, limits)
         if found is not None:
             return None if found == Waiting(hold.id, hold.blob) else found
-        self.held.pop(hold.id, None)
+        left = self.held.pop(hold.id, None)
+        self.never_came += left is not None and not left.is_expired
         size = sum(len(held.blob) for held in self.waiting())
         if len(self.waiting()) >= limits.waiting or size + len(hold.blob) > limits.waiting_bytes:
             return Full()
@@ -217,9 +244,12 @@ class ModelStore:
     async def create(
         self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
     ) -> None:
+        check_summary(summary)
+
         def operation() -> None:
             if name not in self.sessions:
-                self.sessions[name] = made = Session(name, record, summary, tip, self.clock(), tip=tip, base=tip)
+                made = Session(name, record, summary, tip, self.clock(), tip=tip, base=tip, summary_round=tip.round)
+                self.sessions[name] = made
                 if snapshot is not None:
                     made.snapshot, made.snapshot_tip, made.snapshot_at = snapshot, tip, self.clock()
             if self.sessions[name].first != tip:
@@ -257,14 +287,13 @@ class ModelStore:
             if session.tip != tip and (is_new or not entries):
                 return Behind(session.reading(tip))
             if not entries and not holds:
-                return Committed([])
-            if not entries and not holds:
-                return Committed([])
+                return Committed([], len(session.waiting()), session.never_came)
             session.sweep_waiting(now, limits)
             if is_new:
                 session.append(entries, now)
             session.sweep_remembered(now, limits)
-            return Committed([session.hold(hold, now, limits) for hold in holds])
+            outcomes = [session.hold(hold, now, limits) for hold in holds]
+            return Committed(outcomes, len(session.waiting()), session.never_came)
 
         check_entries(tip, entries)
         return await self._ask(name, operation)
@@ -290,6 +319,74 @@ class ModelStore:
             session.tip = to
             return True
 
+        return await self._ask(name, operation) is True
+
+    async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
+        def operation(session: Session) -> Sequence[Entry]:
+            found: list[Entry] = []
+            for entry in reversed(session.entries):
+                size = sum(len(one.blob) for one in [*found, entry])
+                if sum(one.count for one in found) >= rounds or size > LAST_BYTES:
+                    break
+                found.insert(0, replace(entry, answer=None))
+            return found
+
+        return await self._ask(name, operation)
+
+    async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
+        def operation(session: Session) -> WaitingPage:
+            now = self.clock()
+            place = None if after is None else literal_eval(after)
+            items: list[WaitingItem] = []
+            left = [item for item in session.items(now) if place is None or (item.expires_at, item.id) > place]
+            for item in left[: min(limit, PAGE_ITEMS)]:
+                if items and sum(len(one.blob) for one in [*items, item]) > PAGE_BYTES:
+                    break
+                items.append(item)
+            cursor = repr((items[-1].expires_at, items[-1].id)) if len(items) < len(left) else None
+            return WaitingPage(items, cursor, now)
+
+        check_limit(limit)
+        return await self._ask(name, operation)
+
+    async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
+        def operation(session: Session) -> Sequence[int]:
+            now = self.clock()
+            return [sum(item.expires_at <= now + edge for item in session.items(now)) for edge in due_before]
+
+        check_edges(due_before)
+        return await self._ask(name, operation)
+
+    async def cancel(self, name: str, id: str) -> bool:
+        def operation(session: Session) -> bool:
+            now, held = self.clock(), session.held.get(id)
+            if held is None or held.is_expired or held.expires_at <= now:
+                return False
+            forget_at = now + (held.forget_at - held.expires_at)
+            session.held[id] = Held(id, held.blob, now, forget_at, is_expired=True)
+            session.never_came += 1
+            session.sweep_waiting(now, self.limits)
+            return True
+
+        return await self._ask(name, operation) is True
+
+    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
+        def operation(session: Session) -> bool:
+            if session.summary_round > round:
+                return False
+            session.summary, session.summary_round = summary, round
+            return True
+
+        check_summary(summary, round)
+        return await self._ask(name, operation) is True
+
+    async def told(self, name: str, count: int) -> bool:
+        def operation(session: Session) -> bool:
+            is_more = count > session.told
+            session.told = max(session.told, count)
+            return is_more
+
+        check_number(count)
         return await self._ask(name, operation) is True
 
     async def list(self, cursor: str | None, limit: int) -> Page:

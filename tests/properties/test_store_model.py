@@ -19,7 +19,19 @@ from hypothesis.stateful import (
 )
 
 from service.errors import SessionExists
-from service.store.base import Applied, Committed, Entry, Head, Hold, Limits, Store, Tip, Waiting
+from service.store.base import (
+    Applied,
+    Committed,
+    Entry,
+    Head,
+    Hold,
+    Limits,
+    Store,
+    Tip,
+    Waiting,
+    WaitingItem,
+    WaitingPage,
+)
 from tests.budget import TIMES
 from tests.contract.stores import Place, on_stores
 from tests.oracles.model_store import ModelStore
@@ -43,8 +55,17 @@ specs = st.lists(st.tuples(st.sampled_from([1, 1, 2, 9]), blobs, answers), min_s
 waits = st.sampled_from([0.0, 1.0, 3.0, 20.0, HOUR_S, HOUR_S])
 
 
+def without_cursors(answer: Any) -> Any:
+    """Each store has its own."""
+    return replace(answer, cursor=answer.cursor and "") if isinstance(answer, WaitingPage) else answer
+
+
 def without_times(answer: Any) -> Any:
     """The answer without the times that a server's clock wrote into it."""
+    if isinstance(answer, WaitingPage):
+        answer = replace(answer, now=0.0)
+    if isinstance(answer, WaitingItem):
+        answer = answer._replace(expires_at=0.0)
     if isinstance(answer, Head):
         answer = replace(answer, created_at=0.0)
         return replace(answer, updated_at=answer.updated_at and 0.0, snapshot_at=answer.snapshot_at and 0.0)
@@ -88,7 +109,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner.close()
 
     def both(self, call: Call) -> Any:
-        found, expected = self.run(call(self.store)), self.run(call(self.model))
+        found, expected = (without_cursors(self.run(call(store))) for store in (self.store, self.model))
         if self.has_clock:
             assert found == expected, (found, expected)
         else:
@@ -158,6 +179,32 @@ class StoreMachine(RuleBasedStateMachine):
         tip, to = self.tip(name, distance), self.tip(name, back + 1)
         self.both(lambda store: store.rewind(name, tip, to))
 
+    @rule(name=names, id=st.sampled_from(IDS))
+    def cancel(self, name: str, id: str) -> None:
+        self.both(lambda store: store.cancel(name, id))
+
+    @rule(name=names, round=st.integers(0, 9))
+    def summarize(self, name: str, round: int) -> None:
+        self.both(lambda store: store.summarize(name, round, b"of %d" % round))
+
+    @rule(name=names, count=st.integers(0, 9))
+    def told(self, name: str, count: int) -> None:
+        self.both(lambda store: store.told(name, count))
+
+    @rule(name=names, limit=st.integers(1, 3))
+    def list_waiting(self, name: str, limit: int) -> None:
+        """All pages."""
+        cursors: dict[Store, str | None] = {self.store: None, self.model: None}
+
+        async def page(store: Store) -> object:
+            answer = await store.waiting(name, cursors[store], limit)
+            cursors[store] = answer.cursor if isinstance(answer, WaitingPage) else None
+            return answer
+
+        self.both(page)
+        while cursors[self.model] is not None:
+            self.both(page)
+
     @rule(limit=st.integers(1, 2), cursor=st.sampled_from([None, "a", "b"]))
     def list(self, limit: int, cursor: str | None) -> None:
         self.both(lambda store: store.list(cursor, limit))
@@ -181,6 +228,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.both(lambda store, tip=tip: store.read("a", tip))
         self.both(lambda store: store.read("a"))
         self.both(lambda store: store.salvage("a"))
+        self.both(lambda store: store.count_waiting("a", [25.0, -1.0, HOUR_S / 2, float("inf"), 0.0, 3.0]))
+        for rounds in (0, 1, 4, 100):
+            self.both(lambda store, rounds=rounds: store.last("a", rounds))
         for id in IDS:
             self.both(lambda store, id=id: store.find("a", self.tip("a", 0), id))
 

@@ -1,64 +1,13 @@
--- ARGV: the limits as eight f64 (most waiting, their most bytes, most remembered, their most bytes, for how long, for how long
---   an expired prediction at most, how many to sweep at once, 0); the caller's tip; the number of entries, then for each:
---   round, digest, count, id, blob, answer ('' or '+' and the answer); then for each hold: id, blob, how long it waits
--- Answers {'gone'}, {'applied', id, answer}, {'behind', reading} or {'committed', outcomes}. An outcome is nil for one that
---   waits now, {'full'}, or what is under the id. Durations are in microseconds. A commit of nothing writes nothing.
+-- ARGV: the limits; the caller's tip; the number of entries, then for each: round, digest, count, id, blob, answer ('' or '+'
+--   and the answer); then for each hold: id, blob, how long it waits in microseconds
+-- Answers {'gone'}, {'applied', id, answer}, {'behind', reading} or {'committed', outcomes, number waiting, how many never
+--   came}. An outcome is nil for one that waits now, {'full'}, or what is under the id. A commit of nothing writes nothing.
 
-local most_waiting, most_waiting_bytes, most_remembered, most_remembered_bytes, remembered_for, expired_for, swept_at_once =
-  struct.unpack(COUNTERS, ARGV[1])
 local tip, number_of_entries = ARGV[2], tonumber(ARGV[3])
 local ENTRIES, ENTRY_WIDTH, HOLD_WIDTH = 4, 6, 3
 local HOLDS = ENTRIES + number_of_entries * ENTRY_WIDTH
 local LAST = HOLDS - ENTRY_WIDTH
-
-local at, packed = tip_and('counters')
-if not at then return {'gone'} end
-local updated_at, due_at, journal_bytes, number_waiting, waiting_bytes, expired_bytes, number_remembered, remembered_bytes =
-  struct.unpack(COUNTERS, packed)
-local now = now_us()
 local overdue = {} -- applied ids that are to be forgotten and were not yet
-
-local function plan(time)
-  if time < due_at then due_at = time end
-end
-
-local function first(times)
-  local found = call('ZRANGE', times, 0, 0, 'WITHSCORES')
-  return found[1], tonumber(found[2] or NEVER)
-end
-
-local function expire()
-  local due = call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, swept_at_once)
-  if #due > 0 then
-    for i, held in ipairs(call('HMGET', waiting, unpack(due))) do
-      if held then
-        local _, forgotten_at = struct.unpack('<dd', held)
-        call('ZADD', forget, forgotten_at, due[i])
-        waiting_bytes, expired_bytes = waiting_bytes - #held + 16, expired_bytes + #held - 16
-      end
-    end
-    call('ZREM', expiry, unpack(due))
-  end
-  local id, time = first(expiry)
-  number_waiting = call('ZCARD', expiry)
-  if not id then waiting_bytes = 0 end
-  plan(time)
-end
-
--- The expired ones have as much room as those that wait: beyond it they are forgotten early.
-local function forget_expired()
-  local id, time = first(forget)
-  for _ = 1, swept_at_once do
-    local is_due = time <= now or expired_bytes > most_waiting_bytes or call('ZCARD', forget) > most_waiting
-    if not (id and is_due) then break end
-    expired_bytes = expired_bytes - math.max(call('HSTRLEN', waiting, id) - 16, 0)
-    call('HDEL', waiting, id)
-    call('ZREM', forget, id)
-    id, time = first(forget)
-  end
-  if not id then expired_bytes = 0 end
-  plan(time)
-end
 
 local function forget_answers(at_most)
   number_remembered = call('LLEN', remembered)
@@ -78,16 +27,18 @@ local function forget_answers(at_most)
   if number_remembered == 0 then remembered_bytes = 0 else plan(now) end
 end
 
--- The prediction under an id no longer waits, or is no longer remembered.
-local function settle(id)
+-- The prediction under an id no longer waits, or is no longer remembered, because its truth came or because it never did.
+local function settle(id, has_come)
   local bytes = call('HSTRLEN', waiting, id) - 16
   if bytes < 0 then return end
   call('HDEL', waiting, id)
   if call('ZREM', expiry, id) == 1 then
     number_waiting, waiting_bytes = number_waiting - 1, waiting_bytes - bytes
+    if not has_come then never_came = never_came + 1 end
   else
     call('ZREM', forget, id)
     expired_bytes = expired_bytes - bytes
+    if has_come then never_came = never_came - 1 end
   end
 end
 
@@ -106,7 +57,7 @@ local function append(i)
   local id, blob, answer = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
   call('XADD', journal, ARGV[i] .. '-0', 'digest', ARGV[i + 1], 'count', ARGV[i + 2], 'id', id, 'blob', blob)
   journal_bytes = journal_bytes + #blob
-  settle(id)
+  settle(id, true)
   if answer ~= '' then remember(id, answer:sub(2)) end
 end
 
@@ -116,7 +67,7 @@ local function outcome(id, blob, wait)
     local is_again = found[1] == 'waiting' and found[2] == blob and found[3] == 0
     return not is_again and found
   end
-  if is_left_over then settle(id) end
+  if is_left_over then settle(id, false) end
   if number_waiting >= most_waiting or waiting_bytes + #blob > most_waiting_bytes then return {'full'} end
   local expires_at = now + wait
   call('HSET', waiting, id, struct.pack('<dd', expires_at, expires_at + math.min(wait, expired_for)) .. blob)
@@ -143,7 +94,7 @@ if is_appending then
   if at ~= tip then return {'behind', reading(tip)} end
 elseif number_of_entries == 0 then
   if at ~= tip then return {'behind', reading(tip)} end
-  if HOLDS > #ARGV then return {'committed', {}} end
+  if HOLDS > #ARGV then return {'committed', {}, number_waiting, never_came} end
 end
 
 if now >= due_at then
@@ -163,6 +114,5 @@ local outcomes = {}
 for i = HOLDS, #ARGV, HOLD_WIDTH do
   outcomes[#outcomes + 1] = outcome(ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]))
 end
-call('HSET', head, 'tip', at, 'counters', struct.pack(COUNTERS, updated_at, due_at, journal_bytes, number_waiting, waiting_bytes,
-  expired_bytes, number_remembered, remembered_bytes))
-return {'committed', outcomes}
+save(at)
+return {'committed', outcomes, number_waiting, never_came}

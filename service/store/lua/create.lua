@@ -6,7 +6,7 @@ if call('EXISTS', head) == 1 then return call('HGET', head, 'first') == tip and 
 local now = now_us()
 call('UNLINK', unpack(KEYS)) -- what an evicted head left behind
 call('HSET', head, 'record', record, 'summary', summary, 'created_at', now, 'first', tip, 'tip', tip, 'base', tip,
-  'counters', struct.pack(COUNTERS, 0, NEVER, 0, 0, 0, 0, 0, 0))
+  'summary_round', round_of(tip), 'counters', struct.pack(COUNTERS, 0, NEVER, 0, 0, 0, 0, 0, 0, 0))
 if snapshot then
   call('SET', snap, snapshot)
   call('HSET', head, 'snapshot', tip, 'snapshot_at', now, 'snapshot_bytes', #snapshot)

@@ -28,5 +28,5 @@ if #taken > 0 then
     call('XADD', journal, entry[1], unpack(entry[2]))
   end
 end
-call('HSET', head, 'tip', to, 'counters', struct.pack(COUNTERS, unpack(counters, 1, 8)))
+call('HSET', head, 'tip', to, 'counters', struct.pack(COUNTERS, unpack(counters, 1, 9)))
 return 1

@@ -1,8 +1,8 @@
 -- Stands in front of every other script here: what they share.
 --
 -- KEYS, the same for all scripts; one hash tag, so one slot:
---   1 head        hash    record, summary, created_at; the tips first, tip, base (which the oldest entry kept follows) and snapshot;
---                         snapshot_at, snapshot_bytes, tail_bytes; counters, packed: see COUNTERS
+--   1 head        hash    record, summary, summary_round, told, created_at; the tips first, tip, base (which the oldest entry kept
+--                         follows) and snapshot; snapshot_at, snapshot_bytes, tail_bytes; counters, packed: see COUNTERS
 --   2 journal     stream  an entry each, its id "<round>-0"; fields digest, count, id, blob
 --   3 snap        string  the latest snapshot
 --   4 waiting     hash    id -> f64 expires at, f64 forgotten at, blob; the expired ones too, while they are remembered
@@ -17,8 +17,8 @@ local head, journal, snap, waiting, expiry, forget, applied, remembered = unpack
 local call = redis.call
 
 -- updated at (0: never), due at (nothing expires or is forgotten before), journal bytes, number waiting, their bytes,
--- bytes of those that have expired, number remembered, their bytes
-local COUNTERS, NEVER = '<dddddddd', 2 ^ 53
+-- bytes of those that have expired, number remembered, their bytes, how many never came
+local COUNTERS, NEVER = '<ddddddddd', 2 ^ 53
 
 local function now_us()
   local time = call('TIME')
@@ -61,7 +61,7 @@ local function reading(after)
     record = call('HGET', head, 'record')
   end
   local fields = call('HMGET', head, 'summary', 'created_at', 'counters', 'first', 'tip', 'snapshot', 'snapshot_at', 'snapshot_bytes',
-    'tail_bytes')
+    'tail_bytes', 'summary_round', 'told')
   return {fields, start, entries_after(start), snapshot, is_whole, record}
 end
 

@@ -38,5 +38,5 @@ if base then
   call('HSET', head, 'base', base_round .. ':' .. base[2][2])
 end
 call('HSET', head, 'snapshot', tip, 'snapshot_at', now_us(), 'snapshot_bytes', #blob, 'tail_bytes', tail_bytes,
-  'counters', struct.pack(COUNTERS, unpack(counters, 1, 8)))
+  'counters', struct.pack(COUNTERS, unpack(counters, 1, 9)))
 return 1

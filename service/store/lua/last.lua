@@ -1,0 +1,25 @@
+-- ARGV: how many rounds, most bytes of blobs
+-- Answers {'gone'} or {'last', the session's tip, the tip that the first of these entries follows, the newest entry, the one
+--   before it, and so on}.
+
+local rounds, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+local at, start = tip_and('base')
+if not at then return {'gone'} end
+local answer, covered, bytes = {'last', at, start}, 0, 0
+-- The first chunks are small: an entry may be large, and one may be enough.
+local chunk, to = 1, '+'
+repeat
+  local entries = call('XREVRANGE', journal, to, '-', 'COUNT', chunk)
+  local is_full = #entries < chunk
+  for _, entry in ipairs(entries) do
+    bytes = bytes + #entry[2][8]
+    if covered >= rounds or bytes > most_bytes then
+      answer[3], is_full = round_of(entry[1]) .. ':' .. entry[2][2], true
+      break
+    end
+    answer[#answer + 1] = entry
+    covered, to = covered + entry[2][4], '(' .. entry[1]
+  end
+  chunk = math.min(2 * chunk, 64)
+until is_full
+return answer

@@ -1,0 +1,39 @@
+-- ARGV: most items, their most bytes; the place to go on after, if there is one: when it expires and its id
+-- Answers {'gone'} or {'waiting', now, 1 if there are more, then for each: id, when it expires, blob}.
+
+local most, most_bytes, after, after_id = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+if not tip_and() then return {'gone'} end
+local now = now_us()
+
+-- The order of a sorted set, which is that of bytes: `<` would go by the server's locale.
+local function is_before(one, other)
+  for i = 1, math.min(#one, #other) do
+    local byte, other_byte = one:byte(i), other:byte(i)
+    if byte ~= other_byte then return byte < other_byte end
+  end
+  return #one < #other
+end
+
+-- How many come before the page: what has expired, or what is up to the place. Many may expire at one time: they are halved.
+local rank = call('ZCOUNT', expiry, '-inf', now)
+if after and after > now then
+  rank = call('ZCOUNT', expiry, '-inf', after - 1)
+  local to = call('ZCOUNT', expiry, '-inf', after)
+  while rank < to do
+    local middle = math.floor((rank + to) / 2)
+    if is_before(after_id, call('ZRANGE', expiry, middle, middle)[1]) then to = middle else rank = middle + 1 end
+  end
+end
+
+local found = call('ZRANGE', expiry, rank, rank + most, 'WITHSCORES')
+local answer, bytes = {'waiting', now, 0}, 0
+for i = 1, #found, 2 do
+  local held = call('HGET', waiting, found[i])
+  bytes = bytes + #held - 16
+  if i > 1 and (i > 2 * most or bytes > most_bytes) then
+    answer[3] = 1
+    break
+  end
+  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[i], found[i + 1], held:sub(17)
+end
+return answer

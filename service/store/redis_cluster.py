@@ -1,0 +1,76 @@
+"""Calls of a Redis Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, final
+
+from redis.asyncio import RedisCluster
+
+from service.errors import StoreUnavailable
+from service.store.redis_connections import CLOSED_MEANWHILE, DEADLINE_S, Command
+from service.store.redis_errors import FAILURES, is_refusal, log_failure, store_error
+
+
+@final
+class Cluster:
+    """The connections to a cluster: the driver's own, which knows where a slot is."""
+
+    def __init__(self, client: RedisCluster, *, at_once: int, deadline_s: float = DEADLINE_S) -> None:
+        self._client = client
+        self._at_once = at_once
+        self._deadline_s = deadline_s
+        self._free: asyncio.Semaphore | None = None
+
+    async def open(self) -> None:
+        # A first use by several tasks at once would have each of them find out the nodes.
+        self._free = asyncio.Semaphore(self._at_once)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._client.initialize()
+        except FAILURES as error:
+            log_failure(error)
+            raise store_error(error) from error
+
+    async def close(self) -> None:
+        self._free = None
+        await self._client.aclose()
+
+    async def call(self, command: Command, *, is_write: bool = False) -> Any:
+        return await self._execute(command)
+
+    async def call_all(self, commands: Sequence[Command]) -> Sequence[Any]:
+        def send() -> Awaitable[Sequence[Any]]:
+            pipeline = self._client.pipeline()
+            for command in commands:
+                pipeline.execute_command(*command)
+            return pipeline.execute(raise_on_error=False)
+
+        replies = await self._served(send) if commands else ()
+        for reply in replies:
+            if isinstance(reply, Exception) and not is_refusal(reply):
+                raise store_error(reply) from reply
+        return replies
+
+    async def call_each(self, command: Command) -> Sequence[Any]:
+        return [await self._execute(command, target_nodes=node) for node in self._client.get_primaries()]
+
+    async def _execute(self, command: Command, **options: Any) -> Any:
+        return await self._served(lambda: self._client.execute_command(*command, **options))
+
+    async def _served(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        if self._free is None:
+            raise StoreUnavailable("The store is not open.")
+        try:
+            # A node's pool does not wait, so that there are never more calls than it has connections.
+            async with asyncio.timeout(self._deadline_s), self._free:
+                try:
+                    return await send()
+                except CLOSED_MEANWHILE:
+                    return await send()
+        except (*FAILURES, *CLOSED_MEANWHILE) as error:
+            if is_refusal(error):
+                raise
+            log_failure(error)
+            raise store_error(error) from error

@@ -1,0 +1,71 @@
+"""The scripts that run in Redis, the keys that they are given, and how arguments are written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+from service.store.base import Entry, Hold, Tip
+
+KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "remembered")
+
+US = 1_000_000
+LONGEST_US = 1 << 51
+"""The longest wait, 71 years: later times would lose digits."""
+
+Value = bytes | str | int
+
+
+@final
+class Script:
+    """The file of its name after those that stand in front of it."""
+
+    def __init__(self, name: str, *in_front: str) -> None:
+        folder = Path(__file__).with_name("lua")
+        self.source = b"".join((folder / f"{part}.lua").read_bytes() for part in ("session", *in_front, name))
+        self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
+
+
+CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST, WAITING, COUNT_WAITING, SUMMARIZE, TOLD = map(
+    Script,
+    (
+        "create",
+        "read",
+        "find",
+        "snapshot",
+        "rewind",
+        "delete",
+        "last",
+        "waiting",
+        "count_waiting",
+        "summarize",
+        "told",
+    ),
+)
+COMMIT, CANCEL = Script("commit", "sweep"), Script("cancel", "sweep")
+
+
+@lru_cache(4096)
+def keys_of(name: str) -> Sequence[bytes]:
+    return tuple(f"okl:{{{name}}}:{key}".encode() for key in KEYS)
+
+
+def microseconds(seconds: float) -> int:
+    return int(min(max(seconds, 0.0) * US, LONGEST_US))
+
+
+def text_of(tip: Tip) -> bytes:
+    return b"%d:%b" % (tip.round, tip.digest)
+
+
+def commit_arguments(tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold]) -> list[Value]:
+    arguments: list[Value] = [text_of(tip), len(entries)]
+    for entry in entries:
+        answer = b"" if entry.answer is None else b"+" + entry.answer
+        arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)
+    for hold in holds:
+        arguments += (hold.id, hold.blob, microseconds(hold.wait_s))
+    return arguments

@@ -1,0 +1,97 @@
+"""What every store holds its callers and itself to: the chain of entries, the sizes of arguments, the cursors of a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from service.errors import StoreCorrupt
+from service.store.base import EDGES, SUMMARY_BYTES, Entry, Reading, Tip
+
+LARGEST = 1 << 53
+"""The largest number that every store keeps and compares exactly."""
+
+
+def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
+    """Raises ValueError unless the entries lead on from `tip`, each with an id of its own."""
+    if len(entries) > 1 and len({entry.id for entry in entries}) != len(entries):
+        raise ValueError("two entries of one commit have the same id")
+    if follow(tip, entries) is None:
+        raise ValueError(f"the entries do not follow round {tip.round} one after the other")
+
+
+def follow(tip: Tip, entries: Sequence[Entry]) -> Tip | None:
+    """The tip that the entries lead to; None where one does not follow from the one before it."""
+    for entry in entries:
+        if entry.count < 1 or not entry.id or entry.tip != tip.then(entry.count, entry.id, entry.blob):
+            return None
+        tip = entry.tip
+    return tip
+
+
+def sound_part(reading: Reading) -> Reading:
+    """The reading up to the first entry that does not follow from the one before it."""
+    tip, sound = reading.start, 0
+    for entry in reading.entries:
+        if follow(tip, [entry]) is None:
+            break
+        tip, sound = entry.tip, sound + 1
+    return replace(reading, entries=reading.entries[:sound])
+
+
+def check_reading(reading: Reading) -> Reading:
+    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt."""
+    if follow(reading.start, reading.entries) != reading.head.tip:
+        name, start, end = reading.head.name, reading.start.round, reading.head.tip.round
+        raise StoreCorrupt(f"The journal of session {name!r} does not lead from round {start} to {end}.", session=name)
+    return reading
+
+
+def check_last(name: str, start: Tip, entries: Sequence[Entry], tip: Tip) -> Sequence[Entry]:
+    """The entries, if they lead from `start` to the session's tip. Raises StoreCorrupt."""
+    if follow(start, entries) != tip:
+        raise StoreCorrupt(
+            f"The newest entries of session {name!r} do not lead to its round {tip.round}.", session=name
+        )
+    return entries
+
+
+def check_summary(summary: bytes, round: int = 0) -> None:
+    """Raises ValueError."""
+    if len(summary) > SUMMARY_BYTES:
+        raise ValueError(f"a summary has at most {SUMMARY_BYTES} bytes, this one {len(summary)}")
+    check_number(round)
+
+
+def check_number(number: int) -> None:
+    """Raises ValueError."""
+    if not 0 <= number <= LARGEST:
+        raise ValueError(f"expected a number from 0 to 2^53, not {number}")
+
+
+def check_edges(due_before: Sequence[float]) -> None:
+    """Raises ValueError."""
+    if len(due_before) > EDGES or any(math.isnan(edge) for edge in due_before):
+        raise ValueError(f"expected at most {EDGES} numbers of seconds")
+
+
+def check_limit(limit: int) -> None:
+    """Raises ValueError."""
+    if limit < 1:
+        raise ValueError("a page has at least one item")
+
+
+def cursor_after(time: float, id: str) -> str:
+    """A place among what waits, in the order of times and then of ids."""
+    return f"{time!r}:{id}"
+
+
+def place_of(cursor: str) -> tuple[float, str]:
+    """Raises ValueError for what is no cursor."""
+    text, separator, id = cursor.partition(":")
+    time = float(text)
+    if not separator or not math.isfinite(time):
+        raise ValueError("this is no cursor")
+    id.encode()
+    return time, id
