@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "diagnostics": ROOTS | {"linalg", "kernels"},
     "pool": ROOTS | {"contract", "linalg", "second_order"},
     "conformal": ROOTS | {"contract"},
+    "monitoring": ROOTS | {"contract"},
     "automatic": ROOTS | {"contract", "kernels", "second_order"},
     "records": ROOTS,
     "learners": ROOTS
