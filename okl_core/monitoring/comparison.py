@@ -1,0 +1,84 @@
+r"""Which of two forecasters has the smaller error, known at all times together, whatever the stream.
+
+Differences d_i in [-1, 1] of two scores are compared by the mean of their conditional means, (1/n) sum E[d_i | all before]:
+how much better the one was in these rounds, had each truth been drawn many times. The band is that of
+`okl_core.monitoring.bands`, with the mean of the earlier differences as the guess. It may be looked at after every round, and
+acted on. [choe2024]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from okl_core.errors import InputError, StateFormatError
+from okl_core.monitoring.bands import boundary
+from okl_core.types import Interval, StatePart
+
+WHOLE: Interval = (-1.0, 1.0)
+SLACK = 1e-9
+"""Relative: what rounding may add to a sum."""
+
+
+@final
+@dataclass(slots=True)
+class Comparison(StatePart):
+    """Differences in [-1, 1]: how many, their sum, and V, that of their squared distances from the mean of those before.
+
+    Examples
+    --------
+    >>> comparison = Comparison()
+    >>> for t in range(400):
+    ...     comparison.add(1.0 if t % 3 else 0.0)
+    >>> [round(end, 2) for end in comparison.band(0.95)], comparison.is_better(0.95)
+    ([0.57, 0.76], True)
+    """
+
+    count: int = 0
+    total: float = 0.0
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse sums that no differences have. Raises StateFormatError."""
+        most = self.count * (1.0 + SLACK)
+        if not (self.count >= 0 and abs(self.total) <= most and 0.0 <= self.spread <= 4.0 * most):
+            raise StateFormatError(f"{self.count} differences of sum {self.total} and spread {self.spread} cannot be")
+
+    @property
+    def mean(self) -> float:
+        """Of the differences; 0 if there are none."""
+        return self.total / self.count if self.count else 0.0
+
+    def add(self, difference: float) -> None:
+        """One more; positive where the one in question was better. Raises InputError unless it is in [-1, 1]."""
+        if not -1.0 <= difference <= 1.0:
+            raise InputError(f"a difference of {difference} is not in [-1, 1]", "y")
+        away = difference - (self.total / self.count if self.count else 0.0)
+        self.spread += away * away
+        self.total += difference
+        self.count += 1
+
+    def band(self, level: float = 0.95) -> Interval:
+        """Ends that hold the mean of the conditional means in all rounds together, with a probability of at least `level`."""
+        if not self.count:
+            return WHOLE
+        width = boundary(self.spread, (1.0 - level) / 2.0, 2.0) / self.count
+        return max(self.mean - width, -1.0), min(self.mean + width, 1.0)
+
+    def is_better(self, level: float = 0.95) -> bool:
+        """Is the whole band above 0? Wrong at any time at all with a probability of at most (1 - level) / 2."""
+        return self.band(level)[0] > 0.0
+
+
+def cut(error: float, scale: float) -> float:
+    """min(error / scale, 1), both at least 0; of a scale of 0 whether there is an error.
+
+    Examples
+    --------
+    >>> cut(1.0, 4.0), cut(math.inf, 4.0), cut(0.0, 0.0), cut(1.0, 0.0)
+    (0.25, 1.0, 0.0, 1.0)
+    """
+    if error < scale:
+        return error / scale if scale < math.inf else 0.0
+    return 1.0 if error > 0.0 else 0.0

@@ -1,0 +1,216 @@
+r"""Has the error risen? An alarm that goes off falsely with a probability of at most alpha, at all times together.
+
+The errors of a segment, cut to x_i in [0, 1], are bet upon: once an error is likelier than it was in the mean, who bets on
+errors gets rich. This is an e-detector [shin2024] whose baseline is not given but bounded from the past.
+
+| symbol   | meaning                                                                                            |
+|----------|----------------------------------------------------------------------------------------------------|
+| mu_i     | mean of x_i given all before                                                                       |
+| M_s      | mean of mu_1 ... mu_s                                                                              |
+| U_s      | mean of x_1 ... x_s, plus u(V_s) / s at alpha / 2 (`okl_core.monitoring.bands`); every 8 rounds    |
+| m_i      | the smallest U_s of s < i, at most 1                                                               |
+| lambda_k | 0.9 2^-k, k = 0 ... 7: a share of the stake, each best for one size of a rise                      |
+| w_j      | 1 / ((b + 1) (b + 2) 2^b), b = floor(log2 j): what is staked at the start of round j; sums to 1    |
+| E_k      | (1 + lambda_k (x_i / m_i - 1)) (E_k + w_i), round by round from 0                                  |
+
+Alarm where the mean of the eight E_k reaches 2 / alpha.
+
+**Guarantee.** If no mu_i is above M_{i-1}, the probability of any alarm in the segment is at most alpha. Errors that are
+independent and equally likely keep this, and those whose conditional mean only falls; nothing else is assumed.
+
+Proof. M_i = ((i - 1) M_{i-1} + mu_i) / i <= M_{i-1}, so mu_i <= M_{i-1} <= M_s for all s < i. With a probability of at least
+1 - alpha / 2, M_s <= U_s at all s; then mu_i <= m_i for all i. Let tau be the first i with mu_i > m_i; it is known before
+x_i is. Before tau each factor is nonnegative, and its mean given the past is 1 + lambda_k (mu_i / m_i - 1) <= 1. So the mean
+of the E_k plus what is not staked yet, 1 - w_1 - ... - w_i, stopped before tau, is a nonnegative supermartingale that begins
+at 1: by Ville's inequality it reaches 2 / alpha with a probability of at most alpha / 2. And tau comes with at most alpha /
+2.
+
+Not covered: errors that come in clusters, such as those of a Markov chain. There mu_i goes up and down, and an alarm says
+that the error has been likelier for a while.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core.errors import InputError, NonFiniteError, StateFormatError
+from okl_core.monitoring.bands import boundary
+from okl_core.monitoring.comparison import SLACK, cut
+from okl_core.monitoring.verdict import LARGEST
+from okl_core.types import F64, StatePart
+
+ALPHA = 0.01
+STAKES = tuple(0.9 * 2.0**-k for k in range(8))
+"""At 1 a single round without an error would lose all; the smallest is for rises by a hundredth."""
+EVERY = 8
+"""Rounds from one bound of the past to the next."""
+TIMES, UNCOUNTED = 16.0, 32
+"""A squared error is cut at so many times the mean of the first ones of the segment; these are not counted."""
+
+
+class Alarm(NamedTuple):
+    """The error has risen: noticed with round `t`, most likely since round `since`; rounds are numbered from 1."""
+
+    t: int
+    before: float
+    """Mean error in the segment before round `since`; of a number the squared error, cut."""
+    after: float
+    """Mean error from round `since` on."""
+    since: int
+
+
+@final
+class Wealth:
+    """What the bets of each stake have made, shape (8,) each, as lists: a round is faster with floats.
+
+    `total` of all starts, E_k; `best` of the best start; and of that one the rounds of the segment before it, and their sum.
+    """
+
+    __slots__ = ("before", "best", "start", "total")
+
+    def __init__(self) -> None:
+        nothing = [0.0] * len(STAKES)
+        self.total, self.best, self.start, self.before = list(nothing), list(nothing), list(nothing), list(nothing)
+
+    @property
+    def nbytes(self) -> int:
+        """As they are packed."""
+        return 4 * 8 * len(STAKES)
+
+    def pack(self) -> F64:
+        """Shape (4, 8)."""
+        return np.array([self.total, self.best, self.start, self.before])
+
+    @classmethod
+    def unpack(cls, array: F64) -> Wealth:
+        """What `pack` gave. Raises StateFormatError."""
+        if array.shape != (4, len(STAKES)) or not (np.isfinite(array) & (array >= 0.0)).all():
+            raise StateFormatError(
+                f"wealth of shape {array.shape}; it is 4 rows of {len(STAKES)}, finite and not negative"
+            )
+        wealth = cls()
+        wealth.total, wealth.best, wealth.start, wealth.before = array.tolist()
+        return wealth
+
+
+@final
+@dataclass(slots=True)
+class DriftAlarm(StatePart):
+    """Tells when the error has risen, and begins a new segment then.
+
+    `count`, `total` and `spread`: the errors of the segment, cut, their sum, and V. `mean`: of the segment's first
+    squared errors, of which there were `seen`.
+
+    Examples
+    --------
+    >>> drift = DriftAlarm(is_of_numbers=False)
+    >>> drift.run([float(t % 10 == 0) for t in range(1000)])
+    []
+    >>> alarm, = drift.run([float(t % 10 != 0) for t in range(20)])
+    >>> alarm.t, round(alarm.before, 2), round(alarm.after, 2), alarm.since
+    (1013, 0.1, 0.92, 1002)
+    """
+
+    is_of_numbers: bool
+    alpha: float = ALPHA
+    t: int = 0
+    seen: int = 0
+    mean: float = 0.0
+    count: int = 0
+    total: float = 0.0
+    spread: float = 0.0
+    ceiling: float = 1.0
+    """m: what the mean error is at most if it never rose."""
+    wealth: Wealth = field(default_factory=Wealth)
+
+    def __post_init__(self) -> None:
+        """Refuse what no errors lead to. Raises StateFormatError."""
+        if not 0.0 < self.alpha < 1.0:
+            raise StateFormatError(f"alpha is {self.alpha}; it must be above 0 and below 1")
+        first = self.seen if self.is_of_numbers else 0
+        most = self.count * (1.0 + SLACK)
+        if (
+            not 0 <= first + self.count <= self.t
+            or first > UNCOUNTED
+            or (self.count and self.is_of_numbers and first < UNCOUNTED)
+        ):
+            raise StateFormatError(f"{self.seen} and {self.count} of {self.t} rounds cannot be")
+        if not (0.0 <= self.total <= most and 0.0 <= self.spread <= most and 0.0 < self.ceiling <= 1.0):
+            raise StateFormatError(
+                f"errors of sum {self.total}, spread {self.spread} and ceiling {self.ceiling} cannot be"
+            )
+        if not 0.0 <= self.mean <= LARGEST * (1.0 + SLACK):
+            raise StateFormatError(f"a mean squared error of {self.mean} cannot be")
+
+    def add(self, error: float) -> Alarm | None:
+        """One more error, in the order in which the truths come. About 4 us.
+
+        Parameters
+        ----------
+        error : float
+            0 or 1, or between; of a number its squared error, at least 0, perhaps infinite.
+
+        Raises
+        ------
+        NonFiniteError, InputError; nothing has changed then.
+        """
+        if math.isnan(error):
+            raise NonFiniteError("an error is not a number", "y")
+        if error < 0.0 or (error > 1.0 and not self.is_of_numbers):
+            raise InputError(f"an error of {error}; one of a class is in [0, 1], of a number at least 0", "y")
+        self.t += 1
+        if self.is_of_numbers and self.seen < UNCOUNTED:
+            self.seen += 1
+            self.mean += (min(error, LARGEST) - self.mean) / self.seen
+            return None
+        x = cut(error, TIMES * self.mean) if self.is_of_numbers else error
+        if self._bet(x) >= 2.0 / self.alpha * len(STAKES):
+            alarm = self._alarm()
+            self.seen, self.mean, self.count, self.total, self.spread, self.ceiling = 0, 0.0, 0, 0.0, 0.0, 1.0
+            self.wealth = Wealth()
+            return alarm
+        if self.count % EVERY == 0:
+            bound = (self.total + boundary(self.spread, self.alpha / 2.0)) / self.count
+            self.ceiling = min(self.ceiling, bound)
+        return None
+
+    def run(self, errors: F64 | Sequence[float]) -> list[Alarm]:
+        """Errors in order, shape (n,): as `add` of each."""
+        listed = errors.tolist() if isinstance(errors, np.ndarray) else errors
+        return [alarm for error in listed if (alarm := self.add(error)) is not None]
+
+    def _bet(self, x: float) -> float:
+        """Carry a round into the segment: the sum of the E_k."""
+        count, wealth = self.count, self.wealth
+        b = (count + 1).bit_length() - 1
+        stake, gain, made = 1.0 / ((b + 1) * (b + 2) << b), x / self.ceiling - 1.0, 0.0
+        total, best = wealth.total, wealth.best
+        for k, share in enumerate(STAKES):
+            factor = 1.0 + share * gain
+            total[k] = now = factor * (total[k] + stake)
+            made += now
+            if best[k] < stake:
+                best[k], wealth.start[k], wealth.before[k] = stake, float(count), self.total
+            best[k] *= factor
+        away = x - (self.total + 0.5) / (count + 1)
+        self.spread += away * away
+        self.total += x
+        self.count += 1
+        return made
+
+    def _alarm(self) -> Alarm:
+        """From the start of the bets that made most."""
+        wealth, best = self.wealth, self.wealth.best
+        k = best.index(max(best))
+        start, before = wealth.start[k], wealth.before[k]
+        unit = 1.0
+        if self.is_of_numbers:
+            unit = TIMES * self.mean
+        earlier = before / start if start else 0.0
+        later = (self.total - before) / (self.count - start)
+        return Alarm(self.t, unit * earlier, unit * later, self.t - self.count + int(start) + 1)

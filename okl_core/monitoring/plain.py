@@ -1,0 +1,156 @@
+"""The plain forecasters that run beside a session: they look at past truths only, and cost next to nothing.
+
+They are the learners `majority` (of any number of classes), `mean` and `last-label`, without what a learner has besides.
+Each pair says what has been so far, and what was last.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+import numpy as np
+
+from okl_core.errors import LabelError, NonFiniteError, StateFormatError
+from okl_core.types import F64, MAX_CLASSES, StatePart
+
+CLASS_NAMES, NUMBER_NAMES = ("majority", "last-label"), ("mean", "last-label")
+"""Of the two forecasters."""
+
+Issued = tuple[float, float]
+"""What the two plain forecasters said of one round: classes, or numbers."""
+
+
+class PlainForecast(NamedTuple):
+    """A class with its probability, or a number without one."""
+
+    value: float
+    probability: float | None = None
+
+
+@final
+@dataclass(slots=True)
+class PlainClasses(StatePart):
+    """The most frequent class so far, the lowest of several, and the last one; 0 before there is one.
+
+    K is the number of classes: a truth of K or more makes it grow. `counts` has shape (K,).
+
+    Examples
+    --------
+    >>> plain = PlainClasses.of(2)
+    >>> for truth in (1, 1, 0):
+    ...     plain.learn(truth)
+    >>> plain.issued(), [forecast.probability for forecast in plain.forecasts()]
+    ((1.0, 0.0), [0.6, 0.4])
+    """
+
+    rounds: int = 0
+    top: int = 0
+    last: int = 0
+    repeats: int = 0
+    counts: F64 = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        """Refuse what no truths lead to. Raises StateFormatError."""
+        n = self.counts
+        if n.ndim != 1 or len(n) > MAX_CLASSES or not (np.isfinite(n) & (n >= 0.0) & (n == np.floor(n))).all():
+            raise StateFormatError(f"counts of shape {n.shape}: at most {MAX_CLASSES}, whole and not negative")
+        known = max(len(n), 1)
+        if n.sum() != self.rounds or not 0 <= self.last < known or not 0 <= self.repeats <= max(self.rounds - 1, 0):
+            raise StateFormatError(
+                f"{self.rounds} truths, {self.repeats} repeats and a last one of {self.last} cannot be"
+            )
+        if self.top != (int(n.argmax()) if len(n) else 0):
+            raise StateFormatError(f"{self.top} is not the most frequent class")
+
+    @classmethod
+    def of(cls, classes: int = 0) -> PlainClasses:
+        """Before the first truth, with so many classes known."""
+        return cls(counts=np.zeros(classes))
+
+    def issued(self) -> Issued:
+        """The two classes."""
+        return float(self.top), float(self.last)
+
+    def forecasts(self) -> tuple[PlainForecast, PlainForecast]:
+        """With probabilities: (n_k + 1) / (t + K), and (truths that were that before them + 1) / (t + 2).
+
+        What is left is shared evenly by the other classes.
+        """
+        known = len(self.counts)
+        top = (self.counts.item(self.top) + 1.0) / (self.rounds + known) if known else 1.0
+        return PlainForecast(self.top, top), PlainForecast(self.last, (self.repeats + 1.0) / (self.rounds + 2.0))
+
+    def learn(self, truth: float) -> None:
+        """One more truth: 0 to 999, whole. Raises LabelError; nothing has changed then."""
+        if not (0 <= truth < MAX_CLASSES and truth == int(truth)):
+            raise LabelError(f"y is {truth}; a class is one of 0 to {MAX_CLASSES - 1}", "y")
+        k = int(truth)
+        if k >= len(self.counts):
+            self.counts = np.concatenate((self.counts, np.zeros(k + 1 - len(self.counts))))
+        self.counts[k] += 1.0
+        count, best = self.counts.item(k), self.counts.item(self.top)
+        if count > best or (count == best and k < self.top):
+            self.top = k
+        self.repeats += int(self.rounds > 0 and k == self.last)
+        self.rounds += 1
+        self.last = k
+
+    def run(self, truths: F64) -> F64:
+        """Learn truths of shape (n,), in order; what was issued before each, shape (n, 2)."""
+        return _run(self, truths)
+
+
+@final
+@dataclass(slots=True)
+class PlainNumbers(StatePart):
+    """The mean of the truths so far, and the last one; 0 before there is one.
+
+    Examples
+    --------
+    >>> plain = PlainNumbers()
+    >>> plain.run(np.array([1.0, 2.0, 6.0])).tolist(), plain.issued()
+    ([[0.0, 0.0], [1.0, 1.0], [1.5, 2.0]], (3.0, 6.0))
+    """
+
+    rounds: int = 0
+    mean: float = 0.0
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what no truths lead to. Raises StateFormatError."""
+        if self.rounds < 0 or not (math.isfinite(self.mean) and math.isfinite(self.last)):
+            raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, cannot be")
+
+    def issued(self) -> Issued:
+        """The two numbers."""
+        return self.mean, self.last
+
+    def forecasts(self) -> tuple[PlainForecast, PlainForecast]:
+        """The same; numbers have no probability."""
+        return PlainForecast(self.mean), PlainForecast(self.last)
+
+    def learn(self, truth: float) -> None:
+        """One more truth. Raises NonFiniteError; nothing has changed then."""
+        if not math.isfinite(truth):
+            raise NonFiniteError(f"y is {truth}; it must be finite", "y")
+        self.rounds += 1
+        # In two parts: the difference of two finite numbers may not be finite.
+        self.mean += truth / self.rounds - self.mean / self.rounds
+        self.last = truth
+
+    def run(self, truths: F64) -> F64:
+        """Learn truths of shape (n,), in order; what was issued before each, shape (n, 2)."""
+        return _run(self, truths)
+
+
+Plain = PlainClasses | PlainNumbers
+
+
+def _run(plain: Plain, truths: F64) -> F64:
+    issued = np.empty((len(truths), 2))
+    for i, truth in enumerate(truths.tolist()):
+        issued[i] = plain.issued()
+        plain.learn(truth)
+    return issued

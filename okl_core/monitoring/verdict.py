@@ -1,0 +1,159 @@
+r"""Is a session better than the plain forecasters beside it? Better, worse, or undecided, right at all times together.
+
+The error of a round is a mistake, 0 or 1, or the squared error of a number. Each plain forecaster is compared by d, its
+error minus that of the session. Both bands hold together with 95 %, so that the better of the two may be chosen afterwards.
+A squared
+error has no bound, so it is cut: d = min(e_plain^2 / c, 1) - min(e^2 / c, 1), where c is 9 times a fading mean of that plain
+forecaster's squared errors, of earlier rounds only. The price is that cut errors are compared; where the root mean squared
+errors say the opposite, nothing is decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, final
+
+from okl_core.errors import InputError, NonFiniteError, StateFormatError
+from okl_core.monitoring.comparison import SLACK, Comparison, cut
+from okl_core.monitoring.plain import CLASS_NAMES, NUMBER_NAMES, Issued
+from okl_core.types import F64, StatePart
+
+LEVEL = 0.95
+TIMES, MEMORY = 9.0, 128
+"""Errors of less than three usual ones of the rival are not cut; the fading mean is over so many rounds."""
+UNCOUNTED = 16
+"""Rounds from which the first scale is found."""
+LARGEST = 1e290
+"""Above it squared errors are this: their sum stays finite."""
+
+State = Literal["better", "worse", "undecided"]
+
+
+class Told(NamedTuple):
+    """What is known after `rounds` that were counted."""
+
+    rounds: int
+    rival: str
+    """The plain forecaster with the smaller error so far."""
+    gain: float | None
+    """1 - error / error of the rival: mistake rates, or root mean squared errors. None if the rival has made no error."""
+    state: State
+    low: float
+    high: float
+    """How much larger the rival's error is in the mean, with 95 % at all times: mistakes, or squared errors, cut."""
+
+
+@final
+@dataclass(slots=True)
+class Verdict(StatePart):
+    """A session's errors against those of both plain forecasters.
+
+    Examples
+    --------
+    >>> verdict = Verdict(is_of_numbers=False)
+    >>> for t in range(300):
+    ...     verdict.add(0.0, issued=(0.0, 1.0), truth=t % 2)
+    >>> told = verdict.told()
+    >>> told.rival, told.gain, told.state
+    ('majority', 1.0, 'better')
+    """
+
+    is_of_numbers: bool
+    seen: int = 0
+    scale_of_first: float = 0.0
+    scale_of_second: float = 0.0
+    """Fading means of the squared errors of the plain ones, where they are numbers."""
+    own: float = 0.0
+    first: float = 0.0
+    second: float = 0.0
+    """Sums of the errors: its own, and those of the two plain ones."""
+    against_first: Comparison = field(default_factory=Comparison)
+    against_second: Comparison = field(default_factory=Comparison)
+
+    def __post_init__(self) -> None:
+        """Refuse what no errors lead to. Raises StateFormatError."""
+        counted = max(self.seen - UNCOUNTED, 0) if self.is_of_numbers else self.seen
+        most = counted * LARGEST * (1.0 + SLACK) if self.is_of_numbers else float(counted)
+        sums, scales = (self.own, self.first, self.second), (self.scale_of_first, self.scale_of_second)
+        if (
+            self.seen < 0
+            or not all(0.0 <= one <= most for one in sums)
+            or not 0.0 <= min(scales) <= max(scales) <= LARGEST * (1.0 + SLACK)
+        ):
+            raise StateFormatError(f"errors {sums} of {self.seen} rounds at scales of {scales} cannot be")
+        if not self.against_first.count == self.against_second.count == counted:
+            raise StateFormatError(f"{self.against_first.count} and {self.against_second.count} rounds of {counted}")
+
+    def add(self, own_error: float, issued: Issued | Sequence[float], truth: float) -> None:
+        """A round whose truth is there.
+
+        Parameters
+        ----------
+        own_error : float
+            Of the session's forecast: 0 or 1; of a number its squared error, at least 0, perhaps infinite.
+        issued : pair of floats
+            What the plain forecasters said when that forecast was issued.
+        truth : float
+
+        Raises
+        ------
+        NonFiniteError, InputError; nothing has changed then.
+        """
+        first, second = issued
+        if math.isnan(own_error) or not (math.isfinite(first) and math.isfinite(second) and math.isfinite(truth)):
+            raise NonFiniteError(f"an error of {own_error} and forecasts {issued} for a truth of {truth}", "y")
+        if own_error < 0.0 or (own_error > 1.0 and not self.is_of_numbers):
+            raise InputError(f"an error of {own_error}; one of a class is in [0, 1], of a number at least 0", "y")
+        if not self.is_of_numbers:
+            self._count(own_error, float(first != truth), float(second != truth), 1.0, 1.0)
+            self.seen += 1
+            return
+        first, second = _squared(first - truth), _squared(second - truth)
+        if self.seen >= UNCOUNTED:
+            self._count(
+                min(own_error, LARGEST), first, second, TIMES * self.scale_of_first, TIMES * self.scale_of_second
+            )
+        self.seen += 1
+        # Until here the scales are those of earlier rounds.
+        share = 1.0 / min(self.seen, MEMORY)
+        self.scale_of_first += share * (first - self.scale_of_first)
+        self.scale_of_second += share * (second - self.scale_of_second)
+
+    def run(self, own_errors: F64, issued: F64, truths: F64) -> None:
+        """Rounds in order, of shapes (n,), (n, 2) and (n,): as `add` of each."""
+        for error, pair, truth in zip(own_errors.tolist(), issued.tolist(), truths.tolist(), strict=True):
+            self.add(error, pair, truth)
+
+    def told(self) -> Told:
+        """What is known now."""
+        names = NUMBER_NAMES if self.is_of_numbers else CLASS_NAMES
+        is_first = self.first <= self.second
+        rival, against = (self.first, self.against_first) if is_first else (self.second, self.against_second)
+        # Half of what is left for each of the two.
+        low, high = against.band((1.0 + LEVEL) / 2.0)
+        state: State = "undecided"
+        if low > 0.0 and self.own < rival:
+            state = "better"
+        elif high < 0.0 and self.own > rival:
+            state = "worse"
+        return Told(against.count, names[not is_first], self._gain(rival), state, low, high)
+
+    def _count(self, own: float, first: float, second: float, c: float, c_of_second: float) -> None:
+        self.against_first.add(cut(first, c) - cut(own, c))
+        self.against_second.add(cut(second, c_of_second) - cut(own, c_of_second))
+        self.own += own
+        self.first += first
+        self.second += second
+
+    def _gain(self, rival: float) -> float | None:
+        if rival == 0.0:
+            return None
+        if self.is_of_numbers:
+            return 1.0 - math.sqrt(self.own) / math.sqrt(rival)
+        return 1.0 - self.own / rival
+
+
+def _squared(error: float) -> float:
+    return min(error * error, LARGEST)
