@@ -16,18 +16,21 @@ from threadpoolctl import threadpool_limits
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
-from service.api import documents, problems, routes
+from service.api import documents, problems, routes, watching
 from service.api.dependencies import Worker
 from service.api.guards import Guards
 from service.logs import configure
 from service.replica.cache import Replicas
 from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
+from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.session.limits import SessionLimits
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store.base import Limits, Store, open_store
+from service.watchers import Watchers
+from service.watching import Watching
 
 log = logging.getLogger("okl")
 
@@ -69,7 +72,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 gc.set_threshold(*GC_THRESHOLDS)
                 yield
         finally:
+            worker.watchers.close()
             await worker.rounds.close()
+            await worker.summaries.close()
             await store.close()
             log.info("stopped")
 
@@ -85,7 +90,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes=routes.hot.routes,
     )
     problems.install(app)
-    for router in (routes.bodies, routes.sessions, routes.operations):
+    for router in (routes.bodies, routes.sessions, watching.many, watching.watching, routes.operations):
         app.include_router(router)
     if settings.allowed_origins:
         app.add_middleware(
@@ -114,16 +119,28 @@ def make_worker(settings: Settings, store: Store) -> Worker:
         store, scheduler, least_bytes=settings.snapshot_min_bytes, replay_s=settings.snapshot_replay_s
     )
     replicas = Replicas(settings.resident_bytes)
+    summaries = Summaries(store)
     rounds = Rounds(
         store,
         replicas,
         scheduler,
         snapshots,
+        summaries,
         limits,
         patience_s=settings.patience_s,
         queue=settings.max_queue,
     )
-    return Worker(settings, store, replicas, rounds, Sessions(store, rounds, limits, most=settings.max_sessions))
+    watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
+    return Worker(
+        settings=settings,
+        store=store,
+        replicas=replicas,
+        rounds=rounds,
+        sessions=Sessions(store, rounds, limits, most=settings.max_sessions),
+        watching=watching,
+        watchers=Watchers(watching, most=settings.max_watchers),
+        summaries=summaries,
+    )
 
 
 def _store_limits(settings: Settings) -> Limits:

@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,18 +22,20 @@ from typing import TypeVar
 from okl_core.errors import OklError
 from service.errors import ServiceError, SessionNotFound, StoreError
 from service.replica.cache import Replicas
-from service.replica.queue import COPIED_BYTES, Lines, Look, Ticket, too_late
+from service.replica.queue import COPIED_BYTES, Lines
 from service.replica.replay import catch_up, failed
 from service.replica.replica import Replica
 from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
-from service.session.codec import WaitingEntry
+from service.replica.summaries import Summaries
+from service.replica.tickets import Look, Ticket, known_under, still_open, tell
 from service.session.definition import Input
 from service.session.limits import SessionLimits
+from service.session.moment import Moment
 from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
 from service.session.session import Session
 from service.session.turn import Position, Tell, Turn, refusal
-from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
+from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store
 
 log = logging.getLogger("okl.sessions")
 
@@ -55,6 +58,7 @@ class Rounds:
     ----------
     patience_s : how long a request may take before it is refused as Overloaded, queueing included
     queue : how many requests may queue at one session
+    clock : seconds since the epoch, for what the history tells; nothing depends on it
     """
 
     def __init__(
@@ -63,15 +67,19 @@ class Rounds:
         replicas: Replicas,
         scheduler: Scheduler,
         snapshots: Snapshots,
+        summaries: Summaries,
         limits: SessionLimits,
         *,
         patience_s: float,
         queue: int,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._clock = clock
         self._store = store
         self._replicas = replicas
         self._scheduler = scheduler
         self._snapshots = snapshots
+        self._summaries = summaries
         self._limits = limits
         self._patience_s = patience_s
         self._lines = Lines(replicas, self._serve, self._finish, queue)
@@ -94,6 +102,24 @@ class Rounds:
         told = await self._ask(name, [self._question(x, id, wait)])
         return _expect(Predicted, told[0])
 
+    async def predict_many(
+        self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
+    ) -> list[Predicted | ServiceError]:
+        """Forecasts at one round, in one commit; those that could not be kept (an id that is used, no room) say why.
+
+        An input that is refused refuses all: InvalidInput says which.
+        """
+        given: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
+        rows = enumerate(zip(xs, given, strict=True))
+        parts = [self._question(x, id, wait)._replace(row=row) for row, (x, id) in rows]
+        told = await self._ask(name, parts)
+        return [one if isinstance(one, ServiceError) else _expect(Predicted, one) for one in told]
+
+    async def cancel(self, name: str, id: str) -> bool:
+        """The truth of this prediction will never come; False if none waits under the id."""
+        self._replicas.forget(name, id)
+        return await self._store.cancel(name, id)
+
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a repeated update gets the first answer."""
         told = await self._ask(name, [report])
@@ -111,7 +137,7 @@ class Rounds:
         told = await self._ask(name, [batch])
         return _expect(RoundsPlayed, told[0])
 
-    async def look(self, name: str, work: Callable[[Session, Head], T]) -> T:
+    async def look(self, name: str, work: Callable[[Session, Head, Position], T]) -> T:
         """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
@@ -131,7 +157,7 @@ class Rounds:
 
     async def _serve(self, replica: Replica, taken: Sequence[Ticket | Look]) -> None:
         """Answer the requests of one turn: try until each has its answer."""
-        while taken := _open(replica, taken):
+        while taken := still_open(replica, taken):
             try:
                 if isinstance(taken[0], Look):
                     await self._serve_look(replica, taken[0])
@@ -213,7 +239,8 @@ class Rounds:
         learns_ahead = sum(len(ticket.parts) for ticket in tickets) > 1
         is_kept = learns_ahead and replica.size <= COPIED_BYTES and replica.is_contended
         before = session.copy() if is_kept else None
-        turn = Turn(session, position, _known(replica, tickets), self._limits, self.new_id)
+        moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
+        turn = Turn(session, position, known_under(replica, tickets), self._limits, self.new_id, moment)
         played, void = await self._play(replica, turn, tickets)
         entries, holds = ([], []) if void else (turn.entries, turn.holds)
         try:
@@ -282,6 +309,7 @@ class Rounds:
     ) -> None:
         """The turn is durable: answer. Its last round is learned when the answers are on their way."""
         rounds = turn.rounds
+        replica.store_waiting, replica.never_came = answer.waiting, answer.never_came
         if turn.entries:
             replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
             replica.forget(entry.id for entry in turn.entries)
@@ -289,7 +317,7 @@ class Rounds:
             replica.unfinished = turn
         self._remember(replica, turn, answer)
         for ticket, tells in played:
-            _tell(ticket, tells, answer)
+            tell(ticket, tells, answer)
         self._replicas.look(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:
@@ -307,6 +335,7 @@ class Rounds:
                 failed(replica.name, turn.session, error)
                 return
             replica.session = turn.session
+        self._summaries.note(replica)
         await self._snapshots.consider(replica)
 
     def _remember(self, replica: Replica, turn: Turn, answer: Committed) -> None:
@@ -323,35 +352,14 @@ class Rounds:
                 replica.drop()
                 raise SessionNotFound(replica.name)
             session = await self._catch_up(replica, reading)
-            found = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head))
+            assert replica.position is not None
+            now = replica.position
+            found = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))
         except (ServiceError, OklError) as error:
             look.refuse(error)
         else:
             if not look.answer.done():
                 look.answer.set_result(found)
-
-
-def _open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
-    """The requests that nobody has answered yet; those that took too long are refused."""
-    remaining = [ticket for ticket in taken if not ticket.answer.done()]
-    if remaining:
-        now = asyncio.get_running_loop().time()
-        for ticket in remaining:
-            if ticket.deadline <= now:
-                ticket.refuse(too_late(replica.name))
-                return _open(replica, remaining)
-    return remaining
-
-
-def _known(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:
-    """What is there under the ids of the tickets: what the store found, or else what this worker made."""
-    known: dict[str, WaitingEntry | Waiting | Applied | None] = {}
-    for ticket in tickets:
-        for id in ticket.ids:
-            if (made := replica.waiting.get(id)) is not None:
-                known[id] = made.entry
-        known |= ticket.known
-    return known
 
 
 def _undo(replica: Replica, turn: Turn, before: Session | None) -> None:
@@ -362,24 +370,6 @@ def _undo(replica: Replica, turn: Turn, before: Session | None) -> None:
         replica.drop()
     else:
         replica.session = before
-
-
-def _tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) -> None:
-    if ticket.answer.done():
-        return
-    if isinstance(tells, ServiceError):
-        ticket.refuse(tells)
-        return
-    told: list[Told | ServiceError] = []
-    for tell in tells:
-        try:
-            told.append(tell(answer.holds))
-        except ServiceError as error:
-            told.append(error)
-    if isinstance(told[0], ServiceError):
-        ticket.refuse(told[0])
-    else:
-        ticket.answer.set_result(told)
 
 
 def _expect(kind: type[T], told: Told | ServiceError) -> T:

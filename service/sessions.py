@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from okl_core import LearnerSpec
 from okl_core import errors as core
 from okl_core.contract.frozen import Rule
+from okl_core.monitoring.verdict import Judgement
 from okl_core.records.preparation import Preparation
 from service.errors import (
     CannotFreeze,
@@ -20,11 +21,14 @@ from service.errors import (
 )
 from service.rounds import Rounds
 from service.session.definition import Definition, Scalar
+from service.session.history.alarms import Alarm
 from service.session.limits import SessionLimits
-from service.session.record import encode_record, encode_summary
+from service.session.played import FrozenFrom
+from service.session.record import encode_record
 from service.session.scorecard import Tally
-from service.session.session import FrozenFrom, Session
+from service.session.session import Session
 from service.session.snapshot import pack
+from service.session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
 from service.session.turn import Position, precondition_failed
 from service.store.base import DIGEST_BYTES, Gone, Head, Store, Tip
 
@@ -33,10 +37,10 @@ log = logging.getLogger("okl.sessions")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One line of the list of sessions."""
+    """One line of the list of sessions: what the store counts, and what was told of the session last."""
 
     head: Head
-    kind: str
+    summary: Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Inspected:
     tally: Tally
     is_classifier: bool
     coverage: float | None
+    verdict: Judgement | None
+    alarms: Sequence[Alarm]
     describe: dict[str, float]
     nbytes: int
 
@@ -84,7 +90,7 @@ class Sessions:
             pointer = "/schema" if definition.schema else "/dim" if definition.dim else "/hashed"
             self._limits.check_size(session, session.dim, pointer)
         await self._add(definition, 0, None)
-        log.info("session created", extra={"session": definition.name, "kind": encode_summary(definition).decode()})
+        log.info("session created", extra={"session": definition.name, "kind": first_summary(definition).kind})
         return await self.inspect(definition.name)
 
     async def freeze(self, name: str, new_name: str, rule: Rule) -> Inspected:
@@ -93,7 +99,7 @@ class Sessions:
         Raises SessionNotFound, CannotFreeze, SessionExists, LimitReached.
         """
 
-        def frozen_twin(session: Session, _: Head) -> Session:
+        def frozen_twin(session: Session, *_: object) -> Session:
             try:
                 return session.freeze(new_name, rule).copy()
             except core.StateError as error:
@@ -109,7 +115,8 @@ class Sessions:
             raise LimitReached(f"There are {self._most} sessions; delete one first.")
         first = Tip(t, secrets.token_bytes(DIGEST_BYTES))
         blob = None if session is None else pack(session, str(Position(first.digest, first)))
-        record, summary = encode_record(definition, first.digest), encode_summary(definition)
+        record = encode_record(definition, first.digest)
+        summary = encode_summary(first_summary(definition) if session is None else summary_of(session))
         await self._store.create(definition.name, record, first, blob, summary=summary)
 
     async def inspect(self, name: str) -> Inspected:
@@ -119,7 +126,7 @@ class Sessions:
     async def list(self, cursor: str | None, limit: int) -> Listing:
         """In the order of their names. Nothing is decoded, so that a session that cannot be read is listed too."""
         page = await self._store.list(cursor, limit)
-        return Listing([Listed(head, head.summary.decode(errors="replace")) for head in page.heads], page.cursor)
+        return Listing([Listed(head, decode_summary(head.summary)) for head in page.heads], page.cursor)
 
     async def delete(self, name: str, at: str | None = None) -> None:
         """Raises SessionNotFound, and PreconditionFailed where the session is not at the tip of this label."""
@@ -137,7 +144,7 @@ class Sessions:
         log.info("session deleted", extra={"session": name})
 
 
-def _inspected(session: Session, head: Head) -> Inspected:
+def _inspected(session: Session, head: Head, _: object) -> Inspected:
     return Inspected(
         head=head,
         definition=session.definition,
@@ -152,6 +159,8 @@ def _inspected(session: Session, head: Head) -> Inspected:
         tally=session.card.tally(),
         is_classifier=session.task is not None and session.task.truths.is_classifier,
         coverage=None if session.coverage is None else session.coverage.share,
+        verdict=None if session.history.verdict is None else session.history.verdict.told(),
+        alarms=() if session.history.alarms is None else session.history.alarms.latest,
         describe=session.describe(),
         nbytes=session.nbytes,
     )

@@ -77,6 +77,7 @@ class Settings(BaseSettings):
     max_values: int = Field(default=1_000_000, ge=1024, description="Values in one request body.")
     max_batch: int = Field(default=10_000, ge=1, description="Rounds in one request.")
     max_together: int = Field(default=64, ge=1, description="Sessions in one request.")
+    max_watchers: int = Field(default=100, ge=1, description="Streams of events of a worker.")
     max_waiting: int = Field(default=100_000, ge=1, description="Predictions of a session that wait for their truth.")
     waiting_expires_s: float = Field(
         default=14 * 86_400.0,

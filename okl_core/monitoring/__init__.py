@@ -2,21 +2,21 @@
 
 from okl_core.monitoring.bands import boundaries, boundary
 from okl_core.monitoring.comparison import Comparison
-from okl_core.monitoring.drift import Alarm, DriftAlarm
+from okl_core.monitoring.drift import DriftAlarm, Rise
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainForecast, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
-from okl_core.monitoring.verdict import Told, Verdict
+from okl_core.monitoring.verdict import Judgement, Verdict
 
 __all__ = [
-    "Alarm",
     "Comparison",
     "DriftAlarm",
+    "Judgement",
     "Plain",
     "PlainClasses",
     "PlainForecast",
     "PlainNumbers",
+    "Rise",
     "Thinned",
-    "Told",
     "Verdict",
     "boundaries",
     "boundary",

@@ -13,7 +13,7 @@ errors gets rich. This is an e-detector [shin2024] whose baseline is not given b
 | w_j      | 1 / ((b + 1) (b + 2) 2^b), b = floor(log2 j): what is staked at the start of round j; sums to 1    |
 | E_k      | (1 + lambda_k (x_i / m_i - 1)) (E_k + w_i), round by round from 0                                  |
 
-Alarm where the mean of the eight E_k reaches 2 / alpha.
+Rise where the mean of the eight E_k reaches 2 / alpha.
 
 **Guarantee.** If no mu_i is above M_{i-1}, the probability of any alarm in the segment is at most alpha. Errors that are
 independent and equally likely keep this, and those whose conditional mean only falls; nothing else is assumed.
@@ -53,7 +53,7 @@ TIMES, UNCOUNTED = 16.0, 32
 """A squared error is cut at so many times the mean of the first ones of the segment; these are not counted."""
 
 
-class Alarm(NamedTuple):
+class Rise(NamedTuple):
     """The error has risen: noticed with round `t`, most likely since round `since`; rounds are numbered from 1."""
 
     t: int
@@ -147,7 +147,7 @@ class DriftAlarm(StatePart):
         if not 0.0 <= self.mean <= LARGEST * (1.0 + SLACK):
             raise StateFormatError(f"a mean squared error of {self.mean} cannot be")
 
-    def add(self, error: float) -> Alarm | None:
+    def add(self, error: float) -> Rise | None:
         """One more error, in the order in which the truths come. About 4 us.
 
         Parameters
@@ -179,7 +179,7 @@ class DriftAlarm(StatePart):
             self.ceiling = min(self.ceiling, bound)
         return None
 
-    def run(self, errors: F64 | Sequence[float]) -> list[Alarm]:
+    def run(self, errors: F64 | Sequence[float]) -> list[Rise]:
         """Errors in order, shape (n,): as `add` of each."""
         listed = errors.tolist() if isinstance(errors, np.ndarray) else errors
         return [alarm for error in listed if (alarm := self.add(error)) is not None]
@@ -203,7 +203,7 @@ class DriftAlarm(StatePart):
         self.count += 1
         return made
 
-    def _alarm(self) -> Alarm:
+    def _alarm(self) -> Rise:
         """From the start of the bets that made most."""
         wealth, best = self.wealth, self.wealth.best
         k = best.index(max(best))
@@ -213,4 +213,4 @@ class DriftAlarm(StatePart):
             unit = TIMES * self.mean
         earlier = before / start if start else 0.0
         later = (self.total - before) / (self.count - start)
-        return Alarm(self.t, unit * earlier, unit * later, self.t - self.count + int(start) + 1)
+        return Rise(self.t, unit * earlier, unit * later, self.t - self.count + int(start) + 1)

@@ -18,7 +18,7 @@ from okl_core.types import F64, MAX_CLASSES, StatePart
 CLASS_NAMES, NUMBER_NAMES = ("majority", "last-label"), ("mean", "last-label")
 """Of the two forecasters."""
 
-Issued = tuple[float, float]
+SaidBoth = tuple[float, float]
 """What the two plain forecasters said of one round: classes, or numbers."""
 
 
@@ -69,7 +69,7 @@ class PlainClasses(StatePart):
         """Before the first truth, with so many classes known."""
         return cls(counts=np.zeros(classes))
 
-    def issued(self) -> Issued:
+    def issued(self) -> SaidBoth:
         """The two classes."""
         return float(self.top), float(self.last)
 
@@ -123,7 +123,7 @@ class PlainNumbers(StatePart):
         if self.rounds < 0 or not (math.isfinite(self.mean) and math.isfinite(self.last)):
             raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, cannot be")
 
-    def issued(self) -> Issued:
+    def issued(self) -> SaidBoth:
         """The two numbers."""
         return self.mean, self.last
 

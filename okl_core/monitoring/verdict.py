@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, final
 
 from okl_core.errors import InputError, NonFiniteError, StateFormatError
 from okl_core.monitoring.comparison import SLACK, Comparison, cut
-from okl_core.monitoring.plain import CLASS_NAMES, NUMBER_NAMES, Issued
+from okl_core.monitoring.plain import CLASS_NAMES, NUMBER_NAMES, SaidBoth
 from okl_core.types import F64, StatePart
 
 LEVEL = 0.95
@@ -31,7 +31,7 @@ LARGEST = 1e290
 State = Literal["better", "worse", "undecided"]
 
 
-class Told(NamedTuple):
+class Judgement(NamedTuple):
     """What is known after `rounds` that were counted."""
 
     rounds: int
@@ -86,7 +86,7 @@ class Verdict(StatePart):
         if not self.against_first.count == self.against_second.count == counted:
             raise StateFormatError(f"{self.against_first.count} and {self.against_second.count} rounds of {counted}")
 
-    def add(self, own_error: float, issued: Issued | Sequence[float], truth: float) -> None:
+    def add(self, own_error: float, issued: SaidBoth | Sequence[float], truth: float) -> None:
         """A round whose truth is there.
 
         Parameters
@@ -126,7 +126,7 @@ class Verdict(StatePart):
         for error, pair, truth in zip(own_errors.tolist(), issued.tolist(), truths.tolist(), strict=True):
             self.add(error, pair, truth)
 
-    def told(self) -> Told:
+    def told(self) -> Judgement:
         """What is known now."""
         names = NUMBER_NAMES if self.is_of_numbers else CLASS_NAMES
         is_first = self.first <= self.second
@@ -138,7 +138,7 @@ class Verdict(StatePart):
             state = "better"
         elif high < 0.0 and self.own > rival:
             state = "worse"
-        return Told(against.count, names[not is_first], self._gain(rival), state, low, high)
+        return Judgement(against.count, names[not is_first], self._gain(rival), state, low, high)
 
     def _count(self, own: float, first: float, second: float, c: float, c_of_second: float) -> None:
         self.against_first.add(cut(first, c) - cut(own, c))

@@ -132,6 +132,32 @@ class Metrics(_Answer):
     window_coverage: float | None = None
 
 
+class VerdictAnswer(_Answer):
+    """How the learner does beside the better of two trivial forecasters, by a test that holds at all times together."""
+
+    text: str = Field(description="In a sentence.")
+    state: Literal["better", "worse", "undecided"] = Field(description="With 95 %.")
+    rival: Literal["majority", "mean", "last-label"]
+    gain: float | None = Field(
+        description="1 - error / error of the rival, of mistake rates or RMSE; null if the rival made no error."
+    )
+    low: float = Field(description="Lower end of the band of the mean difference of the errors.")
+    high: float
+    rounds: int = Field(description="That were counted.")
+
+
+class AlarmAnswer(_Answer):
+    """The error was `before`, and is `after` in the rounds after `since`; of the kind `error`, `before` is the threshold."""
+
+    t: int = Field(description="Round that raised it.")
+    at: float
+    kind: Literal["drift", "error"]
+    text: str
+    before: float
+    after: float
+    since: int
+
+
 class SessionSummary(_Answer):
     name: str
     kind: str
@@ -202,6 +228,9 @@ class SessionDetail(SessionSummary):
         description="The truths that go with the next input, in the learner's terms, newest first; null without `lags`."
     )
     metrics: Metrics
+    verdict: VerdictAnswer | None = Field(description="Null before the first round.")
+    alarms: list[AlarmAnswer] = Field(description="The latest 64.")
+    never_came: int = Field(description="Predictions that expired or were cancelled.")
     describe: dict[str, float]
     bytes: int = Field(description="Memory of the learner.")
     etag: str = Field(description="Where the session stands; the ETag of this answer too.")

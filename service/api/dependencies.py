@@ -7,12 +7,15 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
 
-from service.api.schemas import Name
+from service.api.values import Name
 from service.replica.cache import Replicas
+from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store.base import Store
+from service.watchers import Watchers
+from service.watching import Watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,9 @@ class Worker:
     replicas: Replicas
     rounds: Rounds
     sessions: Sessions
+    watching: Watching
+    watchers: Watchers
+    summaries: Summaries
 
 
 def worker_of(request: Request) -> Worker:
@@ -38,6 +44,14 @@ def sessions_of(request: Request) -> Sessions:
     return worker_of(request).sessions
 
 
+def watching_of(request: Request) -> Watching:
+    return worker_of(request).watching
+
+
+def watchers_of(request: Request) -> Watchers:
+    return worker_of(request).watchers
+
+
 def store_of(request: Request) -> Store:
     return worker_of(request).store
 
@@ -48,6 +62,8 @@ def most_together_of(request: Request) -> int:
 
 RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
+WatchingDep = Annotated[Watching, Depends(watching_of)]
+WatchersDep = Annotated[Watchers, Depends(watchers_of)]
 MostTogether = Annotated[int, Depends(most_together_of)]
 StoreDep = Annotated[Store, Depends(store_of)]
 _ETAG = r'"[0-9]{1,20}-[0-9a-f]{32}"'

@@ -26,17 +26,16 @@ from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
 from service.api.dependencies import IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
 from service.api.guards import REFUSALS
 from service.api.problems import PROBLEMS, RouteNotFound, operation_id, request_id, responses
-from service.api.schemas import (
-    FreezeBody,
+from service.api.round_schemas import (
     PredictBody,
     PredictRequest,
     RoundsBody,
-    SessionCreate,
     StepBody,
     StepRequest,
     UpdateBody,
     UpdateRequest,
 )
+from service.api.schemas import FreezeBody, SessionCreate
 from service.api.several import Predictions, PredictSeveral, Updates, UpdateSeveral, check_names, of_each
 from service.session.requests import Report
 
@@ -50,8 +49,8 @@ bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
 sessions = APIRouter(tags=["sessions"])
 operations = APIRouter(tags=["operations"])
 
-_STORE = (errors.StoreUnavailable, errors.StoreTimeout, errors.StateCorrupt)
-_BODY = (
+STORE = (errors.StoreUnavailable, errors.StoreTimeout, errors.StateCorrupt)
+BODY = (
     errors.MalformedBody,
     errors.InvalidInput,
     errors.PayloadTooLarge,
@@ -59,15 +58,15 @@ _BODY = (
     errors.RequestTimeout,
 )
 _ROUNDS = (
-    *_BODY,
-    *_STORE,
+    *BODY,
+    *STORE,
     errors.SessionNotFound,
     errors.SessionFailed,
     errors.NumericalFailure,
     errors.Overloaded,
     errors.IdConflict,
 )
-_PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached)
+PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached)
 _UPDATE = (
     *_ROUNDS,
     errors.PredictionNotFound,
@@ -97,7 +96,7 @@ async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Reques
     return reply(wire.step(told, request_id(request.scope)))
 
 
-@hot.post("/predict", response_model=Prediction, responses=responses(*_PREDICT), summary="Ask for a prediction")
+@hot.post("/predict", response_model=Prediction, responses=responses(*PREDICT), summary="Ask for a prediction")
 async def predict(body: PredictRequest, rounds: RoundsDep, key: IdempotencyKey) -> Response:
     """The forecast at the session's present round. It waits in the store, input included, until its truth comes."""
     return await _predict(rounds, body.session, body, key)
@@ -118,7 +117,7 @@ async def step(body: StepRequest, rounds: RoundsDep, request: Request) -> Respon
 @hot.post(
     "/sessions/{session}/predict",
     response_model=Prediction,
-    responses=responses(*_PREDICT),
+    responses=responses(*PREDICT),
     summary="Ask for a prediction",
 )
 async def predict_in_session(
@@ -161,7 +160,7 @@ async def play_rounds(
 @hot.post(
     "/sessions/predict",
     response_model=Predictions,
-    responses=responses(*_BODY),
+    responses=responses(*BODY),
     summary="Ask several sessions for a prediction",
 )
 async def predict_several(
@@ -178,7 +177,7 @@ async def predict_several(
 @hot.post(
     "/sessions/update",
     response_model=Updates,
-    responses=responses(*_BODY),
+    responses=responses(*BODY),
     summary="Report truths to several sessions",
 )
 async def update_several(
@@ -203,9 +202,7 @@ _CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag"
     response_model=SessionDetail,
     status_code=201,
     responses=_CREATED
-    | responses(
-        *_BODY, *_STORE, errors.InvalidConfig, errors.UnknownLearner, errors.SessionExists, errors.LimitReached
-    ),
+    | responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.SessionExists, errors.LimitReached),
     summary="Create a session",
 )
 async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
@@ -220,8 +217,8 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     status_code=201,
     responses=_CREATED
     | responses(
-        *_BODY,
-        *_STORE,
+        *BODY,
+        *STORE,
         errors.SessionNotFound,
         errors.CannotFreeze,
         errors.SessionExists,
@@ -240,7 +237,7 @@ async def freeze(body: FreezeBody, session: SessionPath, sessions: SessionsDep) 
 @sessions.get(
     "/sessions",
     response_model=SessionPage,
-    responses=responses(errors.InvalidInput, *_STORE),
+    responses=responses(errors.InvalidInput, *STORE),
     summary="List sessions",
 )
 async def list_sessions(
@@ -255,7 +252,7 @@ async def list_sessions(
 @sessions.get(
     "/sessions/{session}",
     response_model=SessionDetail,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *_STORE),
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *STORE),
     summary="Inspect a session",
 )
 async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
@@ -267,7 +264,7 @@ async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
 @sessions.delete(
     "/sessions/{session}",
     status_code=204,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, *_STORE),
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, *STORE),
     summary="Delete a session",
 )
 async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Response:
@@ -291,7 +288,7 @@ async def healthz() -> Response:
     return reply({"status": "alive", "warnings": []})
 
 
-@operations.get("/readyz", response_model=Readiness, responses=responses(*_STORE), summary="Can it serve?")
+@operations.get("/readyz", response_model=Readiness, responses=responses(*STORE), summary="Can it serve?")
 async def readyz(store: StoreDep) -> Response:
     """Asks the store, and says what is wrong with its configuration."""
     await store.ping()

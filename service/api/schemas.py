@@ -1,22 +1,11 @@
-"""What a client sends: strict, finite, bounded."""
+"""What a client sends to make a session."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AllowInfNan,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Strict,
-    StringConstraints,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag, WithJsonSchema
 from pydantic.functional_serializers import field_serializer
 from pydantic.functional_validators import field_validator, model_validator
 
@@ -24,80 +13,10 @@ from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
 from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.types import MAX_CLASSES
-from service.api.problems import FIRST_TRY
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
-Number = Annotated[float, Strict(), AllowInfNan(False)]
-Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
-FieldName = Annotated[Text, Field(min_length=1)]
-Boolean = Annotated[bool, Strict()]
+from service.api.values import Boolean, FieldName, Name, Number, Scalar, Text, Vector, Wire
 
 
-def _tag(value: Any) -> str:
-    """Which form of a union a JSON value takes; the tags never show in an error's pointer."""
-    if isinstance(value, bool):
-        return "<boolean>"
-    if isinstance(value, str):
-        return "<text>"
-    if isinstance(value, dict):
-        return "<object>"
-    if isinstance(value, list):
-        return "<list>"
-    return "<number>"
-
-
-_AnyScalar = Annotated[
-    Annotated[Boolean, Tag("<boolean>")] | Annotated[Text, Tag("<text>")] | Annotated[Number, Tag("<number>")],
-    Discriminator(
-        _tag,
-        custom_error_type="scalar",
-        custom_error_message="Input should be a number, a string or a boolean",
-    ),
-]
-# Most are numbers. To ask Python for the tag of each takes three times as long as to try that first.
-Scalar = Annotated[
-    Annotated[Number, Tag(FIRST_TRY)] | Annotated[_AnyScalar, Tag("<scalar>")],
-    Field(union_mode="left_to_right"),
-    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string", "maxLength": 256}, {"type": "number"}]}),
-]
-Vector = Annotated[list[Number], Field(min_length=1, fail_fast=True)]
-
-
-def _any(value: Any) -> str:
-    return "<list>" if isinstance(value, list) else "<object>" if isinstance(value, dict) else "<other>"
-
-
-# What is in it is looked at once it is flattened (okl_core.records): to ask pydantic about each value takes longer. Most are
-# lists of numbers, and are tried first.
-_Loose = Annotated[
-    Annotated[list[Any], Field(min_length=1), Tag("<list>")]
-    | Annotated[dict[str, Any], Field(min_length=1), Tag("<object>")],
-    Discriminator(
-        _any,
-        custom_error_type="input",
-        custom_error_message="Input should be a list or an object",
-    ),
-]
-Input = Annotated[
-    Annotated[Vector, Tag(FIRST_TRY)] | Annotated[_Loose, Tag("<loose>")],
-    Field(union_mode="left_to_right"),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "minItems": 1, "items": {}},
-                {"type": "object", "minProperties": 1, "additionalProperties": {}},
-            ]
-        }
-    ),
-]
-
-
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class DeclaredField(_Wire):
+class DeclaredField(Wire):
     """What a field of the inputs is."""
 
     type: FieldKind
@@ -127,13 +46,13 @@ Declaration = Annotated[
 ]
 
 
-class NoScale(_Wire):
+class NoScale(Wire):
     """Inputs as they come."""
 
     kind: Literal["none"] = "none"
 
 
-class RangesScale(_Wire):
+class RangesScale(Wire):
     """Each column from [low, high] to [0, 1]; values outside go outside."""
 
     kind: Literal["ranges"]
@@ -149,7 +68,7 @@ class RangesScale(_Wire):
         return self
 
 
-class LearnedScale(_Wire):
+class LearnedScale(Wire):
     """Found from the first rounds, again and again while the warm-up lasts."""
 
     kind: Literal["learned"] = "learned"
@@ -171,7 +90,21 @@ Scale = Annotated[
 ]
 
 
-class SessionCreate(_Wire):
+class AlarmBody(Wire):
+    """When to raise an alarm."""
+
+    rate: float | None = Field(
+        default=0.01,
+        ge=1e-6,
+        le=0.5,
+        description="The chance that there is ever a false one while the error does not rise; null: no test.",
+    )
+    error_above: float | None = Field(
+        default=None, ge=0.0, allow_inf_nan=False, description="A windowed mistake rate, or RMSE, that is an alarm too."
+    )
+
+
+class SessionCreate(Wire):
     """A new session."""
 
     model_config = ConfigDict(
@@ -239,6 +172,7 @@ class SessionCreate(_Wire):
         default=False,
         description="Keep the state before a round drawn uniformly from all, so that it can be frozen.",
     )
+    alarm: AlarmBody = AlarmBody()
 
     @field_validator("labels")
     @classmethod
@@ -275,7 +209,7 @@ class SessionCreate(_Wire):
         return self
 
 
-class FreezeBody(_Wire):
+class FreezeBody(Wire):
     """Make a session that predicts as this one, and learns nothing."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2026-11", "rule": "last"}]})
@@ -285,111 +219,3 @@ class FreezeBody(_Wire):
         default="last",
         description="The present state, or that before a round drawn uniformly from all, which needs `reservoir`.",
     )
-
-
-class PredictBody(_Wire):
-    """Ask for a prediction. The session is in the path."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"x": [0.1, 0.7, 0.3]}]})
-
-    x: Input = Field(description="A list of numbers, or an object of named values; nulls and nesting are fine.")
-    id: Id | None = Field(default=None, description="The client's own id of this prediction; made up if left out.")
-    wait: Boolean = Field(
-        default=True, description="false: pure inference, nothing is stored and no truth is expected."
-    )
-
-    @model_validator(mode="after")
-    def _waits_under_an_id(self) -> PredictBody:
-        if self.id is not None and not self.wait:
-            raise ValueError("`id` names a prediction that waits; leave it out with `wait: false`")
-        return self
-
-
-class PredictRequest(PredictBody):
-    """Ask for a prediction."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"session": "clicks", "x": [0.1, 0.7, 0.3]}]})
-
-    session: Name
-
-
-class UpdateBody(_Wire):
-    """Report a truth: of a waiting prediction (`id`), or of an input that was not predicted (`x`, optionally with an `id`
-    that makes the update idempotent). The session is in the path."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "q83Jx0vE1kXcTfZb", "y": "yes"}]})
-
-    y: Scalar = Field(description="The truth: a label of the session, or a number.")
-    id: Id | None = None
-    x: Input | None = None
-    weight: Number = Field(
-        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
-    )
-
-    @model_validator(mode="after")
-    def _names_a_round(self) -> UpdateBody:
-        if self.id is None and self.x is None:
-            raise ValueError("give the `id` of a waiting prediction, or the input `x`")
-        return self
-
-
-class UpdateRequest(UpdateBody):
-    """Report a truth."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"session": "clicks", "id": "q83Jx0vE1kXcTfZb", "y": "yes"}]}
-    )
-
-    session: Name
-
-
-class StepBody(_Wire):
-    """The truth of one round and the input of the next: `update` as in `POST /update`, `predict` as in `POST /predict`.
-    The session is in the path."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"update": {"id": "visit-1", "y": "no"}, "predict": {"x": [0.1, 0.6, 0.3]}}]}
-    )
-
-    update: UpdateBody
-    predict: PredictBody
-
-    @model_validator(mode="after")
-    def _two_ids(self) -> StepBody:
-        if self.predict.id is not None and self.predict.id == self.update.id:
-            raise ValueError("`update` and `predict` are two rounds; give the prediction an id of its own")
-        return self
-
-
-class StepRequest(StepBody):
-    """The truth of one round and the input of the next."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"session": "clicks", "update": {"id": "visit-1", "y": "no"}, "predict": {"x": [0.1, 0.6, 0.3]}}
-            ]
-        }
-    )
-
-    session: Name
-
-
-class RoundsBody(_Wire):
-    """Many rounds in order: each is predicted, then learned."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"x": [[0.1, 0.7, 0.3], [0.2, 0.6, 0.1]], "y": ["yes", "no"]}]}
-    )
-    in_slices: ClassVar[tuple[str, ...]] = ("x", "y")
-    """Read in slices, so that it may be large."""
-
-    x: list[Input] = Field(min_length=1, fail_fast=True)
-    y: list[Scalar] = Field(min_length=1, fail_fast=True)
-    id: Id | None = Field(default=None, description="Makes the whole request idempotent.")
-
-    @model_validator(mode="after")
-    def check(self) -> RoundsBody:
-        if len(self.x) != len(self.y):
-            raise ValueError(f"`x` has {len(self.x)} rows, `y` has {len(self.y)}")
-        return self

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from service.api.answers import Prediction, Problem, Update
 from service.api.problems import document_for, listed, unexpected_document
-from service.api.schemas import Boolean, Id, Input, Name, Number, Scalar
+from service.api.values import Boolean, Id, Input, Name, Number, Scalar
 from service.errors import InvalidInput, PayloadTooLarge, ServiceError
 
 T = TypeVar("T")

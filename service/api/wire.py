@@ -9,9 +9,11 @@ from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.survey import Declared
 from service.api.problems import document_of
-from service.api.schemas import DeclaredField, RangesScale, RoundsBody, Scale, SessionCreate, UpdateBody
+from service.api.round_schemas import RoundsBody, UpdateBody
+from service.api.schemas import DeclaredField, RangesScale, Scale, SessionCreate
+from service.api.verdicts import alarm, verdict
 from service.rounds import Stepped
-from service.session.definition import Definition, Ranges
+from service.session.definition import AlarmRules, Definition, Ranges
 from service.session.definition import Scale as DomainScale
 from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Updated
 from service.session.scorecard import Tally
@@ -37,6 +39,7 @@ def definition_of(body: SessionCreate) -> Definition:
         snapshot_every=body.snapshot_every,
         expires_s=body.expires_s,
         reservoir=body.reservoir,
+        alarm=AlarmRules(body.alarm.rate, body.alarm.error_above),
     )
 
 
@@ -123,10 +126,11 @@ def _without_none(given: Json) -> Json:
 
 
 def page(listing: Listing) -> Json:
-    return {"sessions": [_summary(one.head, one.kind) for one in listing.sessions], "next": listing.cursor}
+    return {"sessions": [summary(one.head, one.summary.kind) for one in listing.sessions], "next": listing.cursor}
 
 
-def _summary(head: Head, kind: str) -> Json:
+def summary(head: Head, kind: str) -> Json:
+    """What every answer about a session begins with."""
     return {
         "name": head.name,
         "kind": kind,
@@ -150,7 +154,7 @@ def session(found: Inspected) -> Json:
     """Everything about one session."""
     frozen, spec, preparation = found.frozen, found.spec, found.preparation
     asked = found.definition.learner
-    return _summary(found.head, "auto" if asked is None else asked.kind) | {
+    return summary(found.head, "auto" if asked is None else asked.kind) | {
         "t": found.t,
         "learner": None if spec is None else spec.model_dump(mode="json"),
         "settings": _settings(found.definition),
@@ -162,6 +166,9 @@ def session(found: Inspected) -> Json:
         "frozen": None if frozen is None else {"session": frozen.session, "t": frozen.t, "rule": frozen.rule},
         "lags": found.lags,
         "metrics": _metrics(found.tally, found.is_classifier) | _coverage(found),
+        "verdict": verdict(found.verdict, is_classifier=found.is_classifier),
+        "alarms": [alarm(one, is_classifier=found.is_classifier) for one in found.alarms],
+        "never_came": found.head.never_came,
         "describe": found.describe,
         "bytes": found.nbytes,
         "etag": etag(found.head.tip),
@@ -219,6 +226,7 @@ def _settings(definition: Definition) -> Json:
         "snapshot_every": definition.snapshot_every,
         "expires_s": definition.expires_s,
         "reservoir": definition.reservoir,
+        "alarm": definition.alarm._asdict(),
     }
 
 

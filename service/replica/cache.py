@@ -40,12 +40,17 @@ class Replicas:
             # A name that no session has must not stay.
             self._replicas.pop(replica.name, None)
 
+    def forget(self, name: str, id: str) -> None:
+        """What is remembered here of this prediction, if anything."""
+        if name in self._replicas:
+            self._replicas[name].forget([id])
+
     def look(self, replica: Replica, added: int) -> None:
         """Now and then, as so many rounds or predictions are added, look at the memory that the copy takes, and make room."""
         replica.added += added
         if replica.session is not None and replica.added >= SIZE_EVERY:
             replica.added = 0
-            replica.size = replica.session.nbytes
+            replica.measure(replica.session)
             self.make_room(replica)
 
     def make_room(self, newcomer: Replica) -> None:

@@ -8,12 +8,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
-from service.errors import Overloaded, ServiceError, stopping
+from service.errors import Overloaded, stopping
 from service.replica.cache import Replicas
 from service.replica.replica import Replica
-from service.session.requests import Batch, Part, Told
-from service.session.session import Session
-from service.store.base import Applied, Head, Waiting
+from service.replica.tickets import Look, Ticket, too_late
 
 log = logging.getLogger("okl.sessions")
 
@@ -23,50 +21,6 @@ TURN_S = 0.05
 
 COPIED_BYTES = 4 << 20
 """A larger session is not copied: while other workers compete for it, a turn takes one request."""
-
-
-@final
-class Ticket:
-    """A request in the queue: its parts are played one after the other, in one commit.
-
-    `known` is what the store has under the ids that the parts name; `deadline` is when the client is to be answered.
-    `is_alone` says that it has a turn of its own.
-    """
-
-    __slots__ = ("answer", "deadline", "ids", "is_alone", "known", "parts", "rounds")
-
-    def __init__(
-        self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
-    ) -> None:
-        self.parts = parts
-        self.deadline = deadline
-        self.answer = answer
-        self.ids = {part.id for part in parts if part.id is not None}
-        self.known: dict[str, Waiting | Applied | None] = {}
-        self.is_alone = isinstance(parts[0], Batch)
-        self.rounds = sum([len(part.y) if isinstance(part, Batch) else 1 for part in parts])
-
-    def refuse(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-
-@final
-class Look:
-    """A request to look at a session at the store's present tip: what `work` makes of it is the answer."""
-
-    __slots__ = ("answer", "deadline", "work")
-    ids: frozenset[str] = frozenset()
-    is_alone = True
-
-    def __init__(self, work: Callable[[Session, Head], Any], deadline: float, answer: asyncio.Future[Any]) -> None:
-        self.work = work
-        self.deadline = deadline
-        self.answer = answer
-
-    def refuse(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
 
 @final
@@ -180,10 +134,6 @@ class Lines:
             line.timer.cancel()
         if self._closing is not None and not self._lines and not self._closing.done():
             self._closing.set_result(None)
-
-
-def too_late(name: str) -> Overloaded:
-    return Overloaded(f"Session {name!r} was busy for too long; try again.", session=name)
 
 
 def _take(line: Line) -> list[Ticket | Look]:

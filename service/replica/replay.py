@@ -37,7 +37,8 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler) -> 
         told = f"The snapshot and journal of {head.name!r} lead to round {session.t}, not {head.tip.round}."
         raise StateCorrupt(told, session=head.name)
     replica.session, replica.position = session, Position(position.identity, head.tip)
-    replica.size = session.nbytes
+    replica.measure(session)
+    replica.store_waiting, replica.never_came = head.waiting, head.never_came
     return session
 
 

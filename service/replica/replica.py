@@ -65,7 +65,8 @@ class Journal:
 class Replica:
     """`session` is None until it is loaded, and while it is being changed; it stands at `position`.
 
-    `size` is the memory of the learner as it was last looked at, `round_s` about the time that a round takes.
+    `size` is the memory of the learner as it was last looked at, `beside` that of the history; `round_s` is about the time
+    that a round takes.
     """
 
     name: str
@@ -73,7 +74,11 @@ class Replica:
     position: Position | None = None
     waiting: dict[str, Remembered] = field(default_factory=dict)
     waiting_bytes: int = 0
+    store_waiting: int = 0
+    never_came: int = 0
+    """Predictions of the session, as the store counted them last."""
     size: int = 0
+    beside: int = 0
     round_s: float = 0.0
     journal: Journal = field(default_factory=Journal)
     unfinished: Turn | None = None
@@ -96,7 +101,11 @@ class Replica:
 
     @property
     def nbytes(self) -> int:
-        return self.size + self.waiting_bytes + OBJECT_BYTES
+        return self.size + self.beside + self.waiting_bytes + OBJECT_BYTES
+
+    def measure(self, session: Session) -> None:
+        """Look at the memory that it takes."""
+        self.size, self.beside = session.nbytes, session.history.nbytes
 
     def drop(self) -> None:
         """Forget the copy, and what was made from it."""

@@ -5,22 +5,26 @@ learner played). Both hold what a replay needs and what it is checked against: i
 play, the recorded choices, and what computed them. `note` is JSON that a later round relies on: a label that was new, and
 the config that a stage of the warm-up found.
 
-    round    u8 version, u8 kind = 0, u32 arithmetic, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
-             f64 threshold, u32 lag, bytes choices, bytes note, bytes x, lags
-    block    u8 version, u8 kind = 1, u32 arithmetic, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values, f64[m] scores,
-             f64[m] thresholds, inputs
-    class    as round with kind = 2, and u32 label after u32 lag
-    waiting  u8 version, u64 t, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none), u32 lags, u32 classes,
-             bytes x, lags, probabilities, seal
+    round    u8 version, u8 kind = 0, u32 arithmetic, moment, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
+             f64 threshold, u32 lag, bytes said, bytes choices, bytes note, bytes x, lags
+    block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values,
+             f64[m] scores, f64[m] thresholds, inputs
+    class    as round with kind = 2, and u32 label and f64 sure after u32 lag
+    waiting  u8 version, u64 t, f64 at, f64[4] said, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
+             u32 lags, u32 classes, bytes x, lags, probabilities, seal
     answer   JSON, seal
 
-A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth, `label`
-the class that it was told. `probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32
-length and the bytes. Score, threshold and lag are those of a `Promise`; of a block m is n where there are intervals, else
-0. `x` is that of `okl_core.records.record.to_bytes`; `inputs` are u32 d and f64[n d] of rows with d numbers each, or 0
-and the bytes x of each. `lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A block
-needs none: they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name what computed
-the round.
+A `moment` is that of `service.session.moment`, `at` a time as there. `said` are the two forecasts of the trivial
+forecasters, their values and probabilities (NaN: none), that went with a prediction; of a round nothing where they are
+those of its own moment.
+
+A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
+`label` the class that it was told, and `sure` the probability of that. `probabilities` are the f64[K] of a waiting
+prediction of such a learner. `bytes` is u32 length and the bytes. Score, threshold and lag are those of a `Promise`; of
+a block m is n where there are intervals, else 0. `x` is that of `okl_core.records.record.to_bytes`; `inputs` are u32 d
+and f64[n d] of rows with d numbers each, or 0 and the bytes x of each. `lags` are the f64[k] that went with x, in the
+learner's terms; most learners have none. A block needs none: they are the truths before each of its rows. `arithmetic`
+is the CRC-32 of the words that name what computed the round.
 
 An entry needs no checksum: the digests of the journal's chain are over its bytes. A `seal` is the CRC-32 of the session's
 identity, the id and all before it: damage, or the bytes of another session, are refused.
@@ -38,24 +42,33 @@ from typing import NamedTuple
 import numpy as np
 
 from okl_core.errors import StateFormatError
+from okl_core.monitoring.plain import PlainForecast
 from okl_core.records.record import Raw, from_bytes, to_bytes
 from okl_core.types import F64, Forecast
 from service.errors import StateCorrupt
 from service.session.coverage import Promise
+from service.session.moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
 
 VERSION = 1
 _ROUND, _BLOCK, _CLASS = 0, 1, 2
 _HEAD = struct.Struct("<BBI")
 _ROUND_NUMBERS = struct.Struct("<ddddddI")
-_WAITING = struct.Struct("<BQdddII")
+_WAITING = struct.Struct("<BQddddddddII")
+_CLASS_TOLD = struct.Struct("<Id")
+_PLAIN = struct.Struct("<dddd")
 _U32 = struct.Struct("<I")
 _COUNTS = struct.Struct("<II")
+
+
+Said = tuple[PlainForecast, PlainForecast]
+"""What the two trivial forecasters said."""
 
 
 class RoundEntry(NamedTuple):
     """`issued` is the value that the client was given, `value` the forecast at play: they differ when the truth is late.
 
-    With `label`, the class that the client was told, `issued` is the probability that it was given for the truth.
+    With `label`, the class that the client was told, `issued` is the probability that it was given for the truth, and `sure`
+    that of the label.
     """
 
     x: Raw
@@ -69,6 +82,9 @@ class RoundEntry(NamedTuple):
     arithmetic: int = 0
     weight: float = 1.0
     promise: Promise | None = None
+    sure: float = math.nan
+    said: Said | None = None
+    moment: Moment = NO_MOMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +97,22 @@ class BlockEntry:
     choices: bytes = b""
     arithmetic: int = 0
     promises: F64 | None = None
+    moment: Moment = NO_MOMENT
 
 
 class WaitingEntry(NamedTuple):
-    """`t` is the round at which the prediction was made."""
+    """`t` is the round at which the prediction was made, `at` the time; what the trivial forecasters said then."""
 
     t: int
     forecast: Forecast
     x: Raw
     lags: F64 | None = None
     threshold: float | None = None
+    at: float = 0.0
+    said: Said | None = None
 
 
+_NOTHING = PlainForecast(math.nan)
 NO_PROMISE = Promise(math.nan, math.nan, 0)
 
 
@@ -100,8 +120,10 @@ def encode_round(entry: RoundEntry) -> bytes:
     return b"".join(
         (
             _HEAD.pack(VERSION, _ROUND if entry.label is None else _CLASS, entry.arithmetic),
+            entry.moment.packed(),
             _ROUND_NUMBERS.pack(entry.y, entry.issued, entry.value, entry.weight, *(entry.promise or NO_PROMISE)),
-            b"" if entry.label is None else _U32.pack(entry.label),
+            b"" if entry.label is None else _CLASS_TOLD.pack(entry.label, entry.sure),
+            _sized(b"" if entry.said is None else _PLAIN.pack(*_flat(entry.said))),
             _sized(entry.choices),
             _sized(entry.note),
             _sized(to_bytes(entry.x)),
@@ -114,6 +136,7 @@ def encode_block(entry: BlockEntry) -> bytes:
     return b"".join(
         (
             _HEAD.pack(VERSION, _BLOCK, entry.arithmetic),
+            entry.moment.packed(),
             _U32.pack(len(entry.y)),
             _U32.pack(0 if entry.promises is None else len(entry.y)),
             _sized(entry.choices),
@@ -154,25 +177,46 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
             raise StateCorrupt(
                 f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
             )
-        if kind != _BLOCK:
-            y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, _HEAD.size)
-            promise = None if math.isnan(told[0]) else Promise(*told)
-            end, label = _HEAD.size + _ROUND_NUMBERS.size, None
-            if kind == _CLASS:
-                (label,) = _U32.unpack_from(blob, end)
-                end += _U32.size
-            choices, end = _unsized(blob, end)
-            note, end = _unsized(blob, end)
-            x, end = _unsized(blob, end)
-            lags = _numbers(blob, end)
-            return RoundEntry(from_bytes(x), y, issued, value, choices, note, lags, label, arithmetic, weight, promise)
-        n, m = _COUNTS.unpack_from(blob, _HEAD.size)
-        choices, end = _unsized(blob, _HEAD.size + _COUNTS.size)
-        y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
-        promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
-        return BlockEntry(decode_inputs(blob, end + 16 * (n + m), n), y, values, choices, arithmetic, promises)
+        moment, start = unpack_moment(blob, _HEAD.size), _HEAD.size + MOMENT_BYTES
+        if kind == _BLOCK:
+            return _decode_block(blob, start, arithmetic, moment)
+        y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, start)
+        promise = None if math.isnan(told[0]) else Promise(*told)
+        end, label, sure = start + _ROUND_NUMBERS.size, None, math.nan
+        if kind == _CLASS:
+            label, sure = _CLASS_TOLD.unpack_from(blob, end)
+            end += _CLASS_TOLD.size
+        trivial, end = _unsized(blob, end)
+        said = _said(*_PLAIN.unpack(trivial)) if trivial else None
+        choices, end = _unsized(blob, end)
+        note, end = _unsized(blob, end)
+        x, end = _unsized(blob, end)
+        lags, raw = _numbers(blob, end), from_bytes(x)
+        return RoundEntry(
+            raw, y, issued, value, choices, note, lags, label, arithmetic, weight, promise, sure, said, moment
+        )
     except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
+
+
+def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment) -> BlockEntry:
+    n, m = _COUNTS.unpack_from(blob, start)
+    choices, end = _unsized(blob, start + _COUNTS.size)
+    y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
+    promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
+    return BlockEntry(decode_inputs(blob, end + 16 * (n + m), n), y, values, choices, arithmetic, promises, moment)
+
+
+def _flat(said: Said | None) -> tuple[float, float, float, float]:
+    """NaN for what is not there."""
+    (a, p), (b, q) = said or (_NOTHING, _NOTHING)
+    return a, math.nan if p is None else p, b, math.nan if q is None else q
+
+
+def _said(a: float, p: float, b: float, q: float) -> Said | None:
+    if math.isnan(a):
+        return None
+    return PlainForecast(a, None if math.isnan(p) else p), PlainForecast(b, None if math.isnan(q) else q)
 
 
 def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
@@ -182,7 +226,9 @@ def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
     lags, classes = (0 if part is None else len(part) for part in (entry.lags, forecast.probabilities))
     body = b"".join(
         (
-            _WAITING.pack(VERSION, entry.t, forecast.value, probability, threshold, lags, classes),
+            _WAITING.pack(
+                VERSION, entry.t, entry.at, *_flat(entry.said), forecast.value, probability, threshold, lags, classes
+            ),
             _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
             np.array(forecast.probabilities or (), dtype=np.float64).tobytes(),
@@ -195,7 +241,7 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
     """A prediction that waits under this id. Raises StateCorrupt for bytes that are damaged, or of another format."""
     body = _unsealed(identity, id, blob)
     try:
-        version, t, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
+        version, t, at, *said, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
         if version != VERSION:
             raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
         x, end = _unsized(body, _WAITING.size)
@@ -206,7 +252,7 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
     probabilities = tuple(numbers[k:].tolist()) if classes else None
     forecast = Forecast(value, None if math.isnan(probability) else probability, probabilities)
     own = numbers[:k] if k else None
-    return WaitingEntry(t, forecast, raw, own, None if math.isnan(threshold) else threshold)
+    return WaitingEntry(t, forecast, raw, own, None if math.isnan(threshold) else threshold, at, _said(*said))
 
 
 def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from okl_core import LearnerSpec
 from okl_core.records.survey import Declared, Survey
@@ -21,6 +21,16 @@ class Ranges:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
+
+class AlarmRules(NamedTuple):
+    """`rate`: the chance that there is ever a false alarm while the error does not rise, None for no test; `error_above`:
+    a windowed error (mistake rate, or RMSE) that is an alarm of its own, once until it has fallen below."""
+
+    rate: float | None = 0.01
+    error_above: float | None = None
+
+
+USUAL_ALARMS = AlarmRules()
 
 Scale = Literal["none", "learned"] | Ranges
 
@@ -48,6 +58,7 @@ class Definition:
     snapshot_every: int | None = None
     expires_s: float | None = None
     reservoir: bool = False
+    alarm: AlarmRules = USUAL_ALARMS
 
     @property
     def survey(self) -> Survey:

@@ -16,7 +16,7 @@ from okl_core import LearnerSpec
 from okl_core.records.fields import FieldKind
 from okl_core.records.survey import Declared
 from service.errors import StateCorrupt
-from service.session.definition import Definition, Ranges
+from service.session.definition import AlarmRules, Definition, Ranges
 
 VERSION = 1
 _CRC_BYTES = 4
@@ -35,6 +35,11 @@ class _StoredField(_Stored):
 class _StoredRanges(_Stored):
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+
+class _StoredAlarm(_Stored):
+    rate: float | None = 0.01
+    error_above: float | None = None
 
 
 class _Versioned(_Stored):
@@ -58,6 +63,7 @@ class SessionRecord(_Stored):
     snapshot_every: int | None = None
     expires_s: float | None = None
     reservoir: bool = False
+    alarm: _StoredAlarm = _StoredAlarm()
 
 
 def encode_record(definition: Definition, identity: bytes) -> bytes:
@@ -80,14 +86,10 @@ def encode_record(definition: Definition, identity: bytes) -> bytes:
         snapshot_every=definition.snapshot_every,
         expires_s=definition.expires_s,
         reservoir=definition.reservoir,
+        alarm=_StoredAlarm(**definition.alarm._asdict()),
     )
     body = record.model_dump_json(exclude_defaults=True).encode()
     return body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")
-
-
-def encode_summary(definition: Definition) -> bytes:
-    """What a list tells of the session."""
-    return ("auto" if definition.learner is None else definition.learner.kind).encode()
 
 
 def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
@@ -133,4 +135,5 @@ def _definition(record: SessionRecord) -> Definition:
         snapshot_every=record.snapshot_every,
         expires_s=record.expires_s,
         reservoir=record.reservoir,
+        alarm=AlarmRules(record.alarm.rate, record.alarm.error_above),
     )

@@ -11,10 +11,11 @@ from service.session.truths import Answer
 
 
 class Question(NamedTuple):
-    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept."""
+    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept. `row`: of many."""
 
     x: Input
     id: str | None
+    row: int | None = None
 
 
 class Report(NamedTuple):

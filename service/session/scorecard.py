@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.losses import Loss, log_loss
+from okl_core.monitoring.plain import PlainForecast
 from okl_core.types import F64, BlockInfo, Forecast
 from service.session.truths import Truths
+
+LARGEST = 1e200
+"""A loss or squared error of a trivial forecaster counts at most so much."""
+
+LEAST_SURE = 1e-6
+"""A trivial forecaster is never surer than this leaves."""
 
 LEAST_LEFT = 1e-12
 """The least probability of a class that was not known."""
@@ -27,10 +34,11 @@ _LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
 
 class Issued(NamedTuple):
     """What the metrics need of the forecast that a client was given: its value; from a learner of classes the probability
-    that it gave to the truth, and the class that it named."""
+    that it gave to the truth, the class that it named, and how `sure` it was of that."""
 
     value: float
     label: int | None = None
+    sure: float = math.nan
 
     @classmethod
     def of(cls, forecast: Forecast, y: float) -> Issued:
@@ -38,7 +46,9 @@ class Issued(NamedTuple):
             return cls(forecast.value)
         given, k = forecast.probabilities, int(y)
         # Of a class that was not known then: what the known ones left.
-        return cls(given[k] if k < len(given) else max(1.0 - sum(given), LEAST_LEFT), forecast.label)
+        named = forecast.label
+        value = given[k] if k < len(given) else max(1.0 - sum(given), LEAST_LEFT)
+        return cls(value, named, given[named] if named is not None and given else math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,7 @@ class Judge:
     truths: Truths
 
     def round(self, issued: Issued, y: float) -> tuple[float, float]:
-        value, label = issued
+        value, label, _ = issued
         try:
             loss = self.loss.value(value, y) if label is None else log_loss(value)
             is_mistake = (value >= 0.0) != (y > 0.0) if label is None else label != y
@@ -59,6 +69,30 @@ class Judge:
         if not (math.isfinite(loss) and math.isfinite(error)):
             raise DivergedError(_LOSS_OVERFLOWS)
         return loss, error
+
+    def plain(self, forecast: PlainForecast, y: float) -> tuple[float, float]:
+        """Those of a trivial forecaster; both are LARGEST at most, so that they can be summed up."""
+        said, sure = forecast.value, min(max(forecast.probability or 0.0, LEAST_SURE), 1.0 - LEAST_SURE)
+        if not self.truths.is_classifier:
+            off, loss = abs(said - y) * self.truths.unit, self.loss
+            near = min(off, math.sqrt(LARGEST))
+            return (min(loss.value(said, y), LARGEST) if near == off else LARGEST), near * near
+        if self.truths.has_classes:
+            is_right = said == y
+            left = (1.0 - sure) / max(1, len(self.truths.names) - 1)
+            return log_loss(sure if is_right else left), float(not is_right)
+        side = 1.0 if said else -1.0
+        # A loss that knows probabilities is given the logit of this one.
+        score = side if self.loss.probability(0.0) is None else side * math.log(sure / (1.0 - sure))
+        return self.loss.value(score, y), float(side != y)
+
+    def sureness(self, issued: Issued, y: float) -> tuple[float, bool] | None:
+        """A probability that was given, and whether what it was given for happened: the second of two labels, or the class
+        that was named. None where there is none."""
+        if issued.label is not None:
+            return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
+        p = self.loss.probability(issued.value) if self.truths.is_classifier else None
+        return None if p is None else (p, y > 0.0)
 
     def block(self, info: BlockInfo, y: F64) -> tuple[F64, F64]:
         """Those of n rounds, shape (n,) each."""

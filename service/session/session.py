@@ -13,73 +13,35 @@ from __future__ import annotations
 
 import copy
 import math
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from okl_core import FrozenLearner, LearnerSpec, freeze
-from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.facade import REPLAY_TOLERANCE
 from okl_core.contract.frozen import Rule
 from okl_core.contract.lags import lag_rows
-from okl_core.errors import InputError, ReplayDivergence, StateError, StateFormatError
-from okl_core.linalg.arithmetic import arithmetic
+from okl_core.errors import InputError, StateError, StateFormatError
 from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw
-from okl_core.types import F64, Forecast, Round
+from okl_core.types import F64, Forecast
 from service.errors import InvalidInput, StateCorrupt
-from service.session.codec import BlockEntry, RoundEntry, decode_entry, encode_block, encode_round
+from service.session.codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round
 from service.session.coverage import Coverage, Promise, check_promises
 from service.session.definition import Definition, Input, Scalar
+from service.session.history.history import History, Lived, Numbers
 from service.session.inputs import read
 from service.session.maker import HostedLearner, Maker, Start
+from service.session.moment import NO_MOMENT, Moment
+from service.session.played import ARITHMETIC, FrozenFrom, Pending, Ran, divergence_of
 from service.session.scorecard import Issued, Scorecard, forecasts_of
 from service.session.task import Task, note_of, noted, reckoned
 from service.session.warmup import FIRST, Warmup
 
-ARITHMETIC = zlib.crc32(arithmetic().encode())
-"""Names what computes here, in each journal entry."""
-
 NO_FORECAST = Forecast(math.nan)
 """What is said before the first truth has told whether there are labels or numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenFrom:
-    """What a frozen session was made from: the session, the rounds that it had observed, and which state was taken."""
-
-    session: str
-    t: int
-    rule: Rule
-
-
-class Pending(NamedTuple):
-    """A played round that is not learned yet. `entry` is what the journal keeps of it; `task` knows its truth.
-
-    `successor` is what a stage of the warm-up makes: a learner that has learned all rounds so far, this one included.
-    """
-
-    entry: RoundEntry
-    task: Task
-    played: Round
-    start: Start
-    loss: float
-    error: float
-    successor: Start | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """Rounds that were played and learned at once: (count, journal bytes) of each entry, and the forecasts in order."""
-
-    entries: list[tuple[int, bytes]]
-    forecasts: list[Forecast]
-    thresholds: list[float | None]
-    loss: float
-    error: float
 
 
 class Session:
@@ -99,6 +61,7 @@ class Session:
         self.warmup = Warmup(definition.warmup_rounds) if finds else None
         self.frozen: FrozenFrom | None = None
         self.card = Scorecard()
+        self.history = History(definition.alarm)
         self.coverage = None if definition.interval is None else Coverage.of(definition.interval)
         if self.coverage is not None and self.task is not None:
             check_promises(self.task)
@@ -182,11 +145,14 @@ class Session:
         weight: float = 1.0,
         promise: Promise | None = None,
         found: LearnerSpec | None = None,
+        said: Said | None = None,
+        moment: Moment = NO_MOMENT,
     ) -> Pending:
         """One round, nothing changed. `y` is in the terms of `task`, as `reckoned` gives both.
 
-        `issued` is what the client was given, if anything, `lags` those that went with it, if they are not the present
-        ones, and `promise` what its interval came to. A replay gives the spec that was `found` at this stage of the warm-up.
+        `issued` is what the client was given, if anything, `lags` and what the trivial forecasters `said` are those that
+        went with it, if they are not the present ones, and `promise` what its interval came to. A replay gives the spec that
+        was `found` at this stage of the warm-up.
         """
         start = self._start(task, raw)
         if lags is None and task.spec.lags:
@@ -209,7 +175,22 @@ class Session:
         successor, made = (None, played.choices) if remade is None else remade
         value = played.forecast.value
         note = note_of(self.task, task, None if successor is None else successor.learner.spec)
-        entry = RoundEntry(raw, y, issued.value, value, made, note, lags, issued.label, ARITHMETIC, weight, promise)
+        entry = RoundEntry(
+            raw,
+            y,
+            issued.value,
+            value,
+            made,
+            note,
+            lags,
+            issued.label,
+            ARITHMETIC,
+            weight,
+            promise,
+            issued.sure,
+            said,
+            moment,
+        )
         loss, error = task.judge.round(issued, y)
         return Pending(entry, task, played, start, loss, error, successor)
 
@@ -224,8 +205,7 @@ class Session:
         entry, start = pending.entry, pending.start
         start.learner.learn(pending.played)
         self._take(start, pending.task)
-        if self.fields is None:
-            self.fields = self.fields_after(entry.x)
+        self.fields = self.fields or self.fields_after(entry.x)
         if start.preparation is not None:
             start.preparation.see(entry.x)
         is_kept = None
@@ -233,6 +213,8 @@ class Session:
             self.coverage.learn(entry.promise)
             is_kept = entry.promise.is_kept
         self.card.add(pending.loss, pending.error, is_kept)
+        lived = Lived(entry.y, pending.loss, pending.error, Issued(entry.issued, entry.label, entry.sure), is_kept)
+        self.history.add(pending.task, lived, entry.moment, entry.said)
         if self.warmup is not None:
             is_last = self.warmup.is_last(entry.x)
             self.warmup.add(entry.x, entry.lags, entry.y, entry.weight)
@@ -240,12 +222,24 @@ class Session:
                 self.warmup = None
         if pending.successor is not None:
             self._take(pending.successor, pending.task)
+        if self.history.is_due:
+            self.history.close(self._numbers())
+            self._look()
+
+    def _numbers(self) -> Numbers:
+        """What the history tells of the learner as it is now."""
+        assert self.learner is not None
+        return Numbers(self.learner.describe()["dictionary"], self.learner.standing())
+
+    def _look(self) -> None:
+        if self.definition.alarm.error_above is not None and self.task is not None:
+            self.history.look(self.card.tally(), is_classifier=self.task.truths.is_classifier)
 
     def _take(self, start: Start, task: Task) -> None:
         self.preparation, self.learner, self.task = start.preparation, start.learner, task
         self.spec = task.spec if start.preparation is None else start.learner.spec
 
-    def run(self, raws: Sequence[Raw], y: F64, tasks: Sequence[Task]) -> Ran:
+    def run(self, raws: Sequence[Raw], y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT) -> Ran:
         """n rounds in order, learned at once. A caller that cannot make the entries durable must drop this object."""
         entries: list[tuple[int, bytes]] = []
         forecasts: list[Forecast] = []
@@ -254,13 +248,13 @@ class Session:
         while start < len(y):
             stop = start + self._rounds_alike(raws[start:], tasks[start:])
             if stop > start:
-                entry, given = self._run_block(raws[start:stop], y[start:stop])
+                entry, given = self._run_block(raws[start:stop], y[start:stop], moment)
                 entries.append((stop - start, encode_block(entry)))
                 forecasts += given
                 thresholds += [None] * len(given) if entry.promises is None else entry.promises[1].tolist()
             else:
                 stop = start + 1
-                pending = self.play(raws[start], float(y[start]), tasks[start])
+                pending = self.play(raws[start], float(y[start]), tasks[start], moment=moment)
                 self.learn(pending)
                 entries.append((1, encode_round(pending.entry)))
                 forecasts.append(pending.played.forecast)
@@ -277,7 +271,7 @@ class Session:
         return next((i for i in range(alike) if tasks[i] is not self.task), alike)
 
     def _run_block(
-        self, raws: Sequence[Raw], y: F64, choices: bytes | None = None, promises: F64 | None = None
+        self, raws: Sequence[Raw], y: F64, moment: Moment, choices: bytes | None = None, promises: F64 | None = None
     ) -> tuple[BlockEntry, list[Forecast]]:
         """With what was recorded, if it is a replay."""
         assert self.learner is not None
@@ -291,12 +285,34 @@ class Session:
         if self.coverage is not None:
             promises = self.coverage.learn_rows(self.task, forecasts, y, promises)
             kept = (promises[0] <= promises[1]).tolist()
-        self.card.add_many(*self.task.judge.block(info, y), kept)
+        losses, errors = self.task.judge.block(info, y)
+        self.card.add_many(losses, errors, kept)
+        self._add_block(forecasts, y, losses, errors, kept, moment)
         if self.warmup is not None:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
             for raw, own, truth in zip(raws, lags, y.tolist(), strict=True):
                 self.warmup.add(raw, own, truth)
-        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises), forecasts
+        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment), forecasts
+
+    def _add_block(
+        self,
+        forecasts: Sequence[Forecast],
+        y: F64,
+        losses: F64,
+        errors: F64,
+        kept: Sequence[bool | None],
+        moment: Moment,
+    ) -> None:
+        assert self.task is not None
+        numbers: Numbers | None = None
+        rows = zip(forecasts, y.tolist(), losses.tolist(), errors.tolist(), kept, strict=True)
+        for forecast, truth, loss, error, is_kept in rows:
+            lived = Lived(truth, loss, error, Issued.of(forecast, truth), is_kept)
+            self.history.add(self.task, lived, moment, None)
+            if self.history.is_due:
+                numbers = numbers or self._numbers()
+                self.history.close(numbers)
+        self._look()
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
@@ -307,13 +323,14 @@ class Session:
             elif self.learner is None:
                 raise StateFormatError("a block is no first round")
             else:
-                found, _ = self._run_block(entry.raws, entry.y, entry.choices, entry.promises)
-                self._check_replay(found.values, entry.values, entry.arithmetic)
+                found, _ = self._run_block(entry.raws, entry.y, entry.moment, entry.choices, entry.promises)
+                self._compare(found.values, entry.values, entry.arithmetic)
         except (StateError, InputError, InvalidInput) as error:
             raise StateCorrupt(f"Round {self.t + 1} of {self.definition.name!r} does not replay: {error}") from error
 
     def _replay_round(self, entry: RoundEntry) -> None:
-        issued, (task, found) = Issued(entry.issued, entry.label), noted(self.definition, self.task, entry.note)
+        issued = Issued(entry.issued, entry.label, entry.sure)
+        task, found = noted(self.definition, self.task, entry.note)
         if found is None and self.preparation is not None:
             # Nothing new was found at this round.
             found = self.spec
@@ -327,25 +344,18 @@ class Session:
             weight=entry.weight,
             promise=entry.promise,
             found=found,
+            said=entry.said,
+            moment=entry.moment,
         )
         value, recorded = pending.entry.value, entry.value
         # Neither NaN nor infinity is close to anything, whichever of the two it is.
         if not abs(value - recorded) < REPLAY_TOLERANCE * max(1.0, abs(recorded)):
-            self._check_replay(np.array([value]), np.array([recorded]), entry.arithmetic)
+            self._compare(np.array([value]), np.array([recorded]), entry.arithmetic)
         self.learn(pending)
 
-    def _check_replay(self, values: F64, recorded: F64, computed_by: int) -> None:
-        """Raises ReplayDivergence beyond 1e-9, or beyond what the learner's conditioning explains on another arithmetic."""
-        with np.errstate(invalid="ignore"):
-            off = np.abs(values - recorded) / np.maximum(1.0, np.abs(recorded))
-        # Written so that a NaN on either side is apart.
-        if (off <= REPLAY_TOLERANCE).all():
-            return
-        i = int(np.argmin(off <= REPLAY_TOLERANCE))
+    def _compare(self, values: F64, recorded: F64, computed_by: int) -> None:
         conditioning = 1.0 if self.learner is None else self.learner.conditioning
-        if computed_by == ARITHMETIC or not (off <= replay_tolerance(conditioning)).all():
-            raise ReplayDivergence(f"recorded {float(recorded[i])!r}, replayed {float(values[i])!r}")
-        self.divergence = max(self.divergence, float(off.max()))
+        self.divergence = max(self.divergence, divergence_of(values, recorded, computed_by, conditioning))
 
     # -- copies -----------------------------------------------------------------------------------------------------
 
@@ -356,6 +366,7 @@ class Session:
         twin.preparation = None if self.preparation is None else self.preparation.copy()
         twin.learner = None if self.learner is None else self.learner.copy()
         twin.card = self.card.copy()
+        twin.history = self.history.copy()
         twin.coverage = None if self.coverage is None else self.coverage.copy()
         return twin
 

@@ -20,9 +20,11 @@ from service.errors import StateCorrupt
 from service.session.codec import decode_inputs, encode_inputs
 from service.session.coverage import Coverage
 from service.session.definition import Definition
+from service.session.history.history import History
 from service.session.maker import HostedLearner
+from service.session.played import FrozenFrom
 from service.session.scorecard import Scorecard
-from service.session.session import FrozenFrom, Session
+from service.session.session import Session
 from service.session.task import Task
 from service.session.warmup import Warmup
 
@@ -36,6 +38,7 @@ def pack(session: Session, position: str) -> bytes:
         arrays |= {f"learner.{name}": array for name, array in session.learner.state().items()}
     if session.warmup is not None:
         arrays |= {f"warm.{name}": array for name, array in _warm(session.warmup).items()}
+    arrays |= {f"history.{name}": array for name, array in session.history.pack().items()}
     if session.coverage is not None:
         arrays |= {f"coverage.{name}": array for name, array in session.coverage.pack().items()}
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
@@ -61,6 +64,7 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
         session.card = Scorecard.unpack(_part(arrays, "card"))
+        session.history = History.unpack(definition.alarm, _part(arrays, "history"))
         if meta["task"] is not None:
             session.task = _task_of(session, meta["task"])
         session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])

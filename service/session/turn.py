@@ -36,8 +36,10 @@ from service.session.definition import Input
 from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
 from service.session.inputs import invalid
 from service.session.limits import SessionLimits
+from service.session.moment import Moment
+from service.session.played import Pending, Ran
 from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
-from service.session.session import Pending, Ran, Session
+from service.session.session import Session
 from service.session.task import Task, check_weights, reckoned
 from service.store.base import Applied, Entry, Full, Hold, Tip, Waiting
 
@@ -79,11 +81,17 @@ class Turn:
     """`entries` and `holds` are what is to be committed, `tip` the tip after the entries.
 
     `has_learned` says that the session is ahead of the tip from which the turn started; `size` is the memory of the learner
-    as it was last looked at.
+    as it was last looked at; `moment` is that of the turn.
     """
 
     def __init__(
-        self, session: Session, position: Position, known: Known, limits: SessionLimits, new_id: Callable[[], str]
+        self,
+        session: Session,
+        position: Position,
+        known: Known,
+        limits: SessionLimits,
+        new_id: Callable[[], str],
+        moment: Moment,
     ) -> None:
         self.session = session
         self.tip = position.tip
@@ -95,6 +103,7 @@ class Turn:
         self._known = known
         self._limits = limits
         self._new_id = new_id
+        self._moment = moment
         self._pending: Pending | None = None
 
     @property
@@ -141,11 +150,12 @@ class Turn:
     def _ask(self, question: Question) -> Tell:
         session, id = self.session, question.id
         # What is wrong with it is found before anything is learned, where the round before cannot change that.
-        early = self._read(question.x) if session.t else None
+        early = self._read_asked(question) if session.t else None
         self.learn()
-        raw = self._read(question.x) if early is None else early
+        raw = self._read_asked(question) if early is None else early
         threshold = None if session.coverage is None else session.coverage.threshold
-        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold)
+        says = session.history.says()
+        entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, self._moment.at, says)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
         index = len(self.holds)
@@ -153,6 +163,12 @@ class Turn:
         self.holds.append(Hold(id, encode_waiting(self._identity, id, entry), wait_s))
         self.made[id] = entry
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes[index]))
+
+    def _read_asked(self, question: Question) -> Raw:
+        try:
+            return self._read(question.x)
+        except InvalidInput as error:
+            raise error if question.row is None else error.under(f"/x/{question.row}", "/x") from None
 
     def _predicted(self, id: str | None, entry: WaitingEntry) -> Predicted:
         return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
@@ -193,8 +209,21 @@ class Turn:
         raw, promise = made.x, self._promise_of(made, y, task)
         if report.weight != 1.0:
             check_weights(task)
+        said, moment = None, self._moment
+        if isinstance(made, WaitingEntry):
+            moment = moment.after(made.at)
+            # Only where rounds came between was anything else said.
+            said = made.said if made.t < self.session.t else None
         pending = self.session.play(
-            raw, y, task, issued=made.forecast, lags=made.lags, weight=report.weight, promise=promise
+            raw,
+            y,
+            task,
+            issued=made.forecast,
+            lags=made.lags,
+            weight=report.weight,
+            promise=promise,
+            said=said,
+            moment=moment,
         )
         told = self._updated(report.id, pending)
         answer = None if report.id is None else remember(self._identity, report.id, told, [raw], report.said)
@@ -261,7 +290,7 @@ class Turn:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
         self._limits.check_room(self._name, size)
         self.has_learned = True
-        ran = session.run(raws, y, tasks)
+        ran = session.run(raws, y, tasks, self._moment)
         self._limits.check_room(self._name, session.nbytes)
         told = self._played(batch.id, tasks[-1], ran)
         answer = None if batch.id is None else remember(self._identity, batch.id, told, raws, batch.y)

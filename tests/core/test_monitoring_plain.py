@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import InputError, LabelError, NonFiniteError, StateFormatError
-from okl_core.monitoring import Plain, PlainClasses, PlainNumbers, Told, Verdict
+from okl_core.monitoring import Plain, PlainClasses, PlainNumbers, Judgement, Verdict
 from okl_core.types import F64, MAX_CLASSES
 
 CLASSES, NUMBERS = st.lists(st.integers(0, 4), max_size=60), st.lists(st.floats(-1e300, 1e300), max_size=40)
@@ -154,7 +154,7 @@ def test_an_opposite_gain_leaves_it_undecided() -> None:
 
 @pytest.mark.parametrize("is_of_numbers", [True, False])
 def test_nothing_is_told_of_nothing(is_of_numbers: bool) -> None:
-    assert Verdict(is_of_numbers).told() == Told(
+    assert Verdict(is_of_numbers).told() == Judgement(
         0, "mean" if is_of_numbers else "majority", None, "undecided", -1.0, 1.0
     )
 

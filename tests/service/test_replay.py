@@ -15,7 +15,7 @@ from service.demo_data import magic
 from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, decode_entry, encode_block
 from service.session.requests import Batch, Report
-from service.session.session import ARITHMETIC
+from service.session.played import ARITHMETIC
 from service.store.base import Reading
 from tests.oracles.model_store import ModelStore
 from tests.service.definitions import GAUSSIAN, MEAN, define

@@ -18,7 +18,8 @@ from service.session import maker
 from service.session.codec import encode_round
 from service.session.definition import Input, Ranges
 from service.session.scorecard import Issued
-from service.session.session import Pending, Session
+from service.session.played import Pending
+from service.session.session import Session
 from service.session.snapshot import pack, unpack
 from service.session.warmup import MOST_BYTES
 from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR, SIGMA, define

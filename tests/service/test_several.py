@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.api.dependencies import rounds_of
-from service.api.schemas import Name
+from service.api.values import Name
 from service.client import OklClient
 from service.demo_data import magic
 from service.errors import InvalidInput, PayloadTooLarge

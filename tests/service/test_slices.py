@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from service.api.schemas import RoundsBody
+from service.api.round_schemas import RoundsBody
 from service.api.slices import BodyLimits, SlicedReader
 from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 

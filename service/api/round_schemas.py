@@ -1,0 +1,141 @@
+"""What a client sends to play rounds."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import ConfigDict, Field
+from pydantic.functional_validators import model_validator
+
+from service.api.values import Boolean, Id, Input, Name, Number, Scalar, Wire
+
+
+class PredictBody(Wire):
+    """Ask for a prediction. The session is in the path."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"x": [0.1, 0.7, 0.3]}]})
+
+    x: Input = Field(description="A list of numbers, or an object of named values; nulls and nesting are fine.")
+    id: Id | None = Field(default=None, description="The client's own id of this prediction; made up if left out.")
+    wait: Boolean = Field(
+        default=True, description="false: pure inference, nothing is stored and no truth is expected."
+    )
+
+    @model_validator(mode="after")
+    def _waits_under_an_id(self) -> PredictBody:
+        if self.id is not None and not self.wait:
+            raise ValueError("`id` names a prediction that waits; leave it out with `wait: false`")
+        return self
+
+
+class PredictRequest(PredictBody):
+    """Ask for a prediction."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"session": "clicks", "x": [0.1, 0.7, 0.3]}]})
+
+    session: Name
+
+
+class UpdateBody(Wire):
+    """Report a truth: of a waiting prediction (`id`), or of an input that was not predicted (`x`, optionally with an `id`
+    that makes the update idempotent). The session is in the path."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "q83Jx0vE1kXcTfZb", "y": "yes"}]})
+
+    y: Scalar = Field(description="The truth: a label of the session, or a number.")
+    id: Id | None = None
+    x: Input | None = None
+    weight: Number = Field(
+        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
+    )
+
+    @model_validator(mode="after")
+    def _names_a_round(self) -> UpdateBody:
+        if self.id is None and self.x is None:
+            raise ValueError("give the `id` of a waiting prediction, or the input `x`")
+        return self
+
+
+class UpdateRequest(UpdateBody):
+    """Report a truth."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"session": "clicks", "id": "q83Jx0vE1kXcTfZb", "y": "yes"}]}
+    )
+
+    session: Name
+
+
+class StepBody(Wire):
+    """The truth of one round and the input of the next: `update` as in `POST /update`, `predict` as in `POST /predict`.
+    The session is in the path."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"update": {"id": "visit-1", "y": "no"}, "predict": {"x": [0.1, 0.6, 0.3]}}]}
+    )
+
+    update: UpdateBody
+    predict: PredictBody
+
+    @model_validator(mode="after")
+    def _two_ids(self) -> StepBody:
+        if self.predict.id is not None and self.predict.id == self.update.id:
+            raise ValueError("`update` and `predict` are two rounds; give the prediction an id of its own")
+        return self
+
+
+class StepRequest(StepBody):
+    """The truth of one round and the input of the next."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"session": "clicks", "update": {"id": "visit-1", "y": "no"}, "predict": {"x": [0.1, 0.6, 0.3]}}
+            ]
+        }
+    )
+
+    session: Name
+
+
+class PredictManyBody(Wire):
+    """Many inputs to predict at once. The session is in the path."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"x": [[0.1, 0.7, 0.3], [0.2, 0.6, 0.1]]}]})
+    in_slices: ClassVar[tuple[str, ...]] = ("x", "ids")
+
+    x: list[Input] = Field(min_length=1, max_length=1000, fail_fast=True)
+    ids: list[Id] | None = Field(default=None, fail_fast=True, description="One an input; made up if left out.")
+    wait: Boolean = Field(
+        default=True, description="false: pure inference, nothing is stored and no truth is expected."
+    )
+
+    @model_validator(mode="after")
+    def check(self) -> PredictManyBody:
+        if self.ids is not None and not self.wait:
+            raise ValueError("`ids` name predictions that wait; leave them out with `wait: false`")
+        if self.ids is not None and len(self.ids) != len(self.x):
+            raise ValueError(f"`x` has {len(self.x)} inputs, `ids` has {len(self.ids)}")
+        if self.ids is not None and len(set(self.ids)) < len(self.ids):
+            raise ValueError("`ids` are different")
+        return self
+
+
+class RoundsBody(Wire):
+    """Many rounds in order: each is predicted, then learned."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"x": [[0.1, 0.7, 0.3], [0.2, 0.6, 0.1]], "y": ["yes", "no"]}]}
+    )
+    in_slices: ClassVar[tuple[str, ...]] = ("x", "y")
+    """Read in slices, so that it may be large."""
+
+    x: list[Input] = Field(min_length=1, fail_fast=True)
+    y: list[Scalar] = Field(min_length=1, fail_fast=True)
+    id: Id | None = Field(default=None, description="Makes the whole request idempotent.")
+
+    @model_validator(mode="after")
+    def check(self) -> RoundsBody:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"`x` has {len(self.x)} rows, `y` has {len(self.y)}")
+        return self

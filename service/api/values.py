@@ -1,0 +1,91 @@
+"""The values of a request: strict, finite, bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+)
+
+from service.api.problems import FIRST_TRY
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
+Number = Annotated[float, Strict(), AllowInfNan(False)]
+Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
+FieldName = Annotated[Text, Field(min_length=1)]
+Boolean = Annotated[bool, Strict()]
+
+
+def _tag(value: Any) -> str:
+    """Which form of a union a JSON value takes; the tags never show in an error's pointer."""
+    if isinstance(value, bool):
+        return "<boolean>"
+    if isinstance(value, str):
+        return "<text>"
+    if isinstance(value, dict):
+        return "<object>"
+    if isinstance(value, list):
+        return "<list>"
+    return "<number>"
+
+
+_AnyScalar = Annotated[
+    Annotated[Boolean, Tag("<boolean>")] | Annotated[Text, Tag("<text>")] | Annotated[Number, Tag("<number>")],
+    Discriminator(
+        _tag,
+        custom_error_type="scalar",
+        custom_error_message="Input should be a number, a string or a boolean",
+    ),
+]
+# Most are numbers. To ask Python for the tag of each takes three times as long as to try that first.
+Scalar = Annotated[
+    Annotated[Number, Tag(FIRST_TRY)] | Annotated[_AnyScalar, Tag("<scalar>")],
+    Field(union_mode="left_to_right"),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string", "maxLength": 256}, {"type": "number"}]}),
+]
+Vector = Annotated[list[Number], Field(min_length=1, fail_fast=True)]
+
+
+def _any(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<object>" if isinstance(value, dict) else "<other>"
+
+
+# What is in it is looked at once it is flattened (okl_core.records): to ask pydantic about each value takes longer. Most are
+# lists of numbers, and are tried first.
+_Loose = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("<list>")]
+    | Annotated[dict[str, Any], Field(min_length=1), Tag("<object>")],
+    Discriminator(
+        _any,
+        custom_error_type="input",
+        custom_error_message="Input should be a list or an object",
+    ),
+]
+Input = Annotated[
+    Annotated[Vector, Tag(FIRST_TRY)] | Annotated[_Loose, Tag("<loose>")],
+    Field(union_mode="left_to_right"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "minItems": 1, "items": {}},
+                {"type": "object", "minProperties": 1, "additionalProperties": {}},
+            ]
+        }
+    ),
+]
+
+
+class Wire(BaseModel):
+    """What a client sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

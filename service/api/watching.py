@@ -1,0 +1,130 @@
+"""The routes of what is watched of a session: its history, its events, its last rounds, the predictions that wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
+
+from service import errors
+from service.api import watching_wire
+from service.api.body import BodyRoute, reply
+from service.api.dependencies import RoundsDep, SessionPath, WatchersDep, WatchingDep
+from service.api.problems import responses
+from service.api.round_schemas import PredictManyBody
+from service.api.routes import PREDICT, STORE
+from service.api.values import Id
+from service.api.watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
+from service.watchers import Watchers
+
+watching = APIRouter(tags=["watching"])
+many = APIRouter(route_class=BodyRoute, tags=["rounds"])
+
+_LOOK = (errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *STORE)
+_CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+
+
+async def _there_and_room(session: SessionPath, watching: WatchingDep, watchers: WatchersDep) -> Watchers:
+    """Before the answer begins."""
+    watchers.check_room()
+    await watching.head(session)
+    return watchers
+
+
+@watching.get(
+    "/sessions/{session}/history",
+    response_model=HistoryAnswer,
+    responses=_CSV | responses(*_LOOK),
+    summary="How the session has done over its life",
+)
+async def history(
+    session: SessionPath,
+    watching: WatchingDep,
+    format: Annotated[Literal["json", "csv"], Query(description="csv: the points alone, a line each.")] = "json",
+) -> Response:
+    """Bounded, at most 513 points, finer near the end; the same from every worker, and after every restart."""
+    found = await watching.history(session)
+    if format == "csv":
+        return Response(watching_wire.history_csv(found), media_type="text/csv; charset=utf-8")
+    return reply(watching_wire.history(session, found))
+
+
+@watching.get(
+    "/sessions/{session}/rounds",
+    response_model=PastRounds,
+    responses=responses(*_LOOK),
+    summary="The last rounds",
+)
+async def last_rounds(
+    session: SessionPath,
+    watching: WatchingDep,
+    last: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 50,
+) -> Response:
+    """Inputs, truths and what was predicted, as far back as the journal is kept."""
+    return reply(watching_wire.past_rounds(session, await watching.last(session, last)))
+
+
+@watching.get(
+    "/sessions/{session}/predictions",
+    response_model=WaitingAnswer,
+    responses=responses(*_LOOK),
+    summary="Predictions that wait for their truth",
+)
+async def waiting(
+    session: SessionPath,
+    watching: WatchingDep,
+    cursor: Annotated[str | None, Query(max_length=300, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Predictions in a page.")] = 100,
+) -> Response:
+    """The one that expires first first, and how long all of them have waited."""
+    return reply(watching_wire.waiting(session, await watching.waiting(session, cursor, limit)))
+
+
+@watching.delete(
+    "/sessions/{session}/predictions/{id}",
+    status_code=204,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PredictionNotFound, *STORE),
+    summary="Cancel a prediction",
+)
+async def cancel(
+    session: SessionPath,
+    id: Annotated[Id, Path(description="Of the prediction.")],
+    watching: WatchingDep,
+) -> Response:
+    """Its truth will never come: it counts as expired now."""
+    await watching.cancel(session, id)
+    return Response(status_code=204)
+
+
+@many.post(
+    "/sessions/{session}/predictions",
+    response_model=ManyPredictions,
+    responses=responses(*PREDICT),
+    summary="Ask for many predictions",
+)
+async def predict_many(body: PredictManyBody, session: SessionPath, rounds: RoundsDep, request: Request) -> Response:
+    """All at the session's present round, in one commit. An input that is refused refuses the request; a prediction that
+    could not be kept says why in its place."""
+    told = await rounds.predict_many(session, body.x, ids=body.ids, wait=body.wait)
+    return reply(watching_wire.many_predictions(session, told, request.scope))
+
+
+@watching.get(
+    "/sessions/{session}/events",
+    response_class=EventSourceResponse,
+    responses=responses(*_LOOK),
+    summary="What happens to the session, as it happens",
+)
+async def events(
+    session: SessionPath,
+    watchers: Annotated[Watchers, Depends(_there_and_room)],
+    last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=128)] = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events of the name `session`: what a list tells of it, about once a second and only when it has changed.
+    Who comes back with `Last-Event-ID` is not told the same again. The stream ends when the session is deleted."""
+    async for position, listed in watchers.watch(session, last):
+        yield ServerSentEvent(data=watching_wire.line(listed, time.time()), event="session", id=position)

@@ -1,0 +1,108 @@
+"""Between the wire and the domain, for what is watched of a session."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from starlette.types import Scope
+
+from okl_core.records.record import Raw
+from service.api import wire
+from service.api.problems import document_for
+from service.api.verdicts import alarm, verdict
+from service.errors import ServiceError
+from service.session.requests import Predicted
+from service.sessions import Listed
+from service.watching import Past, PastRound, WaitingList
+
+Json = dict[str, Any]
+
+IDLE_S = 60.0
+"""A session without a round for longer has no rounds a second."""
+
+
+def line(listed: Listed, now: float) -> Json:
+    """A session in the list of all."""
+    head, summary = listed.head, listed.summary
+    is_classifier = summary.error_name == "mistake rate"
+    last = head.created_at if head.updated_at is None else head.updated_at
+    return wire.summary(head, summary.kind) | {
+        "never_came": head.never_came,
+        "bytes": summary.nbytes,
+        "rate": summary.rate if now - last < IDLE_S else 0.0,
+        "error_name": summary.error_name,
+        "error": summary.error,
+        "verdict": verdict(summary.verdict, is_classifier=is_classifier),
+        "sparkline": list(summary.sparkline),
+        "alarms": summary.alarms,
+        "alarm": None if summary.alarm is None else alarm(summary.alarm, is_classifier=is_classifier),
+    }
+
+
+def history(name: str, past: Past) -> Json:
+    view = past.view
+    if view is None:
+        nothing = dict.fromkeys(("error_name", "rival", "verdict", "points", "weights", "reliability"))
+        return {"session": name, "t": past.t} | nothing | {"delays": [], "alarms": []}
+    is_classifier, weights = view.error_name == "mistake rate", view.weights
+    return {
+        "session": name,
+        "t": past.t,
+        "error_name": view.error_name,
+        "rival": None if view.verdict is None else view.verdict.rival,
+        "verdict": verdict(view.verdict, is_classifier=is_classifier),
+        "points": view.points,
+        "weights": None
+        if weights is None
+        else {"t": weights.t, "names": list(weights.parts), "values": list(weights.parts.values())},
+        "reliability": None if view.reliability is None else [asdict(bin) for bin in view.reliability],
+        "delays": [asdict(bin) for bin in view.delays],
+        "alarms": [alarm(one, is_classifier=is_classifier) for one in view.alarms],
+    }
+
+
+def history_csv(past: Past) -> str:
+    """One line a point; what is not known is empty."""
+    text = io.StringIO()
+    if past.view is not None:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(past.view.points)
+        writer.writerows(zip(*past.view.points.values(), strict=True))
+    return text.getvalue()
+
+
+def past_rounds(name: str, found: Iterable[PastRound]) -> Json:
+    return {"session": name, "rounds": [_past_round(one) for one in found]}
+
+
+def _past_round(one: PastRound) -> Json:
+    is_mistake = one.label is not None
+    told = asdict(one) | {"x": _plain(one.x), "mistake": None, "error": one.error}
+    return told | {"mistake": bool(one.error), "error": None} if is_mistake else told
+
+
+def _plain(x: Raw) -> Any:
+    """NaN, a number that is missing, becomes null on the wire."""
+    return x if isinstance(x, dict) else x.tolist()
+
+
+def waiting(name: str, found: WaitingList) -> Json:
+    return {
+        "session": name,
+        "predictions": [asdict(one) | {"x": _plain(one.x)} for one in found.predictions],
+        "next": found.cursor,
+        "waiting": found.waiting,
+        "never_came": found.never_came,
+        "ages": [asdict(bin) for bin in found.ages],
+    }
+
+
+def many_predictions(name: str, told: Sequence[Predicted | ServiceError], scope: Scope) -> Json:
+    answers = [
+        {"refused": document_for(one, scope)} if isinstance(one, ServiceError) else wire.prediction(one) for one in told
+    ]
+    return {"session": name, "predictions": answers}

@@ -1,0 +1,63 @@
+"""What lists tell of the sessions that this worker serves: written beside the rounds, about once a second each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from service.errors import StoreError
+from service.replica.replica import Replica
+from service.session.summary import Summary, encode_summary, summary_of
+from service.store.base import Store
+
+log = logging.getLogger("okl.sessions")
+
+EVERY_S = 1.0
+"""So long after a round its session's summary is written; rounds that come meanwhile are in it."""
+
+
+class Summaries:
+    """A summary that is lost with the worker is written again with the session's next round."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._due: dict[str, Replica] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def note(self, replica: Replica) -> None:
+        """The session has new rounds."""
+        if replica.name not in self._due:
+            self._due[replica.name] = replica
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._start)
+
+    async def close(self) -> None:
+        """Write what is due."""
+        if self._timer is not None:
+            self._start()
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    def _start(self) -> None:
+        self._timer = None
+        due, self._due = list(self._due.values()), {}
+        task = asyncio.create_task(self._write_all(due))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write_all(self, replicas: list[Replica]) -> None:
+        for replica in replicas:
+            session, position = replica.session, replica.position
+            if session is None or position is None:
+                # It is being changed, or was dropped.
+                if replica.is_used:
+                    self.note(replica)
+                continue
+            await self.write(replica.name, summary_of(session))
+
+    async def write(self, name: str, summary: Summary) -> None:
+        """A summary that fails is no client's error."""
+        try:
+            await self._store.summarize(name, summary.t, encode_summary(summary))
+        except StoreError as error:
+            log.warning("summary failed", extra={"session": name, "detail": error.detail})

@@ -1,0 +1,107 @@
+"""Requests at a session, each with its answer: what is known under their ids, and how they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from service.errors import Overloaded, ServiceError
+from service.replica.replica import Replica
+from service.session.codec import WaitingEntry
+from service.session.requests import Batch, Part, Told
+from service.session.session import Session
+from service.session.turn import Position, Tell
+from service.store.base import Applied, Committed, Head, Waiting
+
+
+@final
+class Ticket:
+    """A request in the queue: its parts are played one after the other, in one commit.
+
+    `known` is what the store has under the ids that the parts name; `deadline` is when the client is to be answered.
+    `is_alone` says that it has a turn of its own.
+    """
+
+    __slots__ = ("answer", "deadline", "ids", "is_alone", "known", "parts", "rounds")
+
+    def __init__(
+        self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
+    ) -> None:
+        self.parts = parts
+        self.deadline = deadline
+        self.answer = answer
+        self.ids = {part.id for part in parts if part.id is not None}
+        self.known: dict[str, Waiting | Applied | None] = {}
+        self.is_alone = isinstance(parts[0], Batch)
+        self.rounds = sum([len(part.y) if isinstance(part, Batch) else 1 for part in parts])
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@final
+class Look:
+    """A request to look at a session at the store's present tip: what `work` makes of it is the answer."""
+
+    __slots__ = ("answer", "deadline", "work")
+    ids: frozenset[str] = frozenset()
+    is_alone = True
+
+    def __init__(
+        self, work: Callable[[Session, Head, Position], Any], deadline: float, answer: asyncio.Future[Any]
+    ) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.answer = answer
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def too_late(name: str) -> Overloaded:
+    return Overloaded(f"Session {name!r} was busy for too long; try again.", session=name)
+
+
+def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
+    """The requests that nobody has answered yet; those that took too long are refused."""
+    remaining = [ticket for ticket in taken if not ticket.answer.done()]
+    if remaining:
+        now = asyncio.get_running_loop().time()
+        for ticket in remaining:
+            if ticket.deadline <= now:
+                ticket.refuse(too_late(replica.name))
+                return still_open(replica, remaining)
+    return remaining
+
+
+def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:
+    """What is there under the ids of the tickets: what the store found, or else what this worker made."""
+    known: dict[str, WaitingEntry | Waiting | Applied | None] = {}
+    for ticket in tickets:
+        for id in ticket.ids:
+            if (made := replica.waiting.get(id)) is not None:
+                known[id] = made.entry
+        known |= ticket.known
+    return known
+
+
+def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) -> None:
+    """Answer a ticket whose turn is durable."""
+    if ticket.answer.done():
+        return
+    if isinstance(tells, ServiceError):
+        ticket.refuse(tells)
+        return
+    told: list[Told | ServiceError] = []
+    for one in tells:
+        try:
+            told.append(one(answer.holds))
+        except ServiceError as error:
+            told.append(error)
+    if isinstance(told[0], ServiceError):
+        ticket.refuse(told[0])
+    else:
+        ticket.answer.set_result(told)

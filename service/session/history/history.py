@@ -1,0 +1,225 @@
+"""A session's history: its rounds, summed up in chunks of CHUNK and thinned, beside those of trivial forecasters.
+
+All of it follows from the journal. The trivial forecasters are the majority or the mean of the truths so far, and the last
+truth; whether the learner beats both is told by a test that may be looked at all the time, and whether its error has risen
+by another (`okl_core.monitoring`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from okl_core.contract.state import pack, unpack
+from okl_core.errors import StateFormatError
+from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
+from okl_core.monitoring.thinned import Thinned
+from okl_core.monitoring.verdict import Verdict
+from okl_core.types import F64, Standing, StatePart
+from service.session.codec import Said
+from service.session.definition import AlarmRules
+from service.session.history.alarms import Alarms
+from service.session.history.spread import QUANTILES, Spread
+from service.session.history.standings import Standings
+from service.session.moment import NO_MOMENT, Moment
+from service.session.scorecard import Issued, Tally
+from service.session.task import Task
+
+CHUNK: Final = 8
+"""Rounds of the finest point."""
+
+WIDTH, LEVELS = 32, 16
+"""At most 512 points; the first 4 million rounds end in chunks, more of them in coarser ones."""
+
+SUMS: Final = (
+    "rounds",
+    "loss",
+    "error",
+    "first_loss",
+    "first_error",
+    "second_loss",
+    "second_error",
+    "promised",
+    "kept",
+    "late",
+    "waited_s",
+    "took_s",
+)
+LATEST: Final = ("at", "waiting", "never_came", "dictionary", "bytes", "regret", *(f"quantile_{q}" for q in QUANTILES))
+COLUMNS: Final = {name: i for i, name in enumerate((*SUMS, *LATEST))}
+
+
+class Lived(NamedTuple):
+    """What a round came to; `truth` in the learner's terms, `is_kept` of its interval, None where there is none."""
+
+    truth: float
+    loss: float
+    error: float
+    issued: Issued
+    is_kept: bool | None
+
+
+class Numbers(NamedTuple):
+    """What is told of the learner at the end of a chunk: points that it stores, and how its parts stand."""
+
+    dictionary: float
+    standing: Standing | None
+
+
+class History:
+    """`points` has the columns SUMS and LATEST; `standings` is None for a learner that is not made of several, `bound` of its
+    regret to the best of them NaN where none is known, and `has_regret` says whether that is known."""
+
+    __slots__ = (
+        "_moment",
+        "_open",
+        "_rules",
+        "alarms",
+        "bound",
+        "has_regret",
+        "plain",
+        "points",
+        "rounds",
+        "spread",
+        "standings",
+        "verdict",
+    )
+
+    def __init__(self, rules: AlarmRules) -> None:
+        self._rules = rules
+        self.rounds = 0
+        self.points = Thinned(len(SUMS), len(LATEST), width=WIDTH, levels=LEVELS)
+        self._open: list[tuple[float, ...]] = []
+        self._moment = NO_MOMENT
+        self.bound = math.nan
+        self.has_regret = False
+        self.standings: Standings | None = None
+        self.spread = Spread()
+        self.plain: Plain | None = None
+        self.verdict: Verdict | None = None
+        self.alarms: Alarms | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Is the chunk whole, and to be closed?"""
+        return len(self._open) == CHUNK
+
+    def says(self) -> Said | None:
+        """What the trivial forecasters say of the next truth; None before the first."""
+        return None if self.plain is None else self.plain.forecasts()
+
+    def add(self, task: Task, lived: Lived, moment: Moment, said: Said | None) -> None:
+        """A round. `said`: by the trivial forecasters with the prediction, where that was not now."""
+        truths, judge = task.truths, task.judge
+        truth = float(lived.truth > 0.0) if truths.is_classifier and not truths.has_classes else lived.truth
+        plain, verdict, alarms = self._begun(task)
+        first, second = said or plain.forecasts()
+        (a, b), (c, d) = judge.plain(first, lived.truth), judge.plain(second, lived.truth)
+        self.rounds += 1
+        self._moment = moment
+        own = lived.error if truths.is_classifier else (lived.issued.value - truth) ** 2
+        verdict.add(own, (first.value, second.value), truth)
+        alarms.add(self.rounds, moment.at, lived.error)
+        plain.learn(truth)
+        sureness = judge.sureness(lived.issued, lived.truth)
+        if sureness is not None:
+            self.spread.add_sure(*sureness)
+        elif not truths.is_classifier:
+            self.spread.add_residual((lived.issued.value - lived.truth) * truths.unit)
+        is_late = not math.isnan(moment.waited_s)
+        if is_late:
+            self.spread.add_delay(moment.waited_s)
+        waited_s = moment.waited_s if is_late else 0.0
+        promised, kept = (0.0, 0.0) if lived.is_kept is None else (1.0, float(lived.is_kept))
+        self._open.append(
+            (1.0, lived.loss, lived.error, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s)
+        )
+
+    def close(self, numbers: Numbers) -> None:
+        """The end of a chunk."""
+        moment, standing, regret = self._moment, numbers.standing, 0.0
+        if standing is not None:
+            if self.standings is None:
+                self.standings = Standings()
+            self.standings.add(CHUNK, standing)
+            self.has_regret = standing.losses is not None
+            if standing.losses is not None:
+                regret, self.bound = standing.loss - float(standing.losses.min()), standing.bound
+        latest = (moment.at, moment.waiting, moment.never_came, numbers.dictionary, moment.nbytes, regret)
+        self.points.add(np.array((*np.sum(self._open, axis=0).tolist(), *latest, *self.spread.quantiles())))
+        self._open.clear()
+
+    def look(self, tally: Tally, *, is_classifier: bool) -> None:
+        """Is the windowed error above the session's threshold?"""
+        if self.alarms is not None and tally.window_error is not None:
+            error = tally.window_error if is_classifier else math.sqrt(tally.window_error)
+            self.alarms.look(self.rounds, self._moment.at, tally.window, error)
+
+    def rows(self) -> F64:
+        """All points, shape (n, columns), the chunk in the making as the last one."""
+        closed = self.points.rows
+        if not self._open:
+            return closed
+        row = np.zeros(closed.shape[1]) if not len(closed) else closed[-1].copy()
+        row[: len(SUMS)] = np.sum(self._open, axis=0)
+        row[len(SUMS) : len(SUMS) + 3] = self._moment.at, self._moment.waiting, self._moment.never_came
+        return np.vstack((closed, row))
+
+    def _begun(self, task: Task) -> tuple[Plain, Verdict, Alarms]:
+        if self.plain is None or self.verdict is None or self.alarms is None:
+            is_classifier = task.truths.is_classifier
+            self.plain = PlainClasses.of(len(task.truths.names)) if is_classifier else PlainNumbers()
+            self.verdict = Verdict(is_of_numbers=not is_classifier)
+            self.alarms = Alarms(self._rules, is_classifier=is_classifier)
+        return self.plain, self.verdict, self.alarms
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes; the parts that are not counted have a fixed size."""
+        return FIXED_BYTES + self.points.nbytes + (0 if self.standings is None else self.standings.nbytes)
+
+    def copy(self) -> History:
+        return History.unpack(self._rules, self.pack())
+
+    def pack(self) -> dict[str, F64]:
+        arrays = {"open": np.array(self._open, dtype=np.float64).reshape(-1, len(SUMS))}
+        parts = {name: getattr(self, name) for name in _PARTS}
+        for name, part in parts.items():
+            if part is not None:
+                packed = pack(part) if isinstance(part, StatePart) else part.pack()
+                arrays |= {f"{name}.{key}": array for key, array in packed.items()}
+        last = self._moment
+        counts = (self.rounds, last.at, last.nbytes, last.waiting, last.never_came, self.has_regret, self.bound)
+        return arrays | {"counts": np.array(counts, dtype=np.float64)}
+
+    @classmethod
+    def unpack(cls, rules: AlarmRules, arrays: Mapping[str, F64]) -> History:
+        """Raises StateFormatError."""
+        history = cls(rules)
+        parts = {name: _part(arrays, name) for name in _PARTS}
+        try:
+            rounds, at, nbytes, waiting, never_came, has_regret, history.bound = arrays["counts"].tolist()
+            history.rounds, history.has_regret = int(rounds), bool(has_regret)
+            history._moment = Moment(at, nbytes=nbytes, waiting=int(waiting), never_came=int(never_came))
+            history._open = [tuple(row) for row in arrays["open"].tolist()]
+        except (KeyError, ValueError) as error:
+            raise StateFormatError(f"the history cannot be read: {error}") from error
+        history.points, history.spread = Thinned.unpack(parts["points"]), Spread.unpack(parts["spread"])
+        if parts["plain"]:
+            history.plain = unpack(PlainClasses if "top" in parts["plain"] else PlainNumbers, parts["plain"])
+            history.verdict = unpack(Verdict, parts["verdict"])
+            history.alarms = Alarms.unpack(rules, parts["alarms"])
+        if parts["standings"]:
+            history.standings = Standings.unpack(parts["standings"])
+        return history
+
+
+_PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
+FIXED_BYTES: Final = 24 << 10
+
+
+def _part(arrays: Mapping[str, F64], name: str) -> dict[str, F64]:
+    return {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}

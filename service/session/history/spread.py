@@ -1,0 +1,99 @@
+"""How sure forecasts were and how right, how far off, and how late their truths: distributions of fixed size."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from okl_core.errors import StateFormatError
+from okl_core.types import F64
+
+BINS: Final = 10
+BIN_ROUNDS: Final = 4096
+"""When the reliability is of twice as many rounds all counts are halved: it is about the last 4,000 to 8,000."""
+
+RESIDUALS: Final = 500
+"""Of so many of the last rounds the quantiles are told."""
+QUANTILES: Final = (0.1, 0.5, 0.9)
+
+DELAYS_S: Final = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
+"""Between these a truth came after its prediction; the first and the last bin are open."""
+
+
+class Spread:
+    """`reliability`, shape (3, BINS): rounds, sum of the probabilities given, and how often what they were given for
+    happened; `delays`, shape (len(DELAYS_S) + 1,): rounds whose prediction waited."""
+
+    __slots__ = ("_count", "_residuals", "_sure", "delays", "reliability")
+
+    def __init__(self) -> None:
+        self.reliability = np.zeros((3, BINS))
+        self.delays = np.zeros(len(DELAYS_S) + 1)
+        self._sure = 0.0
+        self._residuals: F64 = np.zeros(0)
+        self._count = 0
+
+    def add_sure(self, probability: float, happened: bool) -> None:
+        """A probability that was given, and whether what it was given for happened."""
+        bin = min(int(probability * BINS), BINS - 1)
+        self.reliability[0, bin] += 1.0
+        self.reliability[1, bin] += probability
+        self.reliability[2, bin] += happened
+        self._sure += 1.0
+        if self._sure >= 2 * BIN_ROUNDS:
+            self.reliability *= 0.5
+            self._sure *= 0.5
+
+    def add_residual(self, residual: float) -> None:
+        """Forecast minus truth."""
+        if not len(self._residuals):
+            self._residuals = np.zeros(RESIDUALS)
+        self._residuals[self._count % RESIDUALS] = residual
+        self._count += 1
+
+    def add_delay(self, seconds: float) -> None:
+        """Between a prediction and its truth."""
+        self.delays[bisect_right(DELAYS_S, seconds)] += 1.0
+
+    @property
+    def has_reliability(self) -> bool:
+        return self._sure > 0.0
+
+    def quantiles(self) -> tuple[float, ...]:
+        """QUANTILES of the last residuals; zeros before the first."""
+        n = min(self._count, RESIDUALS)
+        if not n:
+            return (0.0,) * len(QUANTILES)
+        ranks = [math.ceil(q * n) - 1 for q in QUANTILES]
+        return tuple(np.partition(self._residuals[:n], ranks)[ranks].tolist())
+
+    def copy(self) -> Spread:
+        return Spread.unpack(self.pack())
+
+    def pack(self) -> dict[str, F64]:
+        n = min(self._count, RESIDUALS)
+        return {
+            "reliability": self.reliability.copy(),
+            "delays": self.delays.copy(),
+            "residuals": self._residuals[:n].copy(),
+            "counts": np.array([self._sure, self._count], dtype=np.float64),
+        }
+
+    @classmethod
+    def unpack(cls, arrays: Mapping[str, F64]) -> Spread:
+        """Raises StateFormatError."""
+        spread = cls()
+        try:
+            spread.reliability[:], spread.delays[:] = arrays["reliability"], arrays["delays"]
+            residuals, (sure, count) = arrays["residuals"], arrays["counts"].tolist()
+            spread._sure, spread._count = sure, int(count)
+            if spread._count:
+                spread._residuals = np.zeros(RESIDUALS)
+                spread._residuals[: min(spread._count, RESIDUALS)] = residuals
+        except (KeyError, ValueError, TypeError) as error:
+            raise StateFormatError(f"the history's distributions cannot be read: {error}") from error
+        return spread

@@ -1,0 +1,80 @@
+"""The weights of a learner's parts over time, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from okl_core.errors import StateFormatError
+from okl_core.monitoring.thinned import Thinned
+from okl_core.types import F64, Standing
+
+MOST_PARTS: Final = 16
+"""Parts whose weights are kept, those that came first; the others count together, in the last column."""
+OTHERS: Final = "others"
+
+_WIDTH, _LEVELS = 8, 16
+_ROUNDS, _FIRST = 0, 1
+
+
+class Standings:
+    """At most 128 points, finer near the end, of the learner's parts as they stood then."""
+
+    __slots__ = ("_points", "names")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._points = Thinned(1, MOST_PARTS + 1, width=_WIDTH, levels=_LEVELS)
+
+    def add(self, rounds: int, standing: Standing) -> None:
+        """At the end of so many rounds."""
+        row = np.zeros(_FIRST + MOST_PARTS + 1)
+        row[_ROUNDS] = rounds
+        for name, weight in zip(standing.names, standing.weights.tolist(), strict=True):
+            row[_FIRST + self._column(name)] += weight
+        self._points.add(row)
+
+    def _column(self, name: str) -> int:
+        if name in self.names:
+            return self.names.index(name)
+        if len(self.names) == MOST_PARTS:
+            return MOST_PARTS
+        self.names.append(name)
+        return len(self.names) - 1
+
+    @property
+    def rounds(self) -> Sequence[int]:
+        """Learned at the end of each point."""
+        return np.cumsum(self._points.rows[:, _ROUNDS]).astype(int).tolist()
+
+    def weights(self) -> dict[str, list[float]]:
+        """Of each part by name, at each point."""
+        columns = self._points.rows[:, _FIRST:].T
+        told = {name: columns[i].tolist() for i, name in enumerate(self.names)}
+        return told | ({OTHERS: columns[-1].tolist()} if columns[-1].any() else {})
+
+    @property
+    def nbytes(self) -> int:
+        return self._points.nbytes
+
+    def copy(self) -> Standings:
+        return Standings.unpack(self.pack())
+
+    def pack(self) -> dict[str, F64]:
+        names = np.frombuffer("\n".join(self.names).encode(), dtype=np.uint8).astype(np.float64)
+        return {"names": names} | {f"points.{name}": array for name, array in self._points.pack().items()}
+
+    @classmethod
+    def unpack(cls, arrays: Mapping[str, F64]) -> Standings:
+        """Raises StateFormatError."""
+        standings, prefix = cls(), "points."
+        points = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        try:
+            text = arrays["names"].astype(np.uint8).tobytes().decode()
+        except (KeyError, ValueError) as error:
+            raise StateFormatError(f"the names of a learner's parts cannot be read: {error}") from error
+        standings.names = text.split("\n") if text else []
+        standings._points = Thinned.unpack(points)
+        return standings

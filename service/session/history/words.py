@@ -1,0 +1,46 @@
+"""Verdicts and alarms in words."""
+
+from __future__ import annotations
+
+from okl_core.monitoring.verdict import LEVEL, Judgement
+from service.session.history.alarms import Alarm
+
+_RIVALS = {"majority": "the majority", "mean": "the mean", "last-label": "the last label"}
+
+
+def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
+    """How the learner does beside the better trivial forecaster, and whether that is sure.
+
+    Examples
+    --------
+    >>> verdict_text(Judgement(900, "majority", 0.58, "better", 0.1, 0.3), is_classifier=True)
+    'beats the majority by 58 % (95 % sure)'
+    """
+    rival = "the last value" if found.rival == "last-label" and not is_classifier else _RIVALS[found.rival]
+    if found.gain is None:
+        return f"cannot beat {rival}, which has made no error so far"
+    by, sure = f"{abs(found.gain):.0%}".replace("%", " %"), f"({LEVEL:.0%} sure)".replace("%", " %")
+    if found.state == "better":
+        return f"beats {rival} by {by} {sure}"
+    if found.state == "worse":
+        return f"is worse than {rival} by {by} {sure}"
+    return f"{by} {'better' if found.gain >= 0.0 else 'worse'} than {rival} so far, not sure yet"
+
+
+def alarm_text(alarm: Alarm, *, is_classifier: bool) -> str:
+    """What has happened.
+
+    Examples
+    --------
+    >>> alarm_text(Alarm(2031, 0.0, "drift", 0.12, 0.61, 2004), is_classifier=True)
+    'the mistake rate rose from 12 % to 61 % after round 2,004'
+    """
+    what = "mistake rate" if is_classifier else "RMSE"
+    before, after = (_number(error, is_classifier=is_classifier) for error in (alarm.before, alarm.after))
+    if alarm.kind == "drift":
+        return f"the {what} rose from {before} to {after} after round {alarm.since:,}"
+    return f"the {what} of the last {alarm.t - alarm.since:,} rounds is {after}, above {before}"
+
+
+def _number(error: float, *, is_classifier: bool) -> str:
+    return f"{error:.3g}" if not is_classifier else f"{error:.1%}".replace(".0%", "%").replace("%", " %")

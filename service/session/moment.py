@@ -1,0 +1,46 @@
+"""When a round was played, and among what: what the history tells and no state knows."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import NamedTuple
+
+_MOMENT = struct.Struct("<dfffII")
+_SINGLE = struct.Struct("<f")
+MOMENT_BYTES = _MOMENT.size
+MOST = 2**32 - 1
+
+
+class Moment(NamedTuple):
+    """`at`: seconds since the epoch by the worker's clock; `waited_s`: between the prediction and its truth, NaN where
+    nothing was predicted before; `took_s`: about what a round takes; `nbytes`: memory of the learner, as the worker looked
+    at it last; `waiting` and `never_came`: predictions of the session, as the store counted them last."""
+
+    at: float = 0.0
+    waited_s: float = math.nan
+    took_s: float = 0.0
+    nbytes: float = 0.0
+    waiting: int = 0
+    never_came: int = 0
+
+    @classmethod
+    def of(cls, at: float, took_s: float, nbytes: float, waiting: int, never_came: int) -> Moment:
+        """As the journal gives it back: all but the time in single precision, and counts of 32 bits."""
+        return unpack_moment(_MOMENT.pack(at, math.nan, took_s, nbytes, min(waiting, MOST), min(never_came, MOST)))
+
+    def after(self, asked_at: float) -> Moment:
+        """Of the truth of a prediction that was made then, perhaps by a worker whose clock is ahead."""
+        [waited_s] = _SINGLE.unpack(_SINGLE.pack(max(0.0, self.at - asked_at)))
+        return self._replace(waited_s=waited_s)
+
+    def packed(self) -> bytes:
+        return _MOMENT.pack(*self)
+
+
+NO_MOMENT = Moment()
+
+
+def unpack_moment(blob: bytes, start: int = 0) -> Moment:
+    """Raises struct.error."""
+    return Moment(*_MOMENT.unpack_from(blob, start))

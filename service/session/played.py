@@ -1,0 +1,72 @@
+"""What a session makes of rounds: one that is played and not learned yet, a block that is; how far a replay may be off."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
+from okl_core.contract.frozen import Rule
+from okl_core.errors import ReplayDivergence
+from okl_core.linalg.arithmetic import arithmetic
+from okl_core.types import F64, Forecast, Round
+from service.session.codec import RoundEntry
+from service.session.maker import Start
+from service.session.task import Task
+
+ARITHMETIC = zlib.crc32(arithmetic().encode())
+"""Names what computes here, in each journal entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenFrom:
+    """What a frozen session was made from: the session, the rounds that it had observed, and which state was taken."""
+
+    session: str
+    t: int
+    rule: Rule
+
+
+class Pending(NamedTuple):
+    """A played round that is not learned yet. `entry` is what the journal keeps of it; `task` knows its truth.
+
+    `successor` is what a stage of the warm-up makes: a learner that has learned all rounds so far, this one included.
+    """
+
+    entry: RoundEntry
+    task: Task
+    played: Round
+    start: Start
+    loss: float
+    error: float
+    successor: Start | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Rounds that were played and learned at once: (count, journal bytes) of each entry, and the forecasts in order."""
+
+    entries: list[tuple[int, bytes]]
+    forecasts: list[Forecast]
+    thresholds: list[float | None]
+    loss: float
+    error: float
+
+
+def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: float) -> float:
+    """By how much a replay is off, relative to max(1, |value|).
+
+    Raises ReplayDivergence beyond 1e-9, or beyond what the learner's conditioning explains on another arithmetic.
+    """
+    with np.errstate(invalid="ignore"):
+        off = np.abs(values - recorded) / np.maximum(1.0, np.abs(recorded))
+    # Written so that a NaN on either side is apart.
+    if (off <= REPLAY_TOLERANCE).all():
+        return 0.0
+    i = int(np.argmin(off <= REPLAY_TOLERANCE))
+    if computed_by == ARITHMETIC or not (off <= replay_tolerance(conditioning)).all():
+        raise ReplayDivergence(f"recorded {float(recorded[i])!r}, replayed {float(values[i])!r}")
+    return float(off.max())

@@ -1,0 +1,116 @@
+"""Who watches sessions as they go: one look a second at each session that somebody watches, shared by all who do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from service.errors import Overloaded, ServiceError, SessionNotFound
+from service.sessions import Listed
+from service.store.base import Head
+from service.watching import Watching
+
+log = logging.getLogger("okl.sessions")
+
+EVERY_S = 1.0
+
+
+@dataclass(slots=True)
+class _Channel:
+    """What is known of one session; `position` changes when that does."""
+
+    name: str
+    watchers: int = 0
+    position: str | None = None
+    listed: Listed | None = None
+    is_over: bool = False
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    task: asyncio.Task[None] | None = None
+
+
+class Watchers:
+    """`most`: streams of this worker, open at a time."""
+
+    def __init__(self, watching: Watching, *, most: int) -> None:
+        self._watching = watching
+        self._most = most
+        self._channels: dict[str, _Channel] = {}
+        self._is_closing = False
+
+    @property
+    def count(self) -> int:
+        """Streams that are open."""
+        return sum(channel.watchers for channel in self._channels.values())
+
+    def check_room(self) -> None:
+        """Raises Overloaded."""
+        if self._is_closing or self.count >= self._most:
+            raise Overloaded(f"This worker has {self._most} streams of events already; poll instead, or try again.")
+
+    async def watch(self, name: str, position: str | None) -> AsyncIterator[tuple[str, Listed]]:
+        """The session whenever it has changed from the position that the watcher knows; ends when it is gone."""
+        channel = self._join(name)
+        try:
+            while True:
+                async with channel.changed:
+                    while not channel.is_over and channel.position in (None, position):
+                        await channel.changed.wait()
+                    if channel.is_over or channel.position is None or channel.listed is None:
+                        return
+                    position, listed = channel.position, channel.listed
+                yield position, listed
+        finally:
+            self._leave(channel)
+
+    def close(self) -> None:
+        """End all streams: the worker stops."""
+        self._is_closing = True
+        for channel in self._channels.values():
+            if channel.task is not None:
+                channel.task.cancel()
+
+    def _join(self, name: str) -> _Channel:
+        channel = self._channels.setdefault(name, _Channel(name))
+        channel.watchers += 1
+        if channel.task is None:
+            channel.task = asyncio.create_task(self._look_again(channel))
+        return channel
+
+    def _leave(self, channel: _Channel) -> None:
+        channel.watchers -= 1
+        if not channel.watchers:
+            if self._channels.get(channel.name) is channel:
+                del self._channels[channel.name]
+            if channel.task is not None:
+                channel.task.cancel()
+
+    async def _look_again(self, channel: _Channel) -> None:
+        try:
+            while True:
+                try:
+                    await self._look(channel)
+                except SessionNotFound:
+                    return
+                except ServiceError as error:
+                    # The stream goes on: what is wrong may pass.
+                    log.debug("a session cannot be watched", extra={"session": channel.name, "detail": error.detail})
+                await asyncio.sleep(EVERY_S)
+        finally:
+            channel.is_over = True
+            self._channels.pop(channel.name, None)
+            async with channel.changed:
+                channel.changed.notify_all()
+
+    async def _look(self, channel: _Channel) -> None:
+        if _position(await self._watching.head(channel.name)) == channel.position:
+            return
+        listed = await self._watching.line(channel.name)
+        async with channel.changed:
+            channel.position, channel.listed = _position(listed.head), listed
+            channel.changed.notify_all()
+
+
+def _position(head: Head) -> str:
+    return f"{head.tip.label}.{head.waiting}.{head.never_came}"

@@ -1,0 +1,193 @@
+"""What can be watched of sessions: their history, their last rounds, and the predictions that wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from okl_core.records.record import Raw
+from service.errors import PredictionNotFound, SessionNotFound
+from service.rounds import Rounds
+from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
+from service.session.definition import Scalar
+from service.session.history.view import HistoryView, view_of
+from service.session.scorecard import Issued
+from service.session.session import Session
+from service.session.summary import summary_of
+from service.session.task import Task
+from service.session.turn import Position
+from service.sessions import Listed
+from service.store.base import Entry, Gone, Head, Store
+
+T = TypeVar("T")
+
+AGES_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
+"""Waiting predictions are counted by how long ago they were asked for; the last bin is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The history of a session at round `t`; None before there is anything to tell."""
+
+    t: int
+    view: HistoryView | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastRound:
+    """`id` is that of its request; `label` or `value` what the client was told, None where it is not recorded.
+
+    `error` is 1 or 0 for a mistake or none, or prediction minus truth in the units of the session.
+    """
+
+    t: int
+    id: str
+    at: float
+    x: Raw
+    y: Scalar
+    label: Scalar | None
+    value: float | None
+    probability: float | None
+    loss: float | None
+    error: float | None
+    waited_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRound:
+    """A prediction that waits for its truth: made at round `t`, at the time `at`."""
+
+    id: str
+    t: int
+    at: float
+    expires_at: float
+    x: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How many predictions have waited from `start_s` to `end_s` seconds; None where that is open."""
+
+    start_s: float
+    end_s: float | None
+    predictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingList:
+    """A page of those that wait, the one that expires first first."""
+
+    predictions: Sequence[WaitingRound]
+    cursor: str | None
+    waiting: int
+    never_came: int
+    ages: Sequence[Ages]
+
+
+class Watching:
+    """Raises ServiceError only."""
+
+    def __init__(self, store: Store, rounds: Rounds, *, waiting_s: float) -> None:
+        self._store = store
+        self._rounds = rounds
+        self._waiting_s = waiting_s
+
+    async def line(self, name: str) -> Listed:
+        """The session as a list tells of it, but as it is now."""
+        return await self._rounds.look(name, lambda session, head, _: Listed(head, summary_of(session)))
+
+    async def head(self, name: str) -> Head:
+        """What the store knows of the session."""
+        return _there(await self._store.head(name), name)
+
+    async def history(self, name: str) -> Past:
+        return await self._rounds.look(name, lambda session, *_: _history_of(session))
+
+    async def last(self, name: str, rounds: int) -> list[PastRound]:
+        """The last rounds, the newest first, as far as the store keeps them."""
+        task = await self._rounds.look(name, lambda session, *_: session.task)
+        entries = _there(await self._store.last(name, rounds), name)
+        if task is None:
+            return []
+        found = [past for entry in entries for past in _past_rounds(entry, task)]
+        return found[-rounds:][::-1]
+
+    async def waiting(self, name: str, after: str | None, limit: int) -> WaitingList:
+        """Those that wait, and all of them by age: as far as nobody has changed how long they wait."""
+        identity, wait_s = await self._rounds.look(name, self._waits_of)
+        page = _there(await self._store.waiting(name, after, limit), name)
+        # One that is older expires sooner.
+        before = _there(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
+        head = await self.head(name)
+        predictions = []
+        for one in page.items:
+            made = decode_waiting(identity, one.id, one.blob)
+            predictions.append(WaitingRound(one.id, made.t, made.at, one.expires_at, made.x))
+        return WaitingList(predictions, page.cursor, head.waiting, head.never_came, _ages(before, head.waiting))
+
+    async def cancel(self, name: str, id: str) -> None:
+        """The truth of this prediction will never come. Raises SessionNotFound, PredictionNotFound."""
+        _there(await self._store.head(name), name)
+        if not await self._rounds.cancel(name, id):
+            raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
+
+    def _waits_of(self, session: Session, _: Head, position: Position) -> tuple[bytes, float]:
+        return position.identity, session.definition.expires_s or self._waiting_s
+
+
+def _history_of(session: Session) -> Past:
+    task = session.task
+    if task is None or not session.history.rounds:
+        return Past(session.t, None)
+    return Past(session.t, view_of(session.history, is_classifier=task.truths.is_classifier))
+
+
+def _there(found: T | Gone, name: str) -> T:
+    if isinstance(found, Gone):
+        raise SessionNotFound(name)
+    return found
+
+
+def _ages(before: Sequence[int], waiting: int) -> list[Ages]:
+    """From how many are at least so old, the oldest first."""
+    older = [*before, waiting]
+    counts = [older[0], *(b - a for a, b in pairwise(older))][::-1]
+    starts = (0.0, *AGES_S)
+    ends = (*AGES_S, None)
+    return [Ages(a, b, max(count, 0)) for a, b, count in zip(starts, ends, counts, strict=True)]
+
+
+def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
+    found = decode_entry(entry.blob)
+    if isinstance(found, RoundEntry):
+        issued = Issued(found.issued, found.label, found.sure)
+        yield _past(entry, entry.tip.round, found, found.x, found.y, issued, task)
+        return
+    first = entry.tip.round - entry.count + 1
+    rows = zip(found.raws, found.y.tolist(), found.values.tolist(), strict=True)
+    for i, (x, y, value) in enumerate(rows):
+        yield _past(entry, first + i, found, x, y, None if task.truths.has_classes else Issued(value), task)
+
+
+def _past(
+    entry: Entry, t: int, found: RoundEntry | BlockEntry, x: Raw, y: float, issued: Issued | None, task: Task
+) -> PastRound:
+    truths, waited_s = task.truths, found.moment.waited_s
+    label = value = probability = loss = error = None
+    truth = (
+        truths.names[int(y) if truths.has_classes else int(y > 0.0)] if truths.is_classifier else truths.from_learner(y)
+    )
+    if issued is not None and not math.isnan(issued.value):
+        loss, wrong = task.judge.round(issued, y)
+        if truths.has_classes and issued.label is not None and not math.isnan(issued.sure):
+            label, probability, error = truths.names[issued.label], issued.sure, wrong
+        elif truths.is_classifier and not truths.has_classes:
+            label, error = truths.label(issued.value), wrong
+            probability = task.judge.loss.probability(issued.value)
+        elif not truths.is_classifier:
+            value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
+    waited = None if math.isnan(waited_s) else waited_s
+    return PastRound(t, entry.id, found.moment.at, x, truth, label, value, probability, loss, error, waited)
