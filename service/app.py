@@ -105,6 +105,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
+def end_streams(app: FastAPI) -> None:
+    """The worker is to stop: what would go on for ever ends now."""
+    worker: Worker | None = getattr(app.state, "worker", None)
+    if worker is not None:
+        worker.watchers.close()
+
+
 def make_worker(settings: Settings, store: Store) -> Worker:
     """All that a worker holds, on a store that is open."""
     limits = SessionLimits(

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, final
 
@@ -45,10 +46,12 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
 
 def application() -> ASGIApp:
     """What a worker process runs."""
-    from service.app import create_app
+    from service.app import create_app, end_streams
 
     settings = Settings()
-    return Announced(ExitInTime(create_app(settings), settings.shutdown_grace_s + CLOSED_WITHIN_S))
+    app = create_app(settings)
+    seconds = settings.shutdown_grace_s + CLOSED_WITHIN_S
+    return Announced(ExitInTime(app, seconds, lambda: end_streams(app)))
 
 
 def _options(settings: Settings) -> dict[str, Any]:
@@ -85,15 +88,16 @@ def _allow_files(wanted: int) -> None:
 
 @final
 class ExitInTime:
-    """ASGI middleware: when the process is told to stop, it is gone after this time.
+    """ASGI middleware: when the process is told to stop, `begin` is called, and it is gone after this time.
 
     The server cancels what is not answered in the grace, but Python waits for threads that still compute, for ever. Nothing
     is lost with them: what was acknowledged is in the store.
     """
 
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, seconds: float, begin: Callable[[], None]) -> None:
         self._app = app
         self._seconds = seconds
+        self._begin = begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -108,6 +112,8 @@ class ExitInTime:
             clock = threading.Timer(self._seconds, self._exit)
             clock.daemon = True
             clock.start()
+            # What would go on for ever, such as a stream of events, need not wait for the end of the grace.
+            self._begin()
             if callable(servers_own):
                 servers_own(number, frame)
 

@@ -15,7 +15,7 @@ class _Told(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Points(_Told):
+class HistoryPoints(_Told):
     """Columns of equal length, one entry a point, oldest first; the last point may be in the making.
 
     A point sums up 8 rounds or, further back, a power of two times as many. Errors are mistake rates or RMSE. `window_*` look
@@ -84,7 +84,7 @@ class HistoryAnswer(_Told):
     error_name: Literal["mistake rate", "RMSE"] | None
     rival: str | None
     verdict: VerdictAnswer | None
-    points: Points | None
+    points: HistoryPoints | None
     weights: WeightsAnswer | None
     reliability: list[ReliabilityBin] | None
     delays: list[DelayBin]

@@ -9,7 +9,7 @@ from typing import Any, final
 from service.errors import Overloaded, ServiceError
 from service.replica.replica import Replica
 from service.session.codec import WaitingEntry
-from service.session.requests import Batch, Part, Told
+from service.session.requests import Batch, Part, Question, Told
 from service.session.session import Session
 from service.session.turn import Position, Tell
 from service.store.base import Applied, Committed, Head, Waiting
@@ -20,10 +20,10 @@ class Ticket:
     """A request in the queue: its parts are played one after the other, in one commit.
 
     `known` is what the store has under the ids that the parts name; `deadline` is when the client is to be answered.
-    `is_alone` says that it has a turn of its own.
+    `is_alone` says that it has a turn of its own, `is_many` that each of its predictions has an answer of its own.
     """
 
-    __slots__ = ("answer", "deadline", "ids", "is_alone", "known", "parts", "rounds")
+    __slots__ = ("answer", "deadline", "ids", "is_alone", "is_many", "known", "parts", "rounds")
 
     def __init__(
         self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
@@ -34,6 +34,7 @@ class Ticket:
         self.ids = {part.id for part in parts if part.id is not None}
         self.known: dict[str, Waiting | Applied | None] = {}
         self.is_alone = isinstance(parts[0], Batch)
+        self.is_many = isinstance(parts[0], Question) and parts[0].row is not None
         self.rounds = sum([len(part.y) if isinstance(part, Batch) else 1 for part in parts])
 
     def refuse(self, error: Exception) -> None:
@@ -101,7 +102,7 @@ def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) ->
             told.append(one(answer.holds))
         except ServiceError as error:
             told.append(error)
-    if isinstance(told[0], ServiceError):
+    if isinstance(told[0], ServiceError) and not ticket.is_many:
         ticket.refuse(told[0])
     else:
         ticket.answer.set_result(told)

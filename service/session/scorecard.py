@@ -17,7 +17,7 @@ from okl_core.types import F64, BlockInfo, Forecast
 from service.session.truths import Truths
 
 LARGEST = 1e200
-"""A loss or squared error of a trivial forecaster counts at most so much."""
+"""A loss or squared error counts at most so much beside others: sums of them stay finite."""
 
 LEAST_SURE = 1e-6
 """A trivial forecaster is never surer than this leaves."""

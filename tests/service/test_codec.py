@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from okl_core.monitoring.plain import PlainForecast
 from okl_core.records.record import Raw, Record, Value
 from okl_core.types import F64, Forecast
 from service.errors import StateCorrupt
@@ -28,6 +29,7 @@ from service.session.codec import (
     encode_waiting,
 )
 from service.session.coverage import Promise
+from service.session.moment import Moment
 
 number = st.floats(width=64)
 finite = st.floats(allow_nan=False)
@@ -62,9 +64,14 @@ def in_order(record: Record) -> list[tuple[str, Value]]:
 
 inputs = vectors | records()
 
+single = st.floats(width=32)
+moments = st.builds(Moment, finite, single, single, single, words, words)
+plain = st.builds(PlainForecast, finite, st.none() | finite)
+said = st.none() | st.tuples(plain, plain)
 rounds = st.builds(
     RoundEntry, x=inputs, y=number, issued=number, value=number, choices=data, note=data, label=st.none() | words,
     lags=st.none(), arithmetic=words, weight=number, promise=st.none() | st.builds(Promise, finite, finite, words),
+    sure=st.just(0.25), said=said, moment=moments,
 )  # fmt: skip
 
 
@@ -73,8 +80,23 @@ def test_rounds_come_back(entry: RoundEntry) -> None:
     found = decode_entry(encode_round(entry))
     assert isinstance(found, RoundEntry)
     assert same_input(found.x, entry.x)
-    for name in ("y", "issued", "value", "choices", "note", "label", "arithmetic", "lags", "weight", "promise"):
+    told = (
+        "y",
+        "issued",
+        "value",
+        "choices",
+        "note",
+        "label",
+        "arithmetic",
+        "lags",
+        "weight",
+        "promise",
+        "said",
+        "moment",
+    )
+    for name in told:
         assert same(getattr(found, name), getattr(entry, name))
+    assert entry.label is None or found.sure == entry.sure
 
 
 @given(st.data(), st.integers(1, 5), st.integers(1, 5))
@@ -95,7 +117,8 @@ def blocks(draw: st.DrawFn) -> BlockEntry:
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     y, values = (draw(hnp.arrays(np.float64, n, elements=number)) for _ in range(2))
     rows = st.lists(hnp.arrays(np.float64, d, elements=number), min_size=n, max_size=n)
-    return BlockEntry(draw(rows | st.lists(inputs, min_size=n, max_size=n)), y, values, draw(data), draw(words))
+    raws = draw(rows | st.lists(inputs, min_size=n, max_size=n))
+    return BlockEntry(raws, y, values, draw(data), draw(words), None, draw(moments))
 
 
 @given(blocks())
@@ -104,19 +127,21 @@ def test_blocks_come_back(entry: BlockEntry) -> None:
     assert isinstance(found, BlockEntry)
     assert all(same_input(one, other) for one, other in zip(found.raws, entry.raws, strict=True))
     assert (found.y.tobytes(), found.values.tobytes()) == (entry.y.tobytes(), entry.values.tobytes())
-    for name in ("choices", "arithmetic"):
+    for name in ("choices", "arithmetic", "moment"):
         assert same(getattr(found, name), getattr(entry, name))
 
 
 forecasts = st.builds(Forecast, number, st.none() | st.floats(0.0, 1.0), st.none())
 
 
-@given(st.builds(WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=inputs, lags=st.none()))
+@given(
+    st.builds(WaitingEntry, t=st.integers(0, 2**63), forecast=forecasts, x=inputs, lags=st.none(), at=finite, said=said)
+)
 def test_waiting_predictions_come_back(entry: WaitingEntry) -> None:
     found = decode_waiting(IDENTITY, ID, encode_waiting(IDENTITY, ID, entry))
     assert same_input(found.x, entry.x)
-    assert found.t == entry.t
-    assert same(found.forecast, entry.forecast)
+    assert (found.t, found.at) == (entry.t, entry.at)
+    assert same((found.forecast, found.said), (entry.forecast, entry.said))
 
 
 @given(

@@ -93,7 +93,7 @@ def test_a_round_is_judged_as_it_was_issued() -> None:
     assert Judge(HINGE, SIGNS).round(Issued(0.0), -1.0) == (1.0, 1.0)
     assert Judge(HINGE, SIGNS).round(Issued(0.5), 1.0) == (0.5, 0.0)
     issued = Issued.of(Forecast(0.5, None, SHARES[0]), 2.0)
-    assert issued == (0.3, 1)
+    assert issued == (0.3, 1, 0.5)
     assert Judge(Logistic(), THREE).round(issued, 2.0) == (pytest.approx(-math.log(0.3)), 1.0)
 
 

@@ -25,7 +25,7 @@ from service.session.history.alarms import Alarms
 from service.session.history.spread import QUANTILES, Spread
 from service.session.history.standings import Standings
 from service.session.moment import NO_MOMENT, Moment
-from service.session.scorecard import Issued, Tally
+from service.session.scorecard import LARGEST, Issued, Tally
 from service.session.task import Task
 
 CHUNK: Final = 8
@@ -120,22 +120,23 @@ class History:
         (a, b), (c, d) = judge.plain(first, lived.truth), judge.plain(second, lived.truth)
         self.rounds += 1
         self._moment = moment
-        own = lived.error if truths.is_classifier else (lived.issued.value - truth) ** 2
-        verdict.add(own, (first.value, second.value), truth)
+        off = lived.issued.value - truth
+        verdict.add(lived.error if truths.is_classifier else off * off, (first.value, second.value), truth)
         alarms.add(self.rounds, moment.at, lived.error)
         plain.learn(truth)
         sureness = judge.sureness(lived.issued, lived.truth)
         if sureness is not None:
             self.spread.add_sure(*sureness)
         elif not truths.is_classifier:
-            self.spread.add_residual((lived.issued.value - lived.truth) * truths.unit)
+            self.spread.add_residual(min(max(off * truths.unit, -LARGEST), LARGEST))
         is_late = not math.isnan(moment.waited_s)
         if is_late:
             self.spread.add_delay(moment.waited_s)
         waited_s = moment.waited_s if is_late else 0.0
         promised, kept = (0.0, 0.0) if lived.is_kept is None else (1.0, float(lived.is_kept))
+        own = min(lived.loss, LARGEST), min(lived.error, LARGEST)
         self._open.append(
-            (1.0, lived.loss, lived.error, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s)
+            (1.0, *own, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s)
         )
 
     def close(self, numbers: Numbers) -> None:
