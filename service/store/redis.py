@@ -67,6 +67,9 @@ SESSIONS = "okl:sessions"
 SWEPT_HERE = 100
 """A script holds up all clients of the server: to expire or forget 1,000 predictions takes it 19 ms."""
 
+LISTED_AT_ONCE = 100
+"""To send for 100 heads and to read them takes 2 ms, in which the event loop does nothing else."""
+
 LIMITS = struct.Struct("<7d")
 """As in `lua/sweep.lua`."""
 
@@ -204,10 +207,13 @@ class RedisStore:
         start = "-" if cursor is None else f"({cursor}"
         found = await self._index("ZRANGEBYLEX", start, "+", "LIMIT", 0, limit + 1)
         names = [name.decode() for name in found]
-        commands = [("HMGET", keys_of(name)[0], *HEAD_FIELDS) for name in names[:limit]]
-        replies = await self._connections.call_all(commands)
-        heads = [await self._listed(name, reply) for name, reply in zip(names, replies, strict=False)]
-        return Page([head for head in heads if head is not None], names[limit - 1] if len(names) > limit else None)
+        heads: list[Head] = []
+        for first in range(0, min(len(names), limit), LISTED_AT_ONCE):
+            part = names[first : min(first + LISTED_AT_ONCE, limit)]
+            replies = await self._connections.call_all([("HMGET", keys_of(name)[0], *HEAD_FIELDS) for name in part])
+            listed = [await self._listed(name, reply) for name, reply in zip(part, replies, strict=True)]
+            heads += [head for head in listed if head is not None]
+        return Page(heads, names[limit - 1] if len(names) > limit else None)
 
     async def count(self) -> int:
         return await self._index("ZCARD")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
 from redis.asyncio import RedisCluster
+from redis.exceptions import ResponseError
 
 from service.errors import StoreUnavailable
 from service.store.redis_connections import CLOSED_MEANWHILE, DEADLINE_S, Command
@@ -41,16 +42,20 @@ class Cluster:
         return await self._execute(command)
 
     async def call_all(self, commands: Sequence[Command]) -> Sequence[Any]:
-        def send() -> Awaitable[Sequence[Any]]:
+        def send() -> Awaitable[list[Any]]:
             pipeline = self._client.pipeline()
             for command in commands:
                 pipeline.execute_command(*command)
             return pipeline.execute(raise_on_error=False)
 
-        replies = await self._served(send) if commands else ()
-        for reply in replies:
+        replies = await self._served(send) if commands else []
+        for number, reply in enumerate(replies):
+            # A pipeline whose errors are replies does not find out the nodes anew; a command alone does.
             if isinstance(reply, Exception) and not is_refusal(reply):
-                raise store_error(reply) from reply
+                try:
+                    replies[number] = await self._execute(commands[number])
+                except ResponseError as error:
+                    replies[number] = error
         return replies
 
     async def call_each(self, command: Command) -> Sequence[Any]:

@@ -172,6 +172,19 @@ async def test_a_listing_heals_the_index(store: Store, server: redis.Redis) -> N
     assert server.keys("*") == []
 
 
+async def test_a_damaged_head_in_a_cluster_is_left_out_of_the_list(redis_cluster_url: str) -> None:
+    async with opened(redis_cluster_url) as store:
+        for name in (NAME, "other"):
+            await store.create(name, b"", FIRST)
+        with redis.RedisCluster.from_url(redis_cluster_url.replace("+cluster", "")) as cluster:
+            cluster.delete(key("head"))
+            cluster.set(key("head"), b"")
+            assert [head.name for head in (await store.list(None, 10)).heads] == ["other"]
+            cluster.delete(key("head"))
+        assert [head.name for head in (await store.list(None, 10)).heads] == ["other"]
+        assert await store.count() == 1
+
+
 # Bounds
 
 

@@ -151,8 +151,21 @@ async def test_a_cluster_of_six_survives_one_of_its_masters(tmp_path: Path) -> N
             answers = await asyncio.gather(
                 *(eventually(lambda name=name, tip=tip: commit(name, tip)) for name, tip in storm.tips.items())
             )
-            assert answers == [Committed([])] * 200
+            assert answers == [Committed([], waiting=1)] * 200
             assert await eventually(store.count) == 200
+
+
+async def test_a_list_finds_the_masters_of_a_cluster_anew(tmp_path: Path) -> None:
+    with redis_cluster(tmp_path) as servers:
+        async with opened(f"redis+cluster://127.0.0.1:{servers[0].port}?max_connections=8") as store:
+            await Storm(store).create()
+            for server in servers[:3]:
+                with connect(server.port) as client:
+                    assert client.wait(1, 5000) == 1
+            with connect(servers[0].port) as client:
+                index = client.cluster("keyslot", "okl:sessions") // 5462
+            servers[(index + 1) % 3].kill()
+            assert len((await eventually(lambda: store.list(None, 300))).heads) == 200
 
 
 class ClosingClient:

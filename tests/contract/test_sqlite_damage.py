@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from service.errors import StoreCorrupt, StoreError
-from service.store.base import Behind, Found, Head, Reading, Store, Tip
+from service.store.base import Behind, Found, Gone, Head, Reading, Store, Tip
 from service.store.sqlite import SqliteStore
 from tests.contract.store_calls import FIRST, OTHER, RECORD, append, bare, chain, entry, hold
 from tests.contract.stores import ManualClock
@@ -56,6 +56,9 @@ async def observe(store: Store, tips: dict[str, Sequence[Tip]]) -> dict[str, Any
         tip = tips[name][-1]
         calls[f"{name} head"] = store.head(name)
         calls[f"{name} read"] = store.read(name)
+        calls[f"{name} last"] = store.last(name, 100)
+        calls[f"{name} waiting"] = store.waiting(name, None, 100)
+        calls[f"{name} count"] = store.count_waiting(name, [60.0, 9000.0])
         calls[f"{name} commit"] = store.commit(name, tips[name][0], [], [hold("new")])
         calls |= {f"{name} after {number}": store.read(name, after) for number, after in enumerate(tips[name])}
         calls |= {f"{name} find {id}": store.find(name, tip, id) for id in IDS}
@@ -96,6 +99,8 @@ def check_readings(found: dict[str, Any], truth: Truth) -> None:
     """No answer tells rounds, or a tip, that are not the session's."""
     for what, answer in found.items():
         name = what.split()[0]
+        if what.endswith(" last"):
+            assert answer in (StoreCorrupt, Gone(), truth.answers[what]), what
         reading = (
             answer.reading if isinstance(answer, Behind) else answer.missed if isinstance(answer, Found) else answer
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import time
-from ast import literal_eval
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar, final
@@ -44,6 +43,8 @@ from service.store.store_checks import (
     check_number,
     check_reading,
     check_summary,
+    cursor_after,
+    place_of,
 )
 
 T = TypeVar("T")
@@ -336,17 +337,17 @@ class ModelStore:
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
         def operation(session: Session) -> WaitingPage:
             now = self.clock()
-            place = None if after is None else literal_eval(after)
             items: list[WaitingItem] = []
             left = [item for item in session.items(now) if place is None or (item.expires_at, item.id) > place]
             for item in left[: min(limit, PAGE_ITEMS)]:
                 if items and sum(len(one.blob) for one in [*items, item]) > PAGE_BYTES:
                     break
                 items.append(item)
-            cursor = repr((items[-1].expires_at, items[-1].id)) if len(items) < len(left) else None
+            cursor = cursor_after(items[-1].expires_at, items[-1].id) if len(items) < len(left) else None
             return WaitingPage(items, cursor, now)
 
         check_limit(limit)
+        place = None if after is None else place_of(after)
         return await self._ask(name, operation)
 
     async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
