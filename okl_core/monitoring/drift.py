@@ -60,7 +60,7 @@ class Alarm(NamedTuple):
     before: float
     """Mean error in the segment before round `since`; of a number the squared error, cut."""
     after: float
-    """Mean error from round `since` on."""
+    """Mean error from round `since` on; a little too high, as it is the start that was chosen for it."""
     since: int
 
 
