@@ -54,6 +54,7 @@ class Comparison(StatePart):
         """One more; positive where the one in question was better. Raises InputError unless it is in [-1, 1]."""
         if not -1.0 <= difference <= 1.0:
             raise InputError(f"a difference of {difference} is not in [-1, 1]", "y")
+        difference = float(difference)
         away = difference - (self.total / self.count if self.count else 0.0)
         self.spread += away * away
         self.total += difference

@@ -1,32 +1,33 @@
 r"""Has the error risen? An alarm that goes off falsely with a probability of at most alpha, at all times together.
 
 The errors of a segment, cut to x_i in [0, 1], are bet upon: once an error is likelier than it was in the mean, who bets on
-errors gets rich. This is an e-detector [shin2024] whose baseline is not given but bounded from the past.
+errors gets rich. This is an e-detector [shin2023] whose baseline is not given but bounded from the past.
 
 | symbol   | meaning                                                                                            |
 |----------|----------------------------------------------------------------------------------------------------|
 | mu_i     | mean of x_i given all before                                                                       |
 | M_s      | mean of mu_1 ... mu_s                                                                              |
 | U_s      | mean of x_1 ... x_s, plus u(V_s) / s at alpha / 2 (`okl_core.monitoring.bands`); every 8 rounds    |
-| m_i      | the smallest U_s of s < i, at most 1                                                               |
-| lambda_k | 0.9 2^-k, k = 0 ... 7: a share of the stake, each best for one size of a rise                      |
-| w_j      | 1 / ((b + 1) (b + 2) 2^b), b = floor(log2 j): what is staked at the start of round j; sums to 1    |
-| E_k      | (1 + lambda_k (x_i / m_i - 1)) (E_k + w_i), round by round from 0                                  |
+| y_j, m_j | mean of the four x_i of block j; the smallest U_s of s before the block, at most 1                 |
+| lambda_k | 0.9 2^-k, k = 0 ... 7: a share of the wealth, each best for one size of a rise                     |
+| w_j      | 1 / ((b + 1) (b + 2) 2^b), b = floor(log2 j): new wealth at the start of block j; sums to 1        |
+| E_k      | (1 + lambda_k (y_j / m_j - 1)) (E_k + w_j), block by block from 0                                  |
 
-Rise where the mean of the eight E_k reaches 2 / alpha.
+Alarm where the mean of the eight E_k reaches 2 / alpha.
 
 **Guarantee.** If no mu_i is above M_{i-1}, the probability of any alarm in the segment is at most alpha. Errors that are
 independent and equally likely keep this, and those whose conditional mean only falls; nothing else is assumed.
 
 Proof. M_i = ((i - 1) M_{i-1} + mu_i) / i <= M_{i-1}, so mu_i <= M_{i-1} <= M_s for all s < i. With a probability of at least
-1 - alpha / 2, M_s <= U_s at all s; then mu_i <= m_i for all i. Let tau be the first i with mu_i > m_i; it is known before
-x_i is. Before tau each factor is nonnegative, and its mean given the past is 1 + lambda_k (mu_i / m_i - 1) <= 1. So the mean
-of the E_k plus what is not staked yet, 1 - w_1 - ... - w_i, stopped before tau, is a nonnegative supermartingale that begins
-at 1: by Ville's inequality it reaches 2 / alpha with a probability of at most alpha / 2. And tau comes with at most alpha /
-2.
+1 - alpha / 2, M_s <= U_s at all s; then mu_i <= m_j in all rounds i of all blocks j. Let tau be the first i with mu_i > m_j;
+it is known before x_i is. Within a block each round adds lambda_k (x_i / m_j - 1) / 4 of the wealth at its start: at most a
+quarter is lost, and before tau nothing is won in the mean. So the mean of the E_k plus the wealth to come, 1 - w_1 - ... -
+w_j, stopped before tau, is a nonnegative supermartingale that begins at 1: by Ville's inequality it reaches 2 / alpha with a
+probability of at most alpha / 2. And tau comes with at most alpha / 2.
 
 Not covered: errors that come in clusters, such as those of a Markov chain. There mu_i goes up and down, and an alarm says
-that the error has been likelier for a while.
+that the error has been likelier for a while. It is for these that four rounds are one bet: bets on single rounds notice a
+large rise after half as many rounds, but most clusters too.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from okl_core.types import F64, StatePart
 
 ALPHA = 0.01
 STAKES = tuple(0.9 * 2.0**-k for k in range(8))
-"""At 1 a single round without an error would lose all; the smallest is for rises by a hundredth."""
-EVERY = 8
-"""Rounds from one bound of the past to the next."""
+"""At 1 a single block without an error would lose all; the smallest is for rises by a hundredth."""
+BLOCK, EVERY = 4, 8
+"""Rounds of a bet; from one bound of the past to the next, a multiple of it."""
 TIMES, UNCOUNTED = 16.0, 32
 """A squared error is cut at so many times the mean of the first ones of the segment; these are not counted."""
 
@@ -60,7 +61,7 @@ class Rise(NamedTuple):
     before: float
     """Mean error in the segment before round `since`; of a number the squared error, cut."""
     after: float
-    """Mean error from round `since` on."""
+    """Mean error from round `since` on; a little too high, as it is the start that was chosen for it."""
     since: int
 
 
@@ -111,9 +112,9 @@ class DriftAlarm(StatePart):
     >>> drift = DriftAlarm(is_of_numbers=False)
     >>> drift.run([float(t % 10 == 0) for t in range(1000)])
     []
-    >>> alarm, = drift.run([float(t % 10 != 0) for t in range(20)])
+    >>> alarm, = drift.run([float(t % 10 != 0) for t in range(60)])
     >>> alarm.t, round(alarm.before, 2), round(alarm.after, 2), alarm.since
-    (1013, 0.1, 0.92, 1002)
+    (1040, 0.1, 0.9, 1001)
     """
 
     is_of_numbers: bool
@@ -124,6 +125,8 @@ class DriftAlarm(StatePart):
     count: int = 0
     total: float = 0.0
     spread: float = 0.0
+    settled: float = 0.0
+    """What `total` was at the start of the block."""
     ceiling: float = 1.0
     """m: what the mean error is at most if it never rose."""
     wealth: Wealth = field(default_factory=Wealth)
@@ -140,7 +143,7 @@ class DriftAlarm(StatePart):
             or (self.count and self.is_of_numbers and first < UNCOUNTED)
         ):
             raise StateFormatError(f"{self.seen} and {self.count} of {self.t} rounds cannot be")
-        if not (0.0 <= self.total <= most and 0.0 <= self.spread <= most and 0.0 < self.ceiling <= 1.0):
+        if not (0.0 <= self.settled <= self.total <= most and 0.0 <= self.spread <= most and 0.0 < self.ceiling <= 1.0):
             raise StateFormatError(
                 f"errors of sum {self.total}, spread {self.spread} and ceiling {self.ceiling} cannot be"
             )
@@ -148,7 +151,7 @@ class DriftAlarm(StatePart):
             raise StateFormatError(f"a mean squared error of {self.mean} cannot be")
 
     def add(self, error: float) -> Rise | None:
-        """One more error, in the order in which the truths come. About 4 us.
+        """One more error, in the order in which the truths come. About 2 us.
 
         Parameters
         ----------
@@ -163,16 +166,23 @@ class DriftAlarm(StatePart):
             raise NonFiniteError("an error is not a number", "y")
         if error < 0.0 or (error > 1.0 and not self.is_of_numbers):
             raise InputError(f"an error of {error}; one of a class is in [0, 1], of a number at least 0", "y")
+        error = float(error)
         self.t += 1
         if self.is_of_numbers and self.seen < UNCOUNTED:
             self.seen += 1
             self.mean += (min(error, LARGEST) - self.mean) / self.seen
             return None
         x = cut(error, TIMES * self.mean) if self.is_of_numbers else error
-        if self._bet(x) >= 2.0 / self.alpha * len(STAKES):
+        away = x - (self.total + 0.5) / (self.count + 1)
+        self.spread += away * away
+        self.total += x
+        self.count += 1
+        if self.count % BLOCK:
+            return None
+        if self._bet() >= 2.0 / self.alpha * len(STAKES):
             alarm = self._alarm()
-            self.seen, self.mean, self.count, self.total, self.spread, self.ceiling = 0, 0.0, 0, 0.0, 0.0, 1.0
-            self.wealth = Wealth()
+            self.seen, self.mean, self.count, self.total, self.spread = 0, 0.0, 0, 0.0, 0.0
+            self.settled, self.ceiling, self.wealth = 0.0, 1.0, Wealth()
             return alarm
         if self.count % EVERY == 0:
             bound = (self.total + boundary(self.spread, self.alpha / 2.0)) / self.count
@@ -184,23 +194,20 @@ class DriftAlarm(StatePart):
         listed = errors.tolist() if isinstance(errors, np.ndarray) else errors
         return [alarm for error in listed if (alarm := self.add(error)) is not None]
 
-    def _bet(self, x: float) -> float:
-        """Carry a round into the segment: the sum of the E_k."""
-        count, wealth = self.count, self.wealth
-        b = (count + 1).bit_length() - 1
-        stake, gain, made = 1.0 / ((b + 1) * (b + 2) << b), x / self.ceiling - 1.0, 0.0
+    def _bet(self) -> float:
+        """Settle the bets on the last block: the sum of the E_k."""
+        wealth, start = self.wealth, float(self.count - BLOCK)
+        b = (self.count // BLOCK).bit_length() - 1
+        new, gain, made = 1.0 / ((b + 1) * (b + 2) << b), (self.total - self.settled) / BLOCK / self.ceiling - 1.0, 0.0
         total, best = wealth.total, wealth.best
         for k, share in enumerate(STAKES):
             factor = 1.0 + share * gain
-            total[k] = now = factor * (total[k] + stake)
+            total[k] = now = factor * (total[k] + new)
             made += now
-            if best[k] < stake:
-                best[k], wealth.start[k], wealth.before[k] = stake, float(count), self.total
+            if best[k] < new:
+                best[k], wealth.start[k], wealth.before[k] = new, start, self.settled
             best[k] *= factor
-        away = x - (self.total + 0.5) / (count + 1)
-        self.spread += away * away
-        self.total += x
-        self.count += 1
+        self.settled = self.total
         return made
 
     def _alarm(self) -> Rise:

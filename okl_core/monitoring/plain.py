@@ -135,6 +135,7 @@ class PlainNumbers(StatePart):
         """One more truth. Raises NonFiniteError; nothing has changed then."""
         if not math.isfinite(truth):
             raise NonFiniteError(f"y is {truth}; it must be finite", "y")
+        truth = float(truth)
         self.rounds += 1
         # In two parts: the difference of two finite numbers may not be finite.
         self.mean += truth / self.rounds - self.mean / self.rounds

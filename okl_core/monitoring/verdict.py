@@ -101,7 +101,8 @@ class Verdict(StatePart):
         ------
         NonFiniteError, InputError; nothing has changed then.
         """
-        first, second = issued
+        # Those of numpy would stay in the state, and be slow.
+        own_error, first, second, truth = float(own_error), float(issued[0]), float(issued[1]), float(truth)
         if math.isnan(own_error) or not (math.isfinite(first) and math.isfinite(second) and math.isfinite(truth)):
             raise NonFiniteError(f"an error of {own_error} and forecasts {issued} for a truth of {truth}", "y")
         if own_error < 0.0 or (own_error > 1.0 and not self.is_of_numbers):

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import InputError, LabelError, NonFiniteError, StateFormatError
-from okl_core.monitoring import Plain, PlainClasses, PlainNumbers, Judgement, Verdict
+from okl_core.monitoring import Judgement, Plain, PlainClasses, PlainNumbers, Verdict
 from okl_core.types import F64, MAX_CLASSES
 
 CLASSES, NUMBERS = st.lists(st.integers(0, 4), max_size=60), st.lists(st.floats(-1e300, 1e300), max_size=40)

@@ -76,9 +76,9 @@ def test_a_state_in_the_middle_continues_bit_for_bit(before: int, after: int, wi
         assert one.nbytes <= thinned.nbytes
 
 
-def test_the_bound_holds_after_a_million_chunks() -> None:
+def test_the_bound_holds_after_many_chunks() -> None:
     thinned, row, bound = Thinned(1, 1, width=4, levels=6), np.array([1.0, 0.0]), (4 * 6 + 1) * 2 * 8
-    for t in range(1_000_000):
+    for t in range(200_000):
         row[1] = t
         thinned.add(row)
         if not t % 10_000:
@@ -86,7 +86,7 @@ def test_the_bound_holds_after_a_million_chunks() -> None:
     assert thinned.nbytes == bound
     assert thinned.rows[:, 0].tolist() == thinned.chunks.tolist()
     assert (thinned.rows[:, 1] == thinned.chunks.cumsum() - 1).all()
-    assert 1_000_000 - thinned.chunks[-1] < thinned.chunks.sum() <= 1_000_000
+    assert 200_000 - thinned.chunks[-1] < thinned.chunks.sum() <= 200_000
 
 
 def test_a_copy_shares_nothing() -> None:

@@ -97,10 +97,10 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
 
 async def test_a_regressors_last_rounds_are_in_its_units(api: Api) -> None:
     await api.create(MEAN, y_range=[0, 1000])
-    found = await api.predict({"a": 1.5, "b": None})
+    found = await api.predict({"a": 1.5, "b": 2.5})
     told = await api.update(700.0, id=found["id"])
     [only] = (await api.call("GET", "/sessions/s/rounds"))["rounds"]
-    assert (only["x"], only["y"], only["value"]) == ({"a": 1.5, "b": None}, 700.0, found["value"])
+    assert (only["x"], only["y"], only["value"]) == ({"a": 1.5, "b": 2.5}, 700.0, found["value"])
     assert (only["error"], only["mistake"], only["label"]) == (told["error"], None, None)
 
 
