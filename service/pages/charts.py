@@ -36,7 +36,7 @@ _FORMATS: Final = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """`tone` names its colour and stroke in the style; `x` and `y` are columns."""
 
     label: str
@@ -52,7 +52,7 @@ class Face:
 
     label: str
     unit: Unit
-    lines: tuple[Line, ...]
+    lines: tuple[Curve, ...]
 
 
 @final
@@ -70,7 +70,7 @@ class Chart:
     band: tuple[int, int] | None = None
 
     @property
-    def legend(self) -> tuple[Line, ...]:
+    def legend(self) -> tuple[Curve, ...]:
         return self.faces[0].lines
 
 
@@ -96,7 +96,7 @@ class Charts:
         return in_page(told)
 
     def table(self, chart: Chart) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, the latest first: x, then its lines, of each face; lines with an x of their own have it beside them."""
+        """Heads and rows, the latest first: each x, and then the lines that have it."""
         columns: dict[str, list[tuple[str, Unit, Numbers]]] = {}
         for face in chart.faces:
             for line in face.lines:
@@ -171,7 +171,7 @@ def of_session(document: Json) -> Charts:
 
     def against(label: str, unit: Unit, name: str) -> Face:
         start, _, kind = name.partition("_")
-        lines = Line("this session", "own", name), Line(rival, "rival", f"{start}_rival_{kind}")
+        lines = Curve("this session", "own", name), Curve(rival, "rival", f"{start}_rival_{kind}")
         return Face(label, unit, tuple(line for line in lines if line.y in points))
 
     about = "Over the last rounds, beside the best trivial forecaster so far; dotted lines are alarms."
@@ -182,7 +182,7 @@ def of_session(document: Json) -> Charts:
         against("Cumulative loss", "number", "total_loss"),
     )
     found.add(Chart("quality", "How well it does", about, faces, is_wide=True))
-    regret = Line("regret", "own", "regret"), Line("bound", "bound", "bound")
+    regret = Curve("regret", "own", "regret"), Curve("bound", "bound", "bound")
     about = "Loss beyond that of the pool's best expert, and what theory allows at most."
     found.add(Chart("regret", "Regret", about, (Face("Regret", "number", regret),)))
     _add_calibration(found, document, history.get("reliability"))
@@ -199,30 +199,30 @@ def _add_calibration(found: Charts, document: Json, reliability: Sequence[Json] 
         found.columns["reliability_happened"] = [one["happened"] for one in bins]
         found.columns["reliability_rounds"] = [one["rounds"] for one in bins]
         x = "reliability_forecast"
-        lines = Line("happened", "points", "reliability_happened", x), Line("perfect", "rival", x, x)
+        lines = Curve("happened", "points", "reliability_happened", x), Curve("perfect", "rival", x, x)
         about = "How often it happened, by the probability that was forecast. On the diagonal they agree."
         face = Face("Calibration", "share", lines)
         found.add(Chart("reliability", "Calibration", about, (face,), is_square=True, has_marks=False))
-    residuals = Line("5 %", "edge", "low"), Line("median", "own", "median"), Line("95 %", "edge", "high")
+    residuals = Curve("5 %", "edge", "low"), Curve("median", "own", "median"), Curve("95 %", "edge", "high")
     about = "Forecast minus truth in the last rounds: its median, and its 5 % and 95 % quantiles."
     found.add(Chart("residuals", "Residuals", about, (Face("Residuals", "number", residuals),), band=(0, 2)))
-    lines = (Line("held", "own", "coverage"),)
+    lines = (Curve("held", "own", "coverage"),)
     asked = (document["session"].get("settings") or {}).get("interval")
     if asked is not None and "coverage" in found.columns:
         found.columns["coverage_asked"] = [asked] * len(found.columns["t"])
-        lines += (Line("asked for", "rival", "coverage_asked"),)
+        lines += (Curve("asked for", "rival", "coverage_asked"),)
     about = "Share of the truths that their interval, or set of labels, held."
     found.add(Chart("coverage", "Coverage", about, (Face("Coverage", "share", lines),)))
 
 
 def _add_deliveries(found: Charts) -> None:
-    lines = (Line("delay", "own", "delay_s"),)
+    lines = (Curve("delay", "own", "delay_s"),)
     found.add(
         Chart(
             "delay", "Label delay over time", "From the prediction to its truth.", (Face("Delay", "duration", lines),)
         )
     )
-    lines = (Line("waiting", "own", "waiting"), Line("late", "warm", "late"), Line("never came", "bad", "never_came"))
+    lines = (Curve("waiting", "own", "waiting"), Curve("late", "warm", "late"), Curve("never came", "bad", "never_came"))
     lines = tuple(line for line in lines if line.y in found.columns)
     about = "Predictions that wait for their truth; truths that came late; truths that never came."
     if any(any(found.columns[line.y]) for line in lines):
@@ -239,19 +239,20 @@ def _add_weights(found: Charts, weights: Json | None) -> None:
     lines = []
     for i, (name, values) in enumerate(named[:SHOWN_WEIGHTS]):
         found.columns[f"weights_{i}"] = values
-        lines.append(Line(name, f"series-{i + 1}", f"weights_{i}", "weights_t"))
+        lines.append(Curve(name, f"series-{i + 1}", f"weights_{i}", "weights_t"))
     left = len(named) - len(lines)
     about = "Trust in each expert of the pool." + (f" The {left} of least weight are left out." if left else "")
     found.add(Chart("weights", "Pool weights", about, (Face("Weights", "share", tuple(lines)),), is_wide=True))
 
 
 def _add_resources(found: Charts) -> None:
-    for id, title, about, unit in (
+    several: tuple[tuple[str, str, str, Unit], ...] = (
         ("dictionary", "Dictionary", "Points that the learner keeps.", "count"),
         ("bytes", "Memory", "Bytes of the learner.", "size"),
         ("took_s", "Time a round", "Seconds of arithmetic of one round.", "duration"),
-    ):
-        found.add(Chart(id, title, about, (Face(title, unit, (Line(title.lower(), "own", id),)),)))
+    )
+    for id, title, about, unit in several:
+        found.add(Chart(id, title, about, (Face(title, unit, (Curve(title.lower(), "own", id),)),)))
 
 
 # -- several sessions -------------------------------------------------------------------------------------------------
@@ -265,13 +266,13 @@ def of_several(sessions: Sequence[Json]) -> Charts:
         points = one.get("points") or {}
         for name in ("t", "window_error", "total_loss"):
             found.columns[f"{name}_{i}"] = points.get(name) or []
-        errors.append(Line(one["name"], f"series-{i + 1}", f"window_error_{i}", f"t_{i}"))
-        losses.append(Line(one["name"], f"series-{i + 1}", f"total_loss_{i}", f"t_{i}"))
+        errors.append(Curve(one["name"], f"series-{i + 1}", f"window_error_{i}", f"t_{i}"))
+        losses.append(Curve(one["name"], f"series-{i + 1}", f"total_loss_{i}", f"t_{i}"))
     is_rate = all(one.get("error_name") == "mistake rate" for one in sessions)
     unit: Unit = "share" if is_rate else "number"
-    for id, title, about, of, lines in (
-        ("error", "Windowed error", "Over the last rounds of each session.", unit, errors),
-        ("loss", "Cumulative loss", "The sum over all rounds.", "number", losses),
+    for id, title, about, face in (
+        ("error", "Windowed error", "Over the last rounds of each session.", Face("Error", unit, tuple(errors))),
+        ("loss", "Cumulative loss", "The sum over all rounds.", Face("Loss", "number", tuple(losses))),
     ):
-        found.add(Chart(id, title, about, (Face(title, of, tuple(lines)),), is_wide=True, has_marks=False))
+        found.add(Chart(id, title, about, (face,), is_wide=True, has_marks=False))
     return found

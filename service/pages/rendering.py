@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import Request
-from jinja2 import Environment, PackageLoader, ChainableUndefined, select_autoescape
+from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoescape
 from starlette.responses import Response
 
 from service import __version__

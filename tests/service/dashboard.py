@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 from typing import Any
 
 from fastapi import FastAPI
@@ -168,7 +169,7 @@ def document(one: Json, *, is_rate: bool, has_pool: bool = False, interval: floa
     labels = ["on time", "late"] if is_rate else None
     session = detail(one, is_rate=is_rate, labels=labels, fields=FIELDS, interval=interval)
     edges = [0, 60, 300, 900, 3600, 14_400, 86_400, None]
-    bins = list(zip(edges, edges[1:], strict=False))
+    bins = list(pairwise(edges))
     past = []
     for i in range(50 if one["t"] else 0):
         x = {
