@@ -60,7 +60,9 @@ export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
   }
 
   function startPoll() {
-    if (!poll) poll = setInterval(soon, pollMs);
+    if (poll || isOver) return;
+    poll = setInterval(soon, pollMs);
+    state("on", `Every ${pollMs / 1000} s`);
   }
 
   function stopPoll() {
@@ -101,6 +103,5 @@ export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
     soon();
   });
   if (!document.hidden) open();
-  state("on", events ? "Live" : `Every ${pollMs / 1000} s`);
   return { soon, end };
 }
