@@ -6,8 +6,9 @@ A chart is data: the script draws all of them by one function, and the server wr
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
 from service.pages import formats
@@ -58,7 +59,8 @@ class Face:
 @final
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`is_square`: both axes are shares from 0 to 1. `band`: the area between two of its lines is shaded."""
+    """`is_square`: both axes are shares from 0 to 1. `is_zoomed`: its heights do not start at zero. `band`: the area between
+    two of its lines is shaded."""
 
     id: str
     title: str
@@ -66,6 +68,7 @@ class Chart:
     faces: tuple[Face, ...]
     is_wide: bool = False
     is_square: bool = False
+    is_zoomed: bool = False
     has_marks: bool = True
     band: tuple[int, int] | None = None
 
@@ -117,11 +120,15 @@ class Charts:
         return heads, rows
 
     def add(self, chart: Chart) -> None:
-        """The chart, if one of its lines has a number."""
-        if any(
-            value is not None for face in chart.faces for line in face.lines for value in self.columns.get(line.y, ())
-        ):
-            self.charts.append(chart)
+        """The chart with the curves that have a number; nothing if none has."""
+        faces = [replace(face, lines=tuple(filter(self._has_numbers, face.lines))) for face in chart.faces]
+        faces = [face for face in faces if face.lines]
+        if faces:
+            is_whole = len(faces[0].lines) == len(chart.legend)
+            self.charts.append(replace(chart, faces=tuple(faces), band=chart.band if is_whole else None))
+
+    def _has_numbers(self, curve: Curve) -> bool:
+        return any(value is not None for value in self.columns.get(curve.y, ()))
 
 
 def spread(length: int) -> list[int]:
@@ -137,13 +144,16 @@ def in_page(told: Any) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+    if value is None or not math.isfinite(value):
+        return None
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
 
 
 def _drawn(chart: Chart) -> Json:
     return {
         "id": chart.id,
         "square": chart.is_square,
+        "zoomed": chart.is_zoomed,
         "marks": chart.has_marks,
         "band": chart.band,
         "tones": [line.tone for line in chart.legend],
@@ -172,7 +182,7 @@ def of_session(document: Json) -> Charts:
     def against(label: str, unit: Unit, name: str) -> Face:
         start, _, kind = name.partition("_")
         lines = Curve("this session", "own", name), Curve(rival, "rival", f"{start}_rival_{kind}")
-        return Face(label, unit, tuple(line for line in lines if line.y in points))
+        return Face(label, unit, lines)
 
     about = "Over the last rounds, beside the best trivial forecaster so far; dotted lines are alarms."
     faces = (
@@ -212,7 +222,7 @@ def _add_calibration(found: Charts, document: Json, reliability: Sequence[Json] 
         found.columns["coverage_asked"] = [asked] * len(found.columns["t"])
         lines += (Curve("asked for", "rival", "coverage_asked"),)
     about = "Share of the truths that their interval, or set of labels, held."
-    found.add(Chart("coverage", "Coverage", about, (Face("Coverage", "share", lines),)))
+    found.add(Chart("coverage", "Coverage", about, (Face("Coverage", "share", lines),), is_zoomed=True))
 
 
 def _add_deliveries(found: Charts) -> None:
@@ -222,10 +232,13 @@ def _add_deliveries(found: Charts) -> None:
             "delay", "Label delay over time", "From the prediction to its truth.", (Face("Delay", "duration", lines),)
         )
     )
-    lines = (Curve("waiting", "own", "waiting"), Curve("late", "warm", "late"), Curve("never came", "bad", "never_came"))
-    lines = tuple(line for line in lines if line.y in found.columns)
+    lines = (
+        Curve("waiting", "own", "waiting"),
+        Curve("late", "warm", "late"),
+        Curve("never came", "bad", "never_came"),
+    )
     about = "Predictions that wait for their truth; truths that came late; truths that never came."
-    if any(any(found.columns[line.y]) for line in lines):
+    if any(any(found.columns.get(line.y, ())) for line in lines):
         found.add(Chart("waits", "Waiting for truths", about, (Face("Predictions", "count", lines),)))
 
 

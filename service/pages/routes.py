@@ -44,7 +44,10 @@ class PageRoute(APIRoute):
                 told = error if isinstance(error, ServiceError) else from_validation(error.errors(), prefix=1)
                 problem = document_for(told, request.scope)
                 name = request.path_params.get("session") if problem["type"] == "/problems/session-failed" else None
-                return await page(request, "problem.html", told.status, problem=problem, failed=name)
+                answer = await page(request, "problem.html", told.status, problem=problem, failed=name)
+                if told.retry_after_s is not None:
+                    answer.headers["Retry-After"] = str(told.retry_after_s)
+                return answer
 
         return handler
 

@@ -6,6 +6,7 @@ import copy
 import gzip
 import hashlib
 import json
+import math
 import re
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.errors import StoreUnavailable
 from service.pages import charts, formats
 from service.pages.assets import assets, version
 from service.pages.rendering import HEADERS, prefers_html
@@ -144,6 +146,9 @@ async def test_a_store_that_is_away(http: httpx.AsyncClient, views: MadeUp) -> N
     for path in (*PAGES, COMPARED):
         response = await http.get(path)
         assert response.status_code == 503
+        assert response.headers.get("retry-after") == (
+            str(StoreUnavailable.retry_after_s) if StoreUnavailable.retry_after_s else None
+        )
         check_page(response)
         twin = "/index.json" if path == "/" else path.replace("/page", "/page.json").replace("compare", "compare.json")
         check_problem(await http.get(twin), "store-unavailable")
@@ -342,6 +347,24 @@ def test_a_chart_has_what_its_table_has() -> None:
                     assert all(before < after for before, after in pairwise(block["columns"][x]))
         points = told["history"]["points"]
         assert block["columns"]["window_error"] == pytest.approx(points["window_error"], rel=1e-4)
+
+
+def test_what_has_no_number_is_not_drawn() -> None:
+    told = copy.deepcopy(MadeUp().documents["mixture"])
+    points = told["history"]["points"]
+    del points["bound"], points["high"], points["total_rival_loss"]
+    points["window_rival_error"] = [None] * len(points["t"])
+    points["window_error"][3] = math.inf
+    points["loss"][0] = math.nan
+    drawn = charts.of_session(told)
+    block = json.loads(drawn.data())
+    sent = {chart["id"]: chart for chart in block["charts"]}
+    assert sent["regret"]["faces"][0]["lines"] == [["t", "regret"]]
+    assert sent["residuals"]["band"] is None
+    assert [len(face["lines"]) for face in sent["quality"]["faces"]] == [1, 2, 2, 1]
+    assert block["columns"]["window_error"][3] is None
+    for chart in drawn.charts:
+        drawn.table(chart)
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 512])

@@ -52,9 +52,13 @@ function table(data, lines) {
   return isOne ? [columns[0][0], ...columns.map(([, y]) => y)] : uPlot.join(columns);
 }
 
-/** From zero where nothing is below it, so that heights can be compared. */
-function range(low, high) {
+/** From zero where nothing is below it, so that heights can be compared; a zoomed one from its least. */
+function range(low, high, isZoomed) {
   if (low === null || low === undefined) return [0, 1];
+  if (isZoomed) {
+    const pad = (high - low) * 0.5 || 0.05;
+    return [low - pad, high + pad];
+  }
   const pad = (high - Math.min(low, 0)) * 0.08 || 1;
   return [low >= 0 ? 0 : low - pad, high + pad];
 }
@@ -104,7 +108,7 @@ class Drawing {
   }
 
   #options() {
-    const { square, band, tones, id } = this.#chart;
+    const { square, zoomed, band, tones, id } = this.#chart;
     const isWide = document.getElementById(`chart-${id}`).classList.contains("wide");
     const unit = units[this.#shown.unit];
     const axis = { stroke: () => colour("muted"), font: "11px system-ui, sans-serif", ticks: { show: false } };
@@ -122,7 +126,7 @@ class Drawing {
       },
       scales: {
         x: { time: false, range: square ? () => [0, 1] : undefined },
-        y: { range: square ? () => [0, 1] : (_, low, high) => range(low, high) },
+        y: { range: square ? () => [0, 1] : (_, low, high) => range(low, high, zoomed) },
       },
       axes: [
         { ...axis, grid: { show: false }, size: 26, space: 64, values: (_, all) => all.map((v) => (square ? units.share.axis(v) : compact.format(v))) },
