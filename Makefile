@@ -58,7 +58,7 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.papers.aioli
 	$(BIN)/python -m bench.papers.metric
 
-# A Redis server and curl for the tests: those on PATH, or the distribution's packages.
+# A Redis server, curl and Chromium for the tests: those on PATH, or the distribution's packages.
 tools:
 	@sh tests/tools/install_tools.sh
 

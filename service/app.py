@@ -20,6 +20,7 @@ from service.api import documents, problems, routes, watching
 from service.api.dependencies import Worker
 from service.api.guards import Guards
 from service.logs import configure
+from service.pages import routes as dashboard
 from service.replica.cache import Replicas
 from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
@@ -90,7 +91,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes=routes.hot.routes,
     )
     problems.install(app)
-    for router in (routes.bodies, routes.sessions, watching.many, watching.watching, routes.operations):
+    own = (routes.bodies, routes.sessions, watching.many, watching.watching, routes.operations)
+    for router in (*own, dashboard.pages, dashboard.twins):
         app.include_router(router)
     if settings.allowed_origins:
         app.add_middleware(

@@ -14,6 +14,7 @@ import pytest
 
 SLOW = (
     "tests/attacks/",
+    "tests/browser/",
     "tests/docs/test_aioli_bench.py",
     "tests/docs/test_docs.py::test_curl_answers_as_printed",
     "tests/docs/test_docs.py::test_python_runs",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from okl_core import catalogue
 from service import errors
@@ -307,9 +307,3 @@ async def problem_type(slug: str) -> Response:
     if kind is None:
         raise RouteNotFound(f"There is no problem type {slug[:64]!r}.")
     return reply({"type": f"/problems/{slug}", "title": kind.title, "status": kind.status, "detail": kind.__doc__})
-
-
-@operations.get("/", include_in_schema=False)
-async def index() -> Response:
-    """The interactive documentation."""
-    return RedirectResponse("/docs")

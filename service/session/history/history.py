@@ -135,9 +135,7 @@ class History:
         waited_s = moment.waited_s if is_late else 0.0
         promised, kept = (0.0, 0.0) if lived.is_kept is None else (1.0, float(lived.is_kept))
         own = min(lived.loss, LARGEST), min(lived.error, LARGEST)
-        self._open.append(
-            (1.0, *own, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s)
-        )
+        self._open.append((1.0, *own, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s))
 
     def close(self, numbers: Numbers) -> None:
         """The end of a chunk."""

@@ -1,0 +1,71 @@
+"""The files that the pages load: our own style and scripts, and uPlot as the installed package `youplot` has it.
+
+uPlot draws the charts. `docs/dashboard.md` has the numbers of its choice. The package is never imported: its file is, to the
+byte, the one that uPlot's author released, and a test holds it to that.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import distribution
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, final
+
+CHART_PACKAGE: Final = "youplot"
+CHARTS: Final = {"uplot.js": "youplot/vendor/uplot.iife.min.js", "uplot.css": "youplot/vendor/uplot.min.css"}
+"""Our names of the chart library's files, and where its package has them."""
+
+CHART_NOTICE: Final = """\
+The charts are drawn by uPlot 1.6.31, Copyright (c) 2022 Leon Sorokin, under the MIT License.
+https://github.com/leeoniya/uPlot
+
+It is installed with the package youplot, whose licence, the same MIT License, follows.
+
+"""
+
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file, ready to be sent."""
+
+    body: bytes
+    gzipped: bytes
+    etag: str
+    media_type: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """All files by name, read and compressed once a process."""
+    return {name: _asset(name, body) for name, body in sorted(_bodies().items())}
+
+
+@cache
+def version() -> str:
+    """Names the present bytes of all files: part of their addresses, so that a browser may keep them for ever."""
+    return hashlib.sha256("".join(one.etag for one in assets().values()).encode()).hexdigest()[:12]
+
+
+def _bodies() -> dict[str, bytes]:
+    own = {one.name: one.read_bytes() for one in files("service.pages").joinpath("static").iterdir()}
+    package = distribution(CHART_PACKAGE)
+    charts = {name: Path(str(package.locate_file(path))).read_bytes() for name, path in CHARTS.items()}
+    licence = next(one for one in package.files or () if one.match("licenses/LICENSE"))
+    return own | charts | {"licence.txt": CHART_NOTICE.encode() + Path(str(licence.locate())).read_bytes()}
+
+
+def _asset(name: str, body: bytes) -> Asset:
+    etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+    return Asset(body, gzip.compress(body, 9, mtime=0), etag, _TYPES[Path(name).suffix])

@@ -1,0 +1,291 @@
+"""The charts of a session: which columns of its documents each draws, its words, and its table.
+
+A chart is data: the script draws all of them by one function, and the server writes their tables.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, final
+
+from service.pages import formats
+from service.pages.views import Json
+
+TABLE_ROWS: Final = 16
+"""Rows of a chart's table: as many rounds, spread over all, the last one among them."""
+
+DIGITS: Final = 5
+"""Significant digits of a number that is drawn."""
+
+SHOWN_WEIGHTS: Final = 8
+"""Lines of one chart that an eye can tell apart."""
+
+Unit = Literal["number", "share", "size", "duration", "count"]
+Numbers = Sequence[float | None]
+
+_FORMATS: Final = {
+    "number": formats.number,
+    "share": formats.share,
+    "size": formats.size,
+    "duration": formats.duration,
+    "count": formats.count,
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """`tone` names its colour and stroke in the style; `x` and `y` are columns."""
+
+    label: str
+    tone: str
+    y: str
+    x: str = "t"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Face:
+    """One of the ways to look at a chart."""
+
+    label: str
+    unit: Unit
+    lines: tuple[Curve, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`is_square`: both axes are shares from 0 to 1. `is_zoomed`: its heights do not start at zero. `band`: the area between
+    two of its lines is shaded."""
+
+    id: str
+    title: str
+    about: str
+    faces: tuple[Face, ...]
+    is_wide: bool = False
+    is_square: bool = False
+    is_zoomed: bool = False
+    has_marks: bool = True
+    band: tuple[int, int] | None = None
+
+    @property
+    def legend(self) -> tuple[Curve, ...]:
+        return self.faces[0].lines
+
+
+@final
+@dataclass(slots=True)
+class Charts:
+    """The charts of a page and the columns that they draw; `marks` are alarms, {"t", "kind", "text"}."""
+
+    charts: list[Chart] = field(default_factory=list)
+    columns: dict[str, Numbers] = field(default_factory=dict)
+    marks: list[Json] = field(default_factory=list)
+
+    def data(self) -> str:
+        """What the script reads, as JSON that may stand in a page."""
+        used = {
+            name for chart in self.charts for face in chart.faces for line in face.lines for name in (line.x, line.y)
+        }
+        told = {
+            "columns": {name: [_rounded(value) for value in self.columns[name]] for name in sorted(used)},
+            "marks": [{"t": mark["t"], "kind": mark["kind"]} for mark in self.marks],
+            "charts": [_drawn(chart) for chart in self.charts],
+        }
+        return in_page(told)
+
+    def table(self, chart: Chart) -> tuple[list[str], list[list[str]]]:
+        """Heads and rows, the latest first: each x, and then the lines that have it."""
+        columns: dict[str, list[tuple[str, Unit, Numbers]]] = {}
+        for face in chart.faces:
+            for line in face.lines:
+                label = f"{face.label}: {line.label}" if len(chart.faces) > 1 else line.label
+                columns.setdefault(line.x, []).append((label, face.unit, self.columns[line.y]))
+        heads: list[str] = []
+        rows: list[list[str]] = [[] for _ in range(min(TABLE_ROWS, max(len(self.columns[x]) for x in columns)))]
+        for x, lines in columns.items():
+            heads += ["forecast" if chart.is_square else "round", *(label for label, _, _ in lines)]
+            places = spread(len(self.columns[x]))
+            for i, row in enumerate(rows):
+                place = places[i] if i < len(places) else None
+                say = formats.share if chart.is_square else formats.count
+                row.append(formats.UNKNOWN if place is None else say(self.columns[x][place]))
+                row += [
+                    formats.UNKNOWN if place is None else _FORMATS[unit](numbers[place]) for _, unit, numbers in lines
+                ]
+        return heads, rows
+
+    def add(self, chart: Chart) -> None:
+        """The chart with the curves that have a number; nothing if none has."""
+        faces = [replace(face, lines=tuple(filter(self._has_numbers, face.lines))) for face in chart.faces]
+        faces = [face for face in faces if face.lines]
+        if faces:
+            is_whole = len(faces[0].lines) == len(chart.legend)
+            self.charts.append(replace(chart, faces=tuple(faces), band=chart.band if is_whole else None))
+
+    def _has_numbers(self, curve: Curve) -> bool:
+        return any(value is not None for value in self.columns.get(curve.y, ()))
+
+
+def spread(length: int) -> list[int]:
+    """At most TABLE_ROWS places, evenly spread, the last one among them, latest first."""
+    rows = min(length, TABLE_ROWS)
+    return [length - 1 - i * length // rows for i in range(rows)]
+
+
+def in_page(told: Any) -> str:
+    """JSON in which nothing can end the element it stands in."""
+    text = json.dumps(told, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _rounded(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+
+
+def _drawn(chart: Chart) -> Json:
+    return {
+        "id": chart.id,
+        "square": chart.is_square,
+        "zoomed": chart.is_zoomed,
+        "marks": chart.has_marks,
+        "band": chart.band,
+        "tones": [line.tone for line in chart.legend],
+        "faces": [
+            {"label": face.label, "unit": face.unit, "lines": [[line.x, line.y] for line in face.lines]}
+            for face in chart.faces
+        ],
+    }
+
+
+# -- a session's ------------------------------------------------------------------------------------------------------
+
+
+def of_session(document: Json) -> Charts:
+    """Those that its history has numbers for, in the order of the page."""
+    history = document.get("history") or {}
+    points: dict[str, Numbers] = history.get("points") or {}
+    if not points.get("t"):
+        return Charts()
+    found = Charts(columns=dict(points), marks=history.get("alarms") or [])
+    is_rate = history.get("error_name") == "mistake rate"
+    error = "Mistake rate" if is_rate else "RMSE"
+    unit: Unit = "share" if is_rate else "number"
+    rival = history.get("rival") or "trivial forecaster"
+
+    def against(label: str, unit: Unit, name: str) -> Face:
+        start, _, kind = name.partition("_")
+        lines = Curve("this session", "own", name), Curve(rival, "rival", f"{start}_rival_{kind}")
+        return Face(label, unit, lines)
+
+    about = "Over the last rounds, beside the best trivial forecaster so far; dotted lines are alarms."
+    faces = (
+        against(error, unit, "window_error"),
+        against("Loss", "number", "window_loss"),
+        against(f"{error}, all rounds", unit, "total_error"),
+        against("Cumulative loss", "number", "total_loss"),
+    )
+    found.add(Chart("quality", "How well it does", about, faces, is_wide=True))
+    regret = Curve("regret", "own", "regret"), Curve("bound", "bound", "bound")
+    about = "Loss beyond that of the pool's best expert, and what theory allows at most."
+    found.add(Chart("regret", "Regret", about, (Face("Regret", "number", regret),)))
+    _add_calibration(found, document, history.get("reliability"))
+    _add_deliveries(found)
+    _add_weights(found, history.get("weights"))
+    _add_resources(found)
+    return found
+
+
+def _add_calibration(found: Charts, document: Json, reliability: Sequence[Json] | None) -> None:
+    bins = [one for one in reliability or () if one.get("rounds") and one.get("forecast") is not None]
+    if bins:
+        found.columns["reliability_forecast"] = [one["forecast"] for one in bins]
+        found.columns["reliability_happened"] = [one["happened"] for one in bins]
+        found.columns["reliability_rounds"] = [one["rounds"] for one in bins]
+        x = "reliability_forecast"
+        lines = Curve("happened", "points", "reliability_happened", x), Curve("perfect", "rival", x, x)
+        about = "How often it happened, by the probability that was forecast. On the diagonal they agree."
+        face = Face("Calibration", "share", lines)
+        found.add(Chart("reliability", "Calibration", about, (face,), is_square=True, has_marks=False))
+    residuals = Curve("5 %", "edge", "low"), Curve("median", "own", "median"), Curve("95 %", "edge", "high")
+    about = "Forecast minus truth in the last rounds: its median, and its 5 % and 95 % quantiles."
+    found.add(Chart("residuals", "Residuals", about, (Face("Residuals", "number", residuals),), band=(0, 2)))
+    lines = (Curve("held", "own", "coverage"),)
+    asked = (document["session"].get("settings") or {}).get("interval")
+    if asked is not None and "coverage" in found.columns:
+        found.columns["coverage_asked"] = [asked] * len(found.columns["t"])
+        lines += (Curve("asked for", "rival", "coverage_asked"),)
+    about = "Share of the truths that their interval, or set of labels, held."
+    found.add(Chart("coverage", "Coverage", about, (Face("Coverage", "share", lines),), is_zoomed=True))
+
+
+def _add_deliveries(found: Charts) -> None:
+    lines = (Curve("delay", "own", "delay_s"),)
+    found.add(
+        Chart(
+            "delay", "Label delay over time", "From the prediction to its truth.", (Face("Delay", "duration", lines),)
+        )
+    )
+    lines = (
+        Curve("waiting", "own", "waiting"),
+        Curve("late", "warm", "late"),
+        Curve("never came", "bad", "never_came"),
+    )
+    about = "Predictions that wait for their truth; truths that came late; truths that never came."
+    if any(any(found.columns.get(line.y, ())) for line in lines):
+        found.add(Chart("waits", "Waiting for truths", about, (Face("Predictions", "count", lines),)))
+
+
+def _add_weights(found: Charts, weights: Json | None) -> None:
+    if not weights or not weights.get("t"):
+        return
+    found.columns["weights_t"] = weights["t"]
+    named = sorted(
+        zip(weights["names"], weights["values"], strict=True), key=lambda one: one[1][-1] or 0.0, reverse=True
+    )
+    lines = []
+    for i, (name, values) in enumerate(named[:SHOWN_WEIGHTS]):
+        found.columns[f"weights_{i}"] = values
+        lines.append(Curve(name, f"series-{i + 1}", f"weights_{i}", "weights_t"))
+    left = len(named) - len(lines)
+    about = "Trust in each expert of the pool." + (f" The {left} of least weight are left out." if left else "")
+    found.add(Chart("weights", "Pool weights", about, (Face("Weights", "share", tuple(lines)),), is_wide=True))
+
+
+def _add_resources(found: Charts) -> None:
+    several: tuple[tuple[str, str, str, Unit], ...] = (
+        ("dictionary", "Dictionary", "Points that the learner keeps.", "count"),
+        ("bytes", "Memory", "Bytes of the learner.", "size"),
+        ("took_s", "Time a round", "Seconds of arithmetic of one round.", "duration"),
+    )
+    for id, title, about, unit in several:
+        found.add(Chart(id, title, about, (Face(title, unit, (Curve(title.lower(), "own", id),)),)))
+
+
+# -- several sessions -------------------------------------------------------------------------------------------------
+
+
+def of_several(sessions: Sequence[Json]) -> Charts:
+    """Windowed error and cumulative loss of each, by rounds."""
+    found = Charts()
+    errors, losses = [], []
+    for i, one in enumerate(sessions):
+        points = one.get("points") or {}
+        for name in ("t", "window_error", "total_loss"):
+            found.columns[f"{name}_{i}"] = points.get(name) or []
+        errors.append(Curve(one["name"], f"series-{i + 1}", f"window_error_{i}", f"t_{i}"))
+        losses.append(Curve(one["name"], f"series-{i + 1}", f"total_loss_{i}", f"t_{i}"))
+    is_rate = all(one.get("error_name") == "mistake rate" for one in sessions)
+    unit: Unit = "share" if is_rate else "number"
+    for id, title, about, face in (
+        ("error", "Windowed error", "Over the last rounds of each session.", Face("Error", unit, tuple(errors))),
+        ("loss", "Cumulative loss", "The sum over all rounds.", Face("Loss", "number", tuple(losses))),
+    ):
+        found.add(Chart(id, title, about, (face,), is_wide=True, has_marks=False))
+    return found

@@ -1,0 +1,152 @@
+"""Numbers and times as a reader sees them; what is not known is a dash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+UNKNOWN = "–"
+LONGEST = 200
+"""Characters of a value that a cell of a table shows."""
+
+_BYTES = ("B", "KB", "MB", "GB", "TB")
+_TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def count(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """With four significant digits; large ones in full."""
+    if value is None:
+        return UNKNOWN
+    if value == 0 or 1e-4 <= abs(value) < 1e3:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.3e}"
+
+
+def share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}".replace("%", " %")
+
+
+def error(value: float | None, name: str | None) -> str:
+    """A windowed error by its name: a rate in per cent, an RMSE in the units of the truth."""
+    return share(value) if name == "mistake rate" else number(value)
+
+
+def size(value: float | None) -> str:
+    """Bytes, in powers of 1000."""
+    if value is None:
+        return UNKNOWN
+    place = 0
+    while value >= 1000 and place < len(_BYTES) - 1:
+        value, place = value / 1000, place + 1
+    return f"{value:.0f} {_BYTES[place]}" if place == 0 or value >= 100 else f"{value:.1f} {_BYTES[place]}"
+
+
+def duration(value: float | None) -> str:
+    """Seconds, in the unit that fits."""
+    if value is None:
+        return UNKNOWN
+    for unit, name in _TIMES:
+        if value >= unit:
+            told = value / unit
+            return f"{told:.0f} {name}" if told >= 10 else f"{told:.1f} {name}".replace(".0 ", " ")
+    return "0 s" if value <= 0 else f"{value:.1g} s"
+
+
+def rate(value: float | None) -> str:
+    """Rounds a second."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
+
+
+def ago(value: float | None, now: float | None) -> str:
+    if value is None or now is None:
+        return UNKNOWN
+    past = now - value
+    return "now" if past < 1 else f"{duration(float(int(past)))} ago"
+
+
+def until(value: float | None, now: float | None) -> str:
+    if value is None or now is None:
+        return UNKNOWN
+    return f"in {duration(float(int(value - now)))}" if value - now >= 1 else "now"
+
+
+def moment(value: float | None) -> str:
+    """A time, to the second, as ISO 8601 has it; nothing for one that no calendar has."""
+    try:
+        return "" if value is None else datetime.fromtimestamp(int(value), UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def when(value: float | None, now: float | None) -> Markup:
+    """How long ago, as an element that knows the time. A list has one a line, so it is not the template's to write."""
+    if value is None:
+        return Markup('<span class="none">never</span>')
+    at = moment(value)
+    return Markup(f'<time datetime="{at}" title="{at}">{ago(value, now)}</time>')
+
+
+def span(low: float | None, high: float | None) -> str:
+    """A bin of times."""
+    if high is None:
+        return f"over {duration(low)}"
+    return f"under {duration(high)}" if not low else f"{duration(low)} to {duration(high)}"
+
+
+def value(given: Any) -> str:
+    """A value of JSON, on one line, its end left out where it is long."""
+    told = given if isinstance(given, str) else number(given) if isinstance(given, float) else json_line(given)
+    return told if len(told) <= LONGEST else told[: LONGEST - 1] + "…"
+
+
+def json_line(given: Any) -> str:
+    return json.dumps(given, ensure_ascii=False)
+
+
+def delayed(bin: dict[str, Any]) -> tuple[float | None, float | None, int]:
+    """A bin of rounds by the time that their truth took."""
+    return bin["start_s"], bin["end_s"], bin["rounds"]
+
+
+def aged(bin: dict[str, Any]) -> tuple[float | None, float | None, int]:
+    """A bin of predictions that wait, by their age."""
+    return bin["start_s"], bin["end_s"], bin["predictions"]
+
+
+def as_query(names: Sequence[str]) -> str:
+    """The query that asks for these sessions."""
+    return urlencode([("session", name) for name in names])
+
+
+_FILTERS = (
+    count,
+    number,
+    share,
+    error,
+    size,
+    duration,
+    rate,
+    ago,
+    until,
+    when,
+    moment,
+    span,
+    value,
+    json_line,
+    delayed,
+    aged,
+    as_query,
+)
+FILTERS = {one.__name__: one for one in _FILTERS}
+"""By the names that the templates know."""

@@ -1,0 +1,77 @@
+"""The sessions that the index shows: all in the order of names, page by page, or those that were asked for, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+from service.pages.views import Json, Views
+
+PAGE: Final = 100
+LOOKED_AT: Final = 1000
+"""So many sessions are filtered and sorted; the list in the order of names has no end."""
+
+Order = Literal["name", "verdict", "error", "rate", "t", "waiting", "bytes", "updated_at", "alarm"]
+Kept = Literal["all", "alarm", "better", "worse", "undecided"]
+
+_WORST_FIRST: Final = {"worse": 0, "undecided": 1, "better": 2}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the index was asked for, by its query."""
+
+    q: str = ""
+    state: Kept = "all"
+    sort: Order = "name"
+    descending: bool = False
+    cursor: str | None = None
+    limit: int = PAGE
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the store's own order serves it."""
+        return not self.q and self.state == "all" and self.sort == "name" and not self.descending
+
+    async def of(self, views: Views) -> Json:
+        """The index document of these sessions; "looked_at" is how many were looked at, null if all of them are shown."""
+        if self.is_plain:
+            return await views.index(self.cursor, self.limit) | {"looked_at": None}
+        found = await views.index(None, LOOKED_AT)
+        entries = [entry for entry in found["sessions"] if self._is_wanted(entry)]
+        key = _KEYS[self.sort]
+        known = sorted((one for one in entries if key(one) is not None), key=key, reverse=self.descending)
+        unknown = [one for one in entries if key(one) is None]
+        looked_at = len(found["sessions"]) if found["next"] else None
+        return found | {"sessions": known + unknown, "next": None, "looked_at": looked_at}
+
+    def _is_wanted(self, entry: Json) -> bool:
+        asked = self.q.lower()
+        if asked and asked not in entry["name"].lower() and asked not in (entry.get("kind") or "").lower():
+            return False
+        if self.state == "all":
+            return True
+        return bool(entry.get("alarm")) if self.state == "alarm" else _state(entry) == self.state
+
+
+def _state(entry: Json) -> str | None:
+    return (entry.get("verdict") or {}).get("state")
+
+
+def _alarm_at(entry: Json) -> float | None:
+    return (entry.get("alarm") or {}).get("at")
+
+
+_KEYS: Final[dict[Order, Callable[[Json], Any]]] = {
+    "verdict": lambda entry: _WORST_FIRST.get(_state(entry) or ""),
+    "alarm": _alarm_at,
+    "name": lambda entry: entry["name"],
+    "error": lambda entry: entry.get("error"),
+    "rate": lambda entry: entry.get("rate"),
+    "t": lambda entry: entry.get("t"),
+    "waiting": lambda entry: entry.get("waiting"),
+    "bytes": lambda entry: entry.get("bytes"),
+    "updated_at": lambda entry: entry.get("updated_at"),
+}

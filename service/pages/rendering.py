@@ -1,0 +1,89 @@
+"""Pages of HTML from the documents, and the headers that all of them have."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import Request
+from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoescape
+from starlette.responses import Response
+
+from service import __version__
+from service.pages.assets import version
+from service.pages.charts import in_page
+from service.pages.formats import FILTERS
+from service.pages.sparkline import sparkline
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "Vary": "Accept, Accept-Encoding",
+}
+"""Of every page, the pages of errors among them. The charts are drawn on a canvas and need no style of their own."""
+
+GZIP_LEVEL: Final = 1
+"""Pages are made anew for each reader: the first level takes most of the bytes for a tenth of the last one's time."""
+
+GZIP_FROM_BYTES: Final = 1024
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("service.pages"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= FILTERS | {"in_page": in_page}
+    made.globals |= {"sparkline": sparkline, "okl_version": __version__}
+    return made
+
+
+_ENVIRONMENT: Final = _environment()
+
+
+async def page(request: Request, template: str, status: int = 200, **told: Any) -> Response:
+    """Rendered in a thread of its own: rounds of sessions do not wait for a long list."""
+    takes_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+    body, is_gzipped = await asyncio.to_thread(_rendered, template, takes_gzip, told)
+    headers = dict(HEADERS) | ({"Content-Encoding": "gzip"} if is_gzipped else {})
+    return Response(body, status, headers, media_type="text/html")
+
+
+def _rendered(template: str, takes_gzip: bool, told: Mapping[str, Any]) -> tuple[bytes, bool]:
+    text = _ENVIRONMENT.get_template(template).render(told, assets=f"/static/{version()}")
+    body = text.encode("utf-8", errors="replace")
+    if not takes_gzip or len(body) < GZIP_FROM_BYTES:
+        return body, False
+    return gzip.compress(body, GZIP_LEVEL, mtime=0), True
+
+
+def accepts_gzip(accepted: str) -> bool:
+    return _quality(accepted, "gzip") > 0.0
+
+
+def prefers_html(accepted: str) -> bool:
+    """Whether a reader of pages asks: who takes anything, as curl does, gets JSON."""
+    html = _quality(accepted, "text/html")
+    return html > 0.0 and html >= max(_quality(accepted, f"application/{kind}") for kind in ("json", "problem+json"))
+
+
+def _quality(accepted: str, wanted: str) -> float:
+    """How much a header Accept or Accept-Encoding wants this one; 0 where it does not name it."""
+    for part in accepted.lower().split(","):
+        name, *parameters = (one.strip() for one in part.split(";"))
+        if name == wanted:
+            told = next((one.partition("=")[2] for one in parameters if one.startswith("q=")), "1")
+            try:
+                return float(told)
+            except ValueError:
+                return 0.0
+    return 0.0

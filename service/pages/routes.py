@@ -1,0 +1,144 @@
+"""The routes of the dashboard: pages, their twins in JSON, and the files that the pages load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from okl_core import learner_kinds
+from service.api.body import reply
+from service.api.dependencies import SessionPath, SessionsDep, WatchingDep
+from service.api.problems import RouteNotFound, document_for, from_validation
+from service.api.values import Name
+from service.errors import ServiceError
+from service.pages import charts
+from service.pages.assets import assets, version
+from service.pages.listing import PAGE, Asked, Kept, Order
+from service.pages.rendering import accepts_gzip, page, prefers_html
+from service.pages.session_views import SessionViews
+from service.pages.views import Views
+
+MOST_COMPARED = 8
+
+FOREVER = "public, max-age=31536000, immutable"
+"""The version in an asset's address names its bytes."""
+
+
+class PageRoute(APIRoute):
+    """What is refused, a reader is told by a page."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (ServiceError, RequestValidationError) as error:
+                if not prefers_html(request.headers.get("accept", "")):
+                    raise
+                told = error if isinstance(error, ServiceError) else from_validation(error.errors(), prefix=1)
+                problem = document_for(told, request.scope)
+                name = request.path_params.get("session") if problem["type"] == "/problems/session-failed" else None
+                answer = await page(request, "problem.html", told.status, problem=problem, failed=name)
+                if told.retry_after_s is not None:
+                    answer.headers["Retry-After"] = str(told.retry_after_s)
+                return answer
+
+        return handler
+
+
+pages = APIRouter(route_class=PageRoute, include_in_schema=False)
+twins = APIRouter(tags=["pages"], include_in_schema=False)
+"""Of each page the document that it shows."""
+
+
+def views_of(sessions: SessionsDep, watching: WatchingDep) -> Views:
+    """Who tells the pages what they show."""
+    return SessionViews(sessions, watching)
+
+
+ViewsDep = Annotated[Views, Depends(views_of)]
+
+
+def asked_of(
+    q: Annotated[str, Query(max_length=64, description="Part of the name or of the kind.")] = "",
+    state: Annotated[Kept, Query()] = "all",
+    sort: Annotated[Order, Query()] = "name",
+    direction: Annotated[Literal["up", "down"], Query()] = "up",
+    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = PAGE,
+) -> Asked:
+    return Asked(q.strip(), state, sort, direction == "down", cursor or None, limit)
+
+
+AskedDep = Annotated[Asked, Depends(asked_of)]
+Compared = Annotated[list[Name], Query(alias="session", max_length=MOST_COMPARED, min_length=1)]
+
+
+@pages.get("/")
+async def index_page(request: Request, views: ViewsDep, asked: AskedDep) -> Response:
+    """All sessions at a glance."""
+    document = await asked.of(views)
+    return await page(
+        request, "index.html", document=document, asked=asked, base=base_of(request), kinds=learner_kinds()
+    )
+
+
+@twins.get("/index.json")
+async def index_twin(views: ViewsDep, asked: AskedDep) -> Response:
+    return reply(await asked.of(views))
+
+
+@pages.get("/sessions/{session}/page")
+async def session_page(request: Request, session: SessionPath, views: ViewsDep) -> Response:
+    """One session, from its verdict to its end."""
+    document = await views.session(session)
+    drawn = charts.of_session(document)
+    return await page(request, "session.html", document=document, charts=drawn, base=base_of(request))
+
+
+@twins.get("/sessions/{session}/page.json")
+async def session_twin(session: SessionPath, views: ViewsDep) -> Response:
+    return reply(await views.session(session))
+
+
+@pages.get("/compare")
+async def compare_page(request: Request, session: Compared, views: ViewsDep) -> Response:
+    """Several sessions in the same charts."""
+    names = list(dict.fromkeys(session))
+    document = await views.compare(names)
+    drawn = charts.of_several(document["sessions"])
+    return await page(request, "compare.html", document=document, charts=drawn, names=names, most=MOST_COMPARED)
+
+
+@twins.get("/compare.json")
+async def compare_twin(session: Compared, views: ViewsDep) -> Response:
+    return reply(await views.compare(list(dict.fromkeys(session))))
+
+
+@twins.get("/static/{of_version}/{name}")
+async def asset(
+    request: Request, of_version: Annotated[str, Path(max_length=64)], name: Annotated[str, Path(max_length=64)]
+) -> Response:
+    """A file of the pages. While workers of two versions serve, one may be asked for the other's: it gives its own, and
+    tells nobody to keep it."""
+    found = assets().get(name)
+    if found is None:
+        raise RouteNotFound("The pages load no file of this name.")
+    headers = {"ETag": found.etag, "Vary": "Accept-Encoding"}
+    headers["Cache-Control"] = FOREVER if of_version == version() else "no-store"
+    if found.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if accepts_gzip(request.headers.get("accept-encoding", "")):
+        return Response(found.gzipped, headers=headers | {"Content-Encoding": "gzip"}, media_type=found.media_type)
+    return Response(found.body, headers=headers, media_type=found.media_type)
+
+
+def base_of(request: Request) -> str:
+    """The address of the service as this reader has it, for the calls that a page shows."""
+    return str(request.base_url).rstrip("/")

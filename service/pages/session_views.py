@@ -1,0 +1,53 @@
+"""The documents of the pages, from the sessions: what the API answers, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import final
+
+from service.api import watching_wire, wire
+from service.pages.views import Json
+from service.sessions import Sessions
+from service.watching import Watching
+
+LAST_ROUNDS = 50
+WAITING = 50
+
+
+@final
+class SessionViews:
+    """Views of the sessions in the store."""
+
+    def __init__(self, sessions: Sessions, watching: Watching) -> None:
+        self._sessions = sessions
+        self._watching = watching
+
+    async def index(self, cursor: str | None, limit: int) -> Json:
+        now, listing = time.time(), await self._sessions.list(cursor, limit)
+        lines = [watching_wire.line(listed, now) for listed in listing.sessions]
+        return {"sessions": lines, "next": listing.cursor, "now": now}
+
+    async def session(self, name: str) -> Json:
+        found = await self._sessions.inspect(name)
+        past, rounds, waiting = await asyncio.gather(
+            self._watching.history(name),
+            self._watching.last(name, LAST_ROUNDS),
+            self._watching.waiting(name, None, WAITING),
+        )
+        return {
+            "session": wire.session(found),
+            "history": watching_wire.history(name, past),
+            "rounds": watching_wire.past_rounds(name, rounds),
+            "waiting": watching_wire.waiting(name, waiting),
+            "now": time.time(),
+        }
+
+    async def compare(self, names: list[str]) -> Json:
+        now = time.time()
+        told = [
+            watching_wire.line(await self._watching.line(name), now)
+            | {"points": watching_wire.history(name, await self._watching.history(name))["points"]}
+            for name in names
+        ]
+        return {"sessions": told, "now": now}

@@ -1,0 +1,36 @@
+"""A line of a few numbers, as a picture in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT, MARGIN = 96, 24, 2.0
+"""In pixels."""
+
+
+def sparkline(values: Sequence[float | None] | None) -> Markup:
+    """An inline SVG, its lowest number at the bottom; gaps where a number is null, nothing for less than two numbers.
+
+    It is hidden from screen readers: the number that it leads to stands beside it.
+    """
+    values = values or ()
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return Markup("")
+    low, span = min(known), (max(known) - min(known)) or 1.0
+    places = [
+        None
+        if value is None
+        else (
+            MARGIN + i * (WIDTH - 2 * MARGIN) / (len(values) - 1),
+            HEIGHT - MARGIN - (value - low) / span * (HEIGHT - 2 * MARGIN),
+        )
+        for i, value in enumerate(values)
+    ]
+    lines = [list(run) for is_known, run in groupby(places, key=lambda place: place is not None) if is_known]
+    path = "".join("M" + "L".join(f"{place[0]:.1f} {place[1]:.1f}" for place in line if place) for line in lines)
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    return Markup(f'<svg class="sparkline" {size} aria-hidden="true"><path d="{path}"/></svg>')

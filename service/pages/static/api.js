@@ -1,0 +1,47 @@
+// Calls of the service's own API, and the same calls as curl commands.
+
+/** Resolves to {ok, told}: the answer, or the sentence that says why there is none. */
+export async function call(method, path, body) {
+  try {
+    const headers = { accept: "application/json" };
+    if (body !== undefined) headers["content-type"] = "application/json";
+    const response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    const told = response.status === 204 ? null : await response.json();
+    return response.ok ? { ok: true, told } : { ok: false, told: told.detail ?? told.title };
+  } catch {
+    return { ok: false, told: "The service does not answer." };
+  }
+}
+
+export function curl(url, body) {
+  return `curl ${url} --json '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+}
+
+export function say(node, text, isBad = false) {
+  node.textContent = text;
+  node.classList.toggle("bad", isBad);
+}
+
+/** A form whose button is off while its call is under way. */
+export function onSubmit(form, handle) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const button = form.querySelector("button");
+    button.disabled = true;
+    try {
+      await handle(new FormData(form));
+    } finally {
+      button.disabled = false;
+    }
+  });
+}
+
+/** The form that deletes a session; the browser holds the typed name to the pattern. */
+export function deleteForm() {
+  const form = document.getElementById("delete-form");
+  onSubmit(form, async () => {
+    const { ok, told } = await call("DELETE", form.dataset.path);
+    if (ok) location.assign("/");
+    else say(document.getElementById("delete-told"), told, true);
+  });
+}

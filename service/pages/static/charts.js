@@ -1,0 +1,208 @@
+// Draws the charts of a page by uPlot, from the data block that the server wrote: one function for all of them.
+/* global uPlot */
+
+const HEIGHT = { wide: 240, narrow: 168 };
+const AXIS = 58;
+const TIMES = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+function time(value) {
+  for (const [unit, name] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"]]) {
+    if (value >= unit) return `${plain.format(Number((value / unit).toPrecision(3)))} ${name}`;
+  }
+  return value ? `${plain.format(Number((value * 1e6).toPrecision(3)))} µs` : "0";
+}
+
+function bytes(value) {
+  for (const [unit, name] of [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]]) {
+    if (value >= unit) return `${plain.format(Number((value / unit).toPrecision(3)))} ${name}`;
+  }
+  return `${whole.format(value)} B`;
+}
+
+const units = {
+  number: { axis: (v) => (Math.abs(v) >= 1e4 ? compact.format(v) : plain.format(v)), value: (v) => plain.format(v) },
+  share: { axis: (v) => `${plain.format(v * 100)} %`, value: (v) => `${(v * 100).toFixed(1)} %` },
+  count: { axis: (v) => compact.format(v), value: (v) => whole.format(v) },
+  size: { axis: bytes, value: bytes },
+  duration: { axis: time, value: time, incrs: [...TIMES.flatMap((one) => (one < 0.5 ? [one, 2 * one, 5 * one] : [one])), 172800, 604800, 2592000] },
+};
+
+function read(page) {
+  return JSON.parse(page.getElementById("data").textContent);
+}
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+function series(tone) {
+  const stroke = () => colour(tone === "points" ? "own" : tone);
+  const points = { show: tone === "points", size: 7, fill: stroke };
+  if (tone === "points") return { stroke, width: 1.5, points };
+  if (tone === "rival" || tone === "bound") return { stroke, width: 1.5, dash: tone === "bound" ? [2, 4] : [6, 4], points };
+  return { stroke, width: tone === "edge" ? 0 : 1.75, points };
+}
+
+function table(data, lines) {
+  const columns = lines.map(([x, y]) => [data.columns[x], data.columns[y]]);
+  const isOne = lines.every(([x]) => x === lines[0][0]);
+  return isOne ? [columns[0][0], ...columns.map(([, y]) => y)] : uPlot.join(columns);
+}
+
+/** From zero where nothing is below it, so that heights can be compared; a zoomed one from its least. */
+function range(low, high, isZoomed) {
+  if (low === null || low === undefined) return [0, 1];
+  if (isZoomed) {
+    const pad = (high - low) * 0.5 || 0.05;
+    return [low - pad, high + pad];
+  }
+  const pad = (high - Math.min(low, 0)) * 0.08 || 1;
+  return [low >= 0 ? 0 : low - pad, high + pad];
+}
+
+class Drawing {
+  #chart;
+  #data;
+  #plot = null;
+  #face = 0;
+
+  constructor(chart, data, redraw) {
+    this.#chart = chart;
+    this.#data = data;
+    this.node = document.getElementById(`plot-${chart.id}`);
+    this.outputs = [...document.querySelectorAll(`#legend-${chart.id} output`)];
+    for (const radio of document.getElementsByName(`face-${chart.id}`)) {
+      radio.addEventListener("change", () => {
+        this.#face = Number(radio.value);
+        this.draw();
+      });
+      if (radio.checked) this.#face = Number(radio.value);
+    }
+    redraw.observe(this.node);
+    this.draw();
+  }
+
+  get #shown() {
+    return this.#chart.faces[this.#face];
+  }
+
+  /** New data of the same chart. */
+  update(chart, data) {
+    this.#chart = chart;
+    this.#data = data;
+    this.draw();
+  }
+
+  draw() {
+    this.#plot?.destroy();
+    this.#plot = new uPlot(this.#options(), table(this.#data, this.#shown.lines), this.node);
+    this.#tell(null);
+  }
+
+  resize() {
+    const width = this.node.clientWidth;
+    if (width && this.#plot && this.#plot.width !== width) this.#plot.setSize({ width, height: this.#plot.height });
+  }
+
+  #options() {
+    const { square, zoomed, band, tones, id } = this.#chart;
+    const isWide = document.getElementById(`chart-${id}`).classList.contains("wide");
+    const unit = units[this.#shown.unit];
+    const axis = { stroke: () => colour("muted"), font: "11px system-ui, sans-serif", ticks: { show: false } };
+    const grid = { stroke: () => colour("grid"), width: 1 };
+    return {
+      width: this.node.clientWidth || 320,
+      height: isWide ? HEIGHT.wide : HEIGHT.narrow,
+      padding: [10, 20, 0, 0],
+      legend: { show: false },
+      cursor: {
+        drag: { x: false, y: false },
+        points: { size: 7, width: 0 },
+        y: false,
+        sync: square || this.#shown.lines[0][0] !== "t" ? undefined : { key: "rounds" },
+      },
+      scales: {
+        x: { time: false, range: square ? () => [0, 1] : undefined },
+        y: { range: square ? () => [0, 1] : (_, low, high) => range(low, high, zoomed) },
+      },
+      axes: [
+        { ...axis, grid: { show: false }, size: 26, space: 64, values: (_, all) => all.map((v) => (square ? units.share.axis(v) : compact.format(v))) },
+        { ...axis, grid, size: AXIS, space: 36, incrs: unit.incrs, values: (_, all) => all.map(unit.axis) },
+      ],
+      series: [{}, ...tones.slice(0, this.#shown.lines.length).map(series)],
+      bands: band ? [{ series: [band[1] + 1, band[0] + 1], fill: () => colour("band") }] : [],
+      hooks: {
+        draw: [(plot) => this.#chart.marks && this.#mark(plot)],
+        setCursor: [(plot) => this.#tell(plot.cursor.idx)],
+      },
+    };
+  }
+
+  /** Dotted lines where there was an alarm. */
+  #mark(plot) {
+    const { ctx, bbox, scales } = plot;
+    ctx.save();
+    ctx.strokeStyle = colour("warn");
+    ctx.fillStyle = colour("warn");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const { t } of this.#data.marks) {
+      if (t < scales.x.min || t > scales.x.max) continue;
+      const x = Math.round(plot.valToPos(t, "x", true));
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.beginPath();
+      ctx.arc(x, bbox.top, 3 * devicePixelRatio, 0, 2 * Math.PI);
+      ctx.fill();
+    }
+    ctx.restore();
+  }
+
+  /** The numbers at the cursor, else the latest ones. */
+  #tell(at) {
+    const [, ...columns] = this.#plot?.data ?? table(this.#data, this.#shown.lines);
+    const { value } = units[this.#shown.unit];
+    this.outputs.forEach((output, i) => {
+      const column = columns[i] ?? [];
+      const found = at === null || at === undefined ? column.findLast((one) => one !== null && one !== undefined) : column[at];
+      const isDiagonal = this.#chart.square && this.#chart.tones[i] === "rival";
+      output.textContent = isDiagonal || found === null || found === undefined ? "" : value(found);
+    });
+  }
+}
+
+/** Draws all charts of the page; call the result with a new document to draw them anew. */
+export function drawCharts() {
+  let drawings = new Map();
+  const sizes = new ResizeObserver(() => drawings.forEach((one) => one.resize()));
+
+  function start(data) {
+    sizes.disconnect();
+    drawings = new Map(data.charts.map((chart) => [chart.id, new Drawing(chart, data, sizes)]));
+  }
+
+  start(read(document));
+  const redraw = () => drawings.forEach((one) => one.draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+  return (page) => {
+    const data = read(page);
+    const grid = document.getElementById("charts");
+    const ids = (of) => [...of.querySelectorAll("figure")].map((one) => one.id).join();
+    const fresh = page.getElementById("charts");
+    if (ids(fresh) === ids(grid)) {
+      for (const chart of data.charts) drawings.get(chart.id).update(chart, data);
+      return;
+    }
+    const isOpen = new Set([...grid.querySelectorAll("details[open]")].map((one) => one.closest("figure").id));
+    grid.parentElement.querySelector(".empty")?.remove();
+    grid.replaceChildren(...document.adoptNode(fresh).childNodes);
+    for (const id of isOpen) document.getElementById(id)?.querySelector("details")?.setAttribute("open", "");
+    start(data);
+  };
+}

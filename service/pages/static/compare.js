@@ -1,0 +1,5 @@
+// Several sessions: their charts, kept up to date.
+import { drawCharts } from "./charts.js";
+import { follow } from "./live.js";
+
+follow({ pollMs: 5000, seen: drawCharts() });

@@ -1,0 +1,31 @@
+"""What the pages are told, whoever tells it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Json = dict[str, Any]
+
+
+class Views(Protocol):
+    """The documents behind the pages, the same on every worker. A member that is not known is null or left out.
+
+    Times are seconds since the epoch, lengths of time seconds. Raises ServiceError only.
+    """
+
+    async def index(self, cursor: str | None, limit: int) -> Json:
+        """{"sessions": [entry, ...], "next": cursor or null, "now": time}, in the order of names.
+
+        An entry has name, kind, t, waiting, never_came, created_at, updated_at, bytes, rate (rounds a second lately),
+        error_name ("mistake rate" or "RMSE"), error (windowed), verdict ({"text", "state", "rival", "gain", "low", "high"}),
+        sparkline (up to 32 windowed errors), alarms (their number) and alarm ({"t", "at", "kind", "text"}, the latest).
+        """
+        ...
+
+    async def session(self, name: str) -> Json:
+        """{"session", "history", "rounds", "waiting"}: the answers of the API's routes of these names, at one time."""
+        ...
+
+    async def compare(self, names: list[str]) -> Json:
+        """{"sessions": [...], "now": time}: the entries of `index`, each with "points", its history's columns, or null."""
+        ...

@@ -1,0 +1,437 @@
+"""The dashboard, as the server writes it: every page and its twin, what it escapes, its headers, its size, its time."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import hashlib
+import json
+import math
+import re
+import time
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from service.errors import StoreUnavailable
+from service.pages import charts, formats
+from service.pages.assets import assets, version
+from service.pages.rendering import HEADERS, prefers_html
+from service.pages.sparkline import sparkline
+from tests.service.api import Api, check_problem
+from tests.service.dashboard import HOSTILE, NOW, MadeUp, app_of, store_is_away
+from tests.service.definitions import MEAN
+
+pytestmark = pytest.mark.anyio
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+PAGES = ("/", "/sessions/flights/page", "/sessions/demand/page", "/sessions/mixture/page", "/sessions/fresh/page")
+COMPARED = "/compare?session=flights&session=mixture&session=fresh"
+REFUSED = (
+    ("/sessions/nobody/page", "session-not-found", 404),
+    ("/sessions/broken/page", "session-failed", 409),
+    ("/sessions/-/page", "invalid-name", 422),
+    ("/?sort=nothing", "invalid-request", 422),
+    ("/compare", "invalid-request", 422),
+    ("/compare?" + "&".join(f"session=s{i}" for i in range(9)), "invalid-request", 422),
+    ("/compare?session=flights&session=nobody", "session-not-found", 404),
+)
+
+UPLOT = {
+    "uplot.js": "2d27e8ad3d228164525ce213f9dc716f39b4e3aee0cc773fb3491c96cf4921a2",
+    "uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+"""SHA-256 of dist/uPlot.iife.min.js and dist/uPlot.min.css of uPlot 1.6.31, as its author released it."""
+
+
+@pytest.fixture
+def views() -> MadeUp:
+    return MadeUp()
+
+
+@pytest.fixture
+async def http(views: MadeUp) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app_of(views))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8000", headers=BROWSER) as http:
+        yield http
+
+
+class Elements(HTMLParser):
+    """All elements of a page, and the text of its data block."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.data = ""
+        self._is_data = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._is_data = tag == "script" and dict(attrs).get("id") == "data"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_data = False
+
+    def handle_data(self, data: str) -> None:
+        if self._is_data:
+            self.data += data
+
+
+def check_page(response: httpx.Response) -> Elements:
+    """What holds for every page, one that tells of an error too."""
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    for name, value in HEADERS.items():
+        assert response.headers[name] == value
+    assert response.headers["cache-control"] == "no-store"
+    found = Elements(response.text)
+    ids = [attributes["id"] for _, attributes in found.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in found.found:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], (tag, attributes)
+        if tag == "script":
+            assert "src" in attributes or attributes.get("type") == "application/json"
+        assert tag != "style"
+        for name in ("src", "href", "action"):
+            assert not re.match(r"\w+:|//", attributes.get(name) or ""), attributes
+    return found
+
+
+@pytest.mark.parametrize("path", [*PAGES, COMPARED])
+async def test_a_page_and_all_that_it_loads(http: httpx.AsyncClient, path: str) -> None:
+    response = await http.get(path)
+    assert response.status_code == 200
+    found = check_page(response)
+    loaded = {attributes["src"] for tag, attributes in found.found if tag == "script" and "src" in attributes}
+    loaded |= {attributes["href"] for tag, attributes in found.found if tag == "link"}
+    assert loaded
+    for one in loaded:
+        assert one
+        assert one.startswith(f"/static/{version()}/")
+        assert (await http.get(one)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [*PAGES, COMPARED])
+async def test_a_page_has_a_twin(http: httpx.AsyncClient, views: MadeUp, path: str) -> None:
+    found = check_page(await http.get(path))
+    (twin,) = [a["href"] for tag, a in found.found if tag == "a" and re.match(r"[^?]*\.json", a.get("href") or "")]
+    response = await http.get(twin or "")
+    assert response.headers["content-type"] == "application/json"
+    assert response.json()
+    if path == "/sessions/flights/page":
+        assert response.json() == views.documents["flights"]
+    if path == "/":
+        assert response.json()["sessions"] == views.entries
+
+
+@pytest.mark.parametrize(("path", "slug", "status"), REFUSED)
+async def test_a_refusal_is_a_page_for_who_reads_pages(
+    http: httpx.AsyncClient, path: str, slug: str, status: int
+) -> None:
+    response = await http.get(path)
+    assert response.status_code == status
+    check_page(response)
+    assert f"/problems/{slug}" in response.text
+    assert (await http.get(f"/problems/{slug}")).status_code == 200
+    for accept in ("*/*", "application/json", "application/json, text/html;q=0.5"):
+        check_problem(await http.get(path, headers={"accept": accept}), slug)
+
+
+async def test_a_store_that_is_away(http: httpx.AsyncClient, views: MadeUp) -> None:
+    views.failure = store_is_away()
+    for path in (*PAGES, COMPARED):
+        response = await http.get(path)
+        assert response.status_code == 503
+        assert response.headers.get("retry-after") == (
+            str(StoreUnavailable.retry_after_s) if StoreUnavailable.retry_after_s else None
+        )
+        check_page(response)
+        twin = "/index.json" if path == "/" else path.replace("/page", "/page.json").replace("compare", "compare.json")
+        check_problem(await http.get(twin), "store-unavailable")
+
+
+async def test_a_failed_session_can_be_deleted_from_its_page(http: httpx.AsyncClient) -> None:
+    found = check_page(await http.get("/sessions/broken/page"))
+    (form,) = [attributes for tag, attributes in found.found if tag == "form"]
+    assert form["data-path"] == "/sessions/broken"
+
+
+async def test_what_others_wrote_is_text(http: httpx.AsyncClient, views: MadeUp) -> None:
+    """Labels, fields, inputs, ids, texts, names that a store may hold: none of it becomes an element or an expression."""
+    one = views.entries[1]
+    hostile = copy.deepcopy(views.documents["flights"])
+    session, history = hostile["session"], hostile["history"]
+    session |= {"name": HOSTILE, "kind": HOSTILE, "labels": [HOSTILE, True, 1.5], "cautions": [HOSTILE]}
+    session["verdict"] = one["verdict"] | {"text": HOSTILE, "state": HOSTILE}
+    session["alarms"] = [{"t": 5, "at": NOW, "kind": HOSTILE, "text": HOSTILE}]
+    session["frozen"] = {"session": HOSTILE, "t": 3, "rule": "last"}
+    session["fields"] = [
+        {"name": HOSTILE, "type": "category", "columns": [0], "categories": [HOSTILE], "has_others": True}
+    ]
+    history |= {"rival": HOSTILE, "alarms": session["alarms"]}
+    history["weights"] = {"t": [1, 2], "names": [HOSTILE], "values": [[0.5, 1.0]]}
+    hostile["rounds"]["rounds"][0] |= {"x": {HOSTILE: HOSTILE}, "y": HOSTILE, "label": HOSTILE}
+    hostile["waiting"]["predictions"][0] |= {"id": HOSTILE, "x": [HOSTILE]}
+    views.documents["flights"] = hostile
+    alarm = {"t": 1, "at": NOW, "kind": HOSTILE, "text": HOSTILE}
+    views.entries[1] = one | {"name": HOSTILE, "kind": HOSTILE, "verdict": session["verdict"], "alarm": alarm}
+    quiet = {path: check_page(await http.get(path)) for path in ("/", "/sessions/flights/page")}
+    for found in quiet.values():
+        assert "img" not in {tag for tag, _ in found.found}
+    page = (await http.get("/sessions/flights/page")).text
+    assert "alert(1)" in page
+    assert json.loads(quiet["/sessions/flights/page"].data)["marks"] == [{"t": 5, "kind": HOSTILE}]
+    check_page(await http.get("/", params={"q": HOSTILE[:60]}))
+
+
+async def test_a_document_of_which_little_is_known(http: httpx.AsyncClient, views: MadeUp) -> None:
+    few = {"name": "old", "kind": None, "t": 3, "waiting": 0, "created_at": 1.0, "updated_at": None}
+    views.entries.append(few)
+    views.documents["old"] = {
+        "session": views.documents["fresh"]["session"] | {"name": "old", "verdict": None},
+        "history": None,
+        "rounds": None,
+        "waiting": None,
+    }
+    del views.documents["old"]["session"]["alarms"]
+    for path in ("/", "/sessions/old/page", "/compare?session=old&session=flights"):
+        views.documents["old"].setdefault("now", None)
+        assert (await http.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("q=STREAM-000", [f"stream-000{i}" for i in range(10)]),
+        ("q=pool", ["mixture"]),
+        ("q=nobody", []),
+    ],
+)
+async def test_a_filter(views: MadeUp, query: str, names: list[str]) -> None:
+    transport = httpx.ASGITransport(app_of(MadeUp(30)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        told = (await http.get(f"/index.json?{query}")).json()
+        assert [one["name"] for one in told["sessions"]] == names
+        page = await http.get(f"/?{query}")
+        assert ("Nothing fits" in page.text) == (not names)
+
+
+@pytest.mark.parametrize("sort", ["error", "t", "rate", "waiting", "bytes", "updated_at", "name", "verdict", "alarm"])
+async def test_an_order(sort: str) -> None:
+    """Those of whom it is not known come last, whichever way."""
+    transport = httpx.ASGITransport(app_of(MadeUp(40)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        for direction in ("up", "down"):
+            told = (await http.get("/index.json", params={"sort": sort, "direction": direction})).json()["sessions"]
+            assert len(told) == 45
+            rank = {"worse": 0, "undecided": 1, "better": 2}
+            keys = [
+                (one["verdict"] and rank[one["verdict"]["state"]])
+                if sort == "verdict"
+                else (one["alarm"] and one["alarm"]["at"] if sort == "alarm" else one[sort])
+                for one in told
+            ]
+            known = [key for key in keys if key is not None]
+            assert known == sorted(known, reverse=direction == "down")
+            assert keys[: len(known)] == known
+
+
+async def test_pages_of_many_sessions_lead_to_all_of_them() -> None:
+    transport = httpx.ASGITransport(app_of(MadeUp(230)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=BROWSER) as http:
+        path, seen = "/", []
+        while path:
+            found = check_page(await http.get(path))
+            seen += [a["id"] for tag, a in found.found if tag == "a" and (a.get("id") or "").startswith("go-")]
+            path = next((a["href"] or "" for tag, a in found.found if tag == "a" and a.get("rel") == "next"), "")
+    assert len(seen) == len(set(seen)) == 235
+
+
+async def test_a_thousand_sessions_take_less_than_300_ms() -> None:
+    transport = httpx.ASGITransport(app_of(MadeUp(1000)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=BROWSER) as http:
+        await http.get("/?limit=1000")
+        took = []
+        for _ in range(3):
+            start = time.process_time()
+            response = await http.get("/?limit=1000")
+            took.append(time.process_time() - start)
+    assert response.text.count('<tr role="row">') == 1001
+    assert min(took) < 0.3
+
+
+async def test_what_a_page_weighs(http: httpx.AsyncClient) -> None:
+    """All that a first visit loads, as it is sent: docs/dashboard.md tells these numbers."""
+    for path, most in (("/", 20_000), ("/sessions/mixture/page", 90_000)):
+        found = check_page(await http.get(path))
+        weight = 0
+        names = [a.get("src") or a.get("href") or "" for tag, a in found.found if tag in ("script", "link")]
+        for one in {path, *filter(None, names)}:
+            async with http.stream("GET", one) as response:
+                assert response.headers["content-encoding"] == "gzip"
+                weight += len(b"".join([part async for part in response.aiter_raw()]))
+        assert weight < most, path
+
+
+@pytest.mark.parametrize("name", sorted(assets()))
+async def test_a_file_is_kept_for_ever(http: httpx.AsyncClient, name: str) -> None:
+    path = f"/static/{version()}/{name}"
+    plain = await http.get(path, headers={"accept-encoding": "identity"})
+    assert plain.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert "content-encoding" not in plain.headers
+    zipped = await http.get(path)
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert zipped.content == plain.content == gzip.decompress(assets()[name].gzipped)
+    again = await http.get(path, headers={"if-none-match": plain.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_a_file_of_another_version_is_not_kept(http: httpx.AsyncClient) -> None:
+    response = await http.get("/static/0123456789ab/style.css")
+    assert response.status_code == 200
+    assert response.headers["cache-control"] == "no-store"
+    for name in ("nothing.js", "..%2Froutes.py", "%2e%2e"):
+        assert (await http.get(f"/static/{version()}/{name}")).status_code == 404
+
+
+@pytest.mark.parametrize("name", UPLOT)
+def test_the_charts_are_drawn_by_what_their_author_released(name: str) -> None:
+    assert hashlib.sha256(assets()[name].body).hexdigest() == UPLOT[name]
+
+
+def test_the_licence_of_the_charts_is_served() -> None:
+    told = assets()["licence.txt"].body.decode()
+    assert "Leon Sorokin" in told
+    assert "Permission is hereby granted, free of charge" in told
+    assert re.search(r"v1\.6\.31", assets()["uplot.js"].body[:100].decode())
+
+
+async def test_sessions_of_the_service(memory: Api) -> None:
+    """Pages of real sessions: one that has no round, and one that has some."""
+    await memory.create(MEAN, "a")
+    await memory.create(MEAN, "b")
+    await memory.rounds([[0.1]] * 5, [0.2, 0.4, 0.1, 0.3, 0.2], "b")
+    for path in ("/", "/sessions/a/page", "/sessions/b/page", "/compare?session=a&session=b"):
+        response = await memory.http.get(path, headers=BROWSER)
+        assert response.status_code == 200
+        check_page(response)
+    response = await memory.http.get("/sessions/c/page", headers=BROWSER)
+    assert response.status_code == 404
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_chart_has_what_its_table_has() -> None:
+    """The block of data and the tables are of the same columns; no chart without a number."""
+    views = MadeUp()
+    for name in ("flights", "demand", "mixture"):
+        told = views.documents[name]
+        drawn = charts.of_session(told)
+        block = json.loads(drawn.data())
+        ids = [chart.id for chart in drawn.charts]
+        assert ("regret" in ids) == ("weights" in ids) == (name == "mixture")
+        assert ("reliability" in ids) == (name == "flights")
+        assert ("residuals" in ids) == ("coverage" in ids) == (name != "flights")
+        for chart, sent in zip(drawn.charts, block["charts"], strict=True):
+            heads, rows = drawn.table(chart)
+            assert all(len(row) == len(heads) for row in rows)
+            assert 0 < len(rows) <= charts.TABLE_ROWS
+            for face in sent["faces"]:
+                for x, y in face["lines"]:
+                    assert len(block["columns"][x]) == len(block["columns"][y])
+                    assert all(before < after for before, after in pairwise(block["columns"][x]))
+        points = told["history"]["points"]
+        assert block["columns"]["window_error"] == pytest.approx(points["window_error"], rel=1e-4)
+
+
+def test_what_has_no_number_is_not_drawn() -> None:
+    told = copy.deepcopy(MadeUp().documents["mixture"])
+    points = told["history"]["points"]
+    del points["bound"], points["high"], points["total_rival_loss"]
+    points["window_rival_error"] = [None] * len(points["t"])
+    points["window_error"][3] = math.inf
+    points["loss"][0] = math.nan
+    drawn = charts.of_session(told)
+    block = json.loads(drawn.data())
+    sent = {chart["id"]: chart for chart in block["charts"]}
+    assert sent["regret"]["faces"][0]["lines"] == [["t", "regret"]]
+    assert sent["residuals"]["band"] is None
+    assert [len(face["lines"]) for face in sent["quality"]["faces"]] == [1, 2, 2, 1]
+    assert block["columns"]["window_error"][3] is None
+    for chart in drawn.charts:
+        drawn.table(chart)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 512])
+def test_rows_are_spread_over_all_rounds(length: int) -> None:
+    found = charts.spread(length)
+    assert found[0] == length - 1
+    assert len(found) == len(set(found)) == min(length, charts.TABLE_ROWS)
+    assert all(before > after >= 0 for before, after in pairwise(found))
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "<!--", "]]>", "\u2028"])
+def test_data_cannot_end_its_block(text: str) -> None:
+    told = charts.in_page({text: [text]})
+    assert not set("<>&\u2028") & set(told)
+    assert json.loads(told) == {text: [text]}
+
+
+def test_a_sparkline() -> None:
+    drawn = sparkline([1.0, 2.0, None, 4.0, 1.0])
+    assert re.findall(r'd="([^"]*)"', drawn) == ["M2.0 22.0L25.0 15.3M71.0 2.0L94.0 22.0"]
+    assert sparkline([3.0, 3.0])
+    for nothing in (None, [], [1.0], [None, None, 2.0]):
+        assert sparkline(nothing) == ""
+
+
+@pytest.mark.parametrize(
+    ("say", "value", "told"),
+    [
+        (formats.count, 1234567, "1,234,567"),
+        (formats.number, 0.12345678, "0.1235"),
+        (formats.number, 123456.7, "123,457"),
+        (formats.number, 1e-7, "1.000e-07"),
+        (formats.number, -1e300, "-1.000e+300"),
+        (formats.share, 0.1234, "12.3 %"),
+        (formats.size, 999, "999 B"),
+        (formats.size, 2_345_678, "2.3 MB"),
+        (formats.duration, 0.00034, "340 µs"),
+        (formats.duration, 7.0, "7 s"),
+        (formats.duration, 5400, "1.5 h"),
+        (formats.duration, 0, "0 s"),
+        (formats.rate, 0.034, "0.034"),
+        (formats.moment, 0.0, "1970-01-01T00:00:00Z"),
+        (formats.moment, 1e300, ""),
+        (formats.value, "a" * 300, "a" * 199 + "…"),
+        (formats.value, {"a": [1, None]}, '{"a": [1, null]}'),
+    ],
+)
+def test_how_a_value_is_told(say: Any, value: Any, told: str) -> None:
+    assert say(value) == told
+    if say not in (formats.value, formats.moment):
+        assert say(None) == formats.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_preferred"),
+    [
+        (BROWSER["accept"], True),
+        ("text/html", True),
+        ("TEXT/HTML;q=0.2", True),
+        ("*/*", False),
+        ("", False),
+        ("application/json", False),
+        ("text/html;q=0.5,application/json", False),
+        ("text/html;q=0", False),
+        ("text/html;q=nan", False),
+        ("text/html;q=x", False),
+    ],
+)
+def test_who_reads_pages(accept: str, is_preferred: bool) -> None:
+    assert prefers_html(accept) is is_preferred
