@@ -16,7 +16,7 @@ from okl_core.losses import LOSSES
 from service.store.base import Store
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
-from tests.selection import is_left_out, mark_slow
+from tests.selection import is_left_out, leave_pairs, mark_slow
 
 # Machines differ in speed, and so do the other processes on them: how long an example takes says nothing.
 settings.register_profile("okl", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,7 +27,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return is_left_out(collection_path, config) or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_pairs(config, items)
     mark_slow(items)
 
 

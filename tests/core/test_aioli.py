@@ -45,6 +45,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
+@pytest.mark.pairs
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)

@@ -120,6 +120,7 @@ def dimension_of(X: F64, alpha: float, loss: str, C: float) -> dict[str, Any]:
     return {"curvature": sigma, "lipschitz": L, "rounds": len(X), "dimension": d_eff}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_kons_stays_within_its_bounds(loss: str, step: str | float, stream: str) -> None:

@@ -22,6 +22,7 @@ def learner_of(kernel: Kernel, **config: Any) -> OnlineLearner:
     return create({"kind": "kernel-aioli", "config": {"kernel": kernel.model_dump()} | config}, 2)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

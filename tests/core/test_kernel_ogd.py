@@ -126,6 +126,7 @@ def norm_of(learner: OnlineLearner) -> float:
     return math.sqrt(max(0.0, float(a @ kernel.gram(points) @ a)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", SETTINGS)
 def test_it_is_what_it_is_defined_to_be(name: str) -> None:
     config = SETTINGS[name]

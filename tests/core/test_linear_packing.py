@@ -25,6 +25,7 @@ from tests.oracles.packing import ellipsoid_packing
 LINEAR = {"estimate": "linear"}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("include_center", [True, False])
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("name", METRICS)
@@ -46,6 +47,7 @@ def test_it_is_regularised_least_squares_in_every_ball(name: str, d: int, includ
     same_packing(single, blocked)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("memory", [8192, 130])
 @pytest.mark.parametrize(("refeed", "spread"), MODES)
 @pytest.mark.parametrize("d", [1, 3])

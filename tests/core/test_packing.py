@@ -76,6 +76,7 @@ def printed(name: str, d: int, include_center: bool) -> tuple[Any, F64, F64, Pac
     return metric, X, y, ellipsoid_packing(X, y, M, include_center)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("include_center", [True, False])
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("name", METRICS)

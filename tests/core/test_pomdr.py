@@ -100,6 +100,7 @@ def oracle(config: dict[str, Any], X: F64, y: F64, first_horizon: int = 1024) ->
     )
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", SETTINGS)
 def test_equals_the_dense_definition(name: str) -> None:
     seed, n, noise, repeats, config = SETTINGS[name]
@@ -145,6 +146,7 @@ def test_the_settings_reach_every_branch() -> None:
     assert reached["polynomial, removes"]["removals"] > 5
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("cuts", [(), (1,), (7, 8, 60), (64, 100, 101, 102)])
 def test_a_run_equals_updates(name: str, cuts: tuple[int, ...]) -> None:

@@ -63,6 +63,7 @@ def assert_certified(
     assert best.norm <= restricted.get("radius", math.inf) * (1.0 + 1e-12)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("restricted", CLASSES, ids=str)
 @pytest.mark.parametrize("kernel", ["laplacian", "quadratic"])
 @EVERY_LOSS
@@ -76,6 +77,7 @@ def test_it_is_what_the_ellipsoid_method_finds(loss: LossName, kernel: str, rest
     assert best.lower <= upper + 1e-9
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("restricted", CLASSES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 @EVERY_LOSS
