@@ -1,11 +1,12 @@
-"""What `make test-fast` runs: all but the tests with the mark `slow`. This module sets the mark; a single long test has it
-in its own file.
+"""Which cases run: few of a large grid, and what `make test-fast` leaves out.
 
-It also chooses among the cases of a test with the mark `pairs`, in every run: few of the grid, so that any two values of
-two parameters meet in one at least. `TIMES=2 pytest ...` runs the whole grid.
+Of a test with the mark `pairs` so many cases of the grid run that any two values of two parameters meet in one at least;
+`TIMES=2 pytest ...` runs them all.
 
-Left out of `make test-fast` are the folders and files of `SLOW`, whatever needs Redis, and most cases of large grids: of each test that has more
-than `CASES` cases so many stay, spread evenly. The contract of the learners in their default configs is run in full.
+`make test-fast` runs all but the tests with the mark `slow`. This module sets the mark; a single long test has it in its
+own file. Left out are the folders and files of `SLOW`, whatever needs Redis, and most cases of large grids: of each test
+that has more than `CASES` cases so many stay, spread evenly. The contract of the learners in their default configs, and
+their forecasts that are written down, are run in full.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ SLOW = (
 )
 """Long runs, real processes, requests made up by a machine."""
 
-WHOLE = ("tests/contract/test_learners.py::test_contract",)
+WHOLE = (
+    "tests/contract/test_learners.py::test_contract",
+    "tests/golden/test_forecasts.py::test_run_gives_the_forecasts_written_down",
+)
 
 CASES = 2
 

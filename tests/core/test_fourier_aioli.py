@@ -17,7 +17,7 @@ from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all
 
-ROUNDS = 80
+ROUNDS = 60
 KERNEL = Gaussian(sigma=0.5)
 
 
@@ -31,7 +31,6 @@ def by_definition(frequencies: F64, origin: F64, X: F64) -> F64:
     return np.hstack((np.cos(angles), np.sin(angles))) / math.sqrt(len(frequencies))
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 def test_every_forecast_minimises_the_objective_on_its_features(config: dict[str, Any], name: str) -> None:

@@ -14,7 +14,7 @@ from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all
 from tests.oracles.improper import coordinates
 
-ROUNDS = 80
+ROUNDS = 60
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(sigma=0.5), "linear": Linear()}
 
 

@@ -14,7 +14,7 @@ from okl_core.second_order.second_order import SecondOrderRound
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 
-ROUNDS = 80
+ROUNDS = 60
 KERNEL = Gaussian(sigma=0.5)
 
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import solve
 from scipy.optimize import brentq
@@ -109,7 +109,6 @@ FLAT = Gaussian(sigma=9.0)
     scale=st.sampled_from([0.01, 1.0, 30.0]),
     n=st.integers(1, 40),
 )
-@settings(max_examples=150, deadline=None)
 def test_no_function_is_below_the_certificate(
     seed: int, loss: LossName, kernel: Kernel, alpha: float, U: float, C: float, scale: float, n: int
 ) -> None:

@@ -113,7 +113,6 @@ def lived(name: str, rounds: int) -> tuple[Session, list[bytes]]:
     return session, journal
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_replay_is_the_life_itself(name: str, rounds: int) -> None:
@@ -125,7 +124,6 @@ def test_a_replay_is_the_life_itself(name: str, rounds: int) -> None:
     assert again.divergence == 0.0
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_snapshot_is_everything(name: str, rounds: int) -> None:
@@ -143,7 +141,6 @@ def test_a_snapshot_is_everything(name: str, rounds: int) -> None:
     assert pack(again, HERE) == pack(live, HERE)
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_copy_is_a_session_of_its_own(name: str, rounds: int) -> None:
