@@ -93,5 +93,5 @@ def redundant(grid: list[pytest.Item]) -> list[pytest.Item]:
 
 def pairs_of(item: pytest.Item) -> frozenset[tuple[tuple[str, str], ...]]:
     """Each value of a parameter, and each two that the case has together."""
-    values = sorted((name, repr(value)) for name, value in item.callspec.params.items())  # pyright: ignore
+    values = sorted((name, repr(value)) for name, value in item.callspec.params.items())
     return frozenset(itertools.chain(itertools.combinations(values, 1), itertools.combinations(values, 2)))
