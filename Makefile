@@ -28,10 +28,14 @@ test: .venv/dev tools
 test-fast: .venv/dev
 	$(PYTEST) -m "not slow"
 
-# All that depends on how products are summed, which is another way for each kind of processor.
+# What depends on how products are summed, which is another way for each kind of processor: the cases of `make test-fast`,
+# or all of them with `make test-kernels CASES=`.
+CASES ?= -m "not slow"
+NO_PRODUCTS := $(patsubst %,tests/core/test_%.py,conformal fields house late_benches records rng)
 test-kernels: .venv/dev
 	for core in $(CORETYPES); do \
-		OPENBLAS_CORETYPE=$$core $(PYTEST) tests/core tests/golden tests/contract/test_learners.py || exit 1; \
+		OPENBLAS_CORETYPE=$$core $(PYTEST) $(CASES) $(filter-out $(NO_PRODUCTS),$(wildcard tests/core/test_*.py)) \
+			tests/golden tests/contract/test_learners.py || exit 1; \
 	done
 
 # make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"; with TIMES=20, tests that draw draw 20 times as much.

@@ -14,12 +14,15 @@ from okl_core.contract.learner import registered
 from okl_core.kernels.kernels import KERNELS
 from okl_core.losses import LOSSES
 from service.store.base import Store
+from tests.budget import TIMES
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
-from tests.selection import is_left_out, mark_slow
+from tests.selection import is_left_out, leave_pairs, mark_slow
 
 # Machines differ in speed, and so do the other processes on them: how long an example takes says nothing.
-settings.register_profile("okl", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "okl", settings.default, max_examples=40 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("okl")
 
 
@@ -27,7 +30,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return is_left_out(collection_path, config) or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_pairs(config, items)
     mark_slow(items)
 
 

@@ -1,16 +1,23 @@
-"""What `make test-fast` runs: all but the tests with the mark `slow`. This module sets the mark; a single long test has it
-in its own file.
+"""Which cases run: few of a large grid, and what `make test-fast` leaves out.
 
-Left out are the folders and files of `SLOW`, whatever needs Redis, and most cases of large grids: of each test that has more
-than `CASES` cases so many stay, spread evenly. The contract of the learners in their default configs is run in full.
+Of a test with the mark `pairs` so many cases of the grid run that any two values of two parameters meet in one at least;
+`TIMES=2 pytest ...` runs them all.
+
+`make test-fast` runs all but the tests with the mark `slow`. This module sets the mark; a single long test has it in its
+own file. Left out are the folders and files of `SLOW`, whatever needs Redis, and most cases of large grids: of each test
+that has more than `CASES` cases so many stay, spread evenly. The contract of the learners in their default configs, and
+their forecasts that are written down, are run in full.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+from tests.budget import TIMES
 
 SLOW = (
     "tests/attacks/",
@@ -33,7 +40,10 @@ SLOW = (
 )
 """Long runs, real processes, requests made up by a machine."""
 
-WHOLE = ("tests/contract/test_learners.py::test_contract",)
+WHOLE = (
+    "tests/contract/test_learners.py::test_contract",
+    "tests/golden/test_forecasts.py::test_run_gives_the_forecasts_written_down",
+)
 
 CASES = 2
 
@@ -56,3 +66,33 @@ def mark_slow(items: Iterable[pytest.Item]) -> None:
         for i, item in enumerate(grid):
             if i % every:
                 item.add_marker("slow")
+
+
+def leave_pairs(config: pytest.Config, items: list[pytest.Item]) -> None:
+    grids: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if TIMES == 1 and item.get_closest_marker("pairs"):
+            grids.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    dropped = [item for grid in grids.values() for item in redundant(grid)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        left_out = set(dropped)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def redundant(grid: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases that greed leaves over: it takes that which has most new pairs until none is new."""
+    rest = {item: pairs_of(item) for item in grid}
+    while rest:
+        best = max(rest, key=lambda item: len(rest[item]))
+        new = rest.pop(best)
+        if not new:
+            return [best, *rest]
+        rest = {item: pairs - new for item, pairs in rest.items()}
+    return []
+
+
+def pairs_of(item: pytest.Item) -> frozenset[tuple[tuple[str, str], ...]]:
+    """Each value of a parameter, and each two that the case has together."""
+    values = sorted((name, repr(value)) for name, value in item.callspec.params.items())
+    return frozenset(itertools.chain(itertools.combinations(values, 1), itertools.combinations(values, 2)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -45,6 +45,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
+@pytest.mark.pairs
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
@@ -70,7 +71,6 @@ def test_every_forecast_minimises_the_objective(config: dict[str, Any], name: st
         assert (told["t"], told["dictionary"], told["features"]) == (ROUNDS, 0, Phi.shape[1])
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_so_does_every_forecast_of_streams_made_to_break_it(data: st.DataObject) -> None:
     d, n = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 12))

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core import create, diagnostics
@@ -99,7 +99,6 @@ def test_deltas_across_blocks() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 60), M=st.integers(1, 70), noise=st.floats(0.0, 3.0))
-@settings(max_examples=200, deadline=None)
 def test_deltas_are_bounded_by_the_alignment(seed: int, n: int, M: int, noise: float) -> None:
     """sum delta_t <= 4 A_T + D."""
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create
@@ -128,7 +128,6 @@ def test_the_reservoir_is_uniform() -> None:
     sigma=st.floats(0.1, 3.0),
     cuts=st.lists(st.integers(0, 90), max_size=4).map(sorted),
 )
-@settings(max_examples=40, deadline=None)
 def test_invariants(seed: int, M: int, over: int, U: float, sigma: float, cuts: list[int]) -> None:
     kernel = {"kind": "gaussian", "sigma": sigma}
     config = {"kernel": kernel, "budget": M + over, "reservoir": M, "norm_bound": U}

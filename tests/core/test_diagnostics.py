@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core import create, diagnostics
@@ -40,7 +40,6 @@ regularizations = st.floats(1e-3, 1e3)
 
 
 @given(K=matrices, a=regularizations)
-@settings(max_examples=50, deadline=None)
 def test_every_prefix_is_as_defined(K: F64, a: float) -> None:
     online, dimensions = diagnostics.online_leverage_scores(K, a), diagnostics.effective_dimensions(K, a)
     scores = np.empty(0)
@@ -55,7 +54,6 @@ def test_every_prefix_is_as_defined(K: F64, a: float) -> None:
 
 
 @given(K=matrices, a=regularizations, larger=st.floats(1.0, 100.0), seed=st.integers(0, 100))
-@settings(max_examples=100, deadline=None)
 def test_the_dimensions_are_ordered(K: F64, a: float, larger: float, seed: int) -> None:
     n, order = len(K), np.random.default_rng(seed).permutation(len(K))
     d_eff, d_onl = diagnostics.effective_dimension(K, a), diagnostics.online_effective_dimension(K, a)
@@ -120,6 +118,7 @@ def dimension_of(X: F64, alpha: float, loss: str, C: float) -> dict[str, Any]:
     return {"curvature": sigma, "lipschitz": L, "rounds": len(X), "dimension": d_eff}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_kons_stays_within_its_bounds(loss: str, step: str | float, stream: str) -> None:
@@ -228,7 +227,6 @@ def test_ridge_regression_and_the_aggregating_algorithm(stream: str, a: float) -
 @given(
     seed=st.integers(0, 2**32 - 1), n=st.integers(1, 200), U=st.floats(0.1, 5.0), c=st.sampled_from([None, 0.5, 1.4])
 )
-@settings(max_examples=50, deadline=None)
 def test_gradient_descent_stays_within_its_bound(seed: int, n: int, U: float, c: float | None) -> None:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3))

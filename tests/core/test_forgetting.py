@@ -64,7 +64,7 @@ def kept_before(t: int, W: int) -> list[int]:
 @pytest.mark.parametrize(("W", "stream"), list(zip([1, 6, 40] * 2, STREAMS, strict=True)))
 @learners
 def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, Any], W: int, stream: str) -> None:
-    X, y = stream_of(kind, config, stream, 130)
+    X, y = stream_of(kind, config, stream, 90)
     K = KERNEL.gram(X)
     learner = learner_of(kind, config, W)
     w, c = np.zeros(len(y)), np.zeros(len(y))
@@ -109,7 +109,7 @@ def test_a_fit_to_the_rounds_kept_is_that_of_a_learner_that_saw_no_others(kind: 
 
 
 @given(cuts=st.lists(st.integers(0, 300), max_size=6), W=st.integers(1, 200), which=st.sampled_from(LEARNERS))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: tuple[str, dict[str, Any]]) -> None:
     X, y = stream_of(*which, "flips", 300)
     single, learner = (learner_of(*which, window=W) for _ in range(2))
@@ -135,16 +135,16 @@ def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any]) 
 
 @learners
 def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any]) -> None:
-    X, y = stream_of(kind, config, "random", 2000)
+    X, y = stream_of(kind, config, "random", 1000)
     learner = learner_of(kind, config, 80)
     sizes, stored = [], []
-    for start in range(0, 2000, 50):
+    for start in range(0, 1000, 50):
         learner.run(X[start : start + 50], y[start : start + 50])
         sizes.append(learner.nbytes)
         stored.append(learner.describe()["dictionary"])
     assert max(stored) <= 100
     # The weight of every round is its own, and so is the number of those that have one.
-    assert max(sizes[20:]) <= 1.1 * max(sizes[2:20])
+    assert max(sizes[10:]) <= 1.1 * max(sizes[2:10])
     assert "bound_gradient" not in learner.describe()
     assert "bound" not in learner.describe()
     assert "comparator_loss" not in learner.describe()

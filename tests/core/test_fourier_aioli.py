@@ -17,7 +17,7 @@ from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all
 
-ROUNDS = 80
+ROUNDS = 60
 KERNEL = Gaussian(sigma=0.5)
 
 

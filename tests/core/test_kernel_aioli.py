@@ -14,7 +14,7 @@ from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 from tests.core.newton_streams import play_all
 from tests.oracles.improper import coordinates
 
-ROUNDS = 80
+ROUNDS = 60
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(sigma=0.5), "linear": Linear()}
 
 
@@ -22,6 +22,7 @@ def learner_of(kernel: Kernel, **config: Any) -> OnlineLearner:
     return create({"kind": "kernel-aioli", "config": {"kernel": kernel.model_dump()} | config}, 2)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

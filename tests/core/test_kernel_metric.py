@@ -74,7 +74,7 @@ def test_fourier_features_are_those_of_the_metric(kernel: Any) -> None:
     "kind", ["nogd", "pomdr", "skegd", "bao2ks", "kernel-ogd", "fogd", "fourier-aioli", "pros-n-kons"]
 )
 def test_learners_take_it(kind: str) -> None:
-    check_learner(kind, {"kernel": {"kind": "gaussian", "metric": M}}, dim=3)
+    check_learner(kind, {"kernel": {"kind": "gaussian", "metric": M}}, dim=3, rounds=60)
 
 
 @pytest.mark.parametrize("kind", ["kons", "fogd", "fourier-aioli", "nystrom-ridge"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
@@ -225,7 +225,6 @@ def test_the_default_steps_are_those_of_the_theorem() -> None:
     name=st.sampled_from(list(SETTINGS)),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=40, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], name: str, seed: int) -> None:
     X, y = stream_of(SETTINGS[name], seed, 300)
     single, learner = make(SETTINGS[name]), make(SETTINGS[name])

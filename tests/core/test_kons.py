@@ -37,6 +37,7 @@ def kons(loss: str, step: str | float, kernel: Spec, C: float = 1.0, alpha: floa
     return create({"kind": "kons", "config": config}, dim)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("alpha", [1.0, 1e-5])
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
@@ -60,6 +61,7 @@ def test_it_is_the_online_newton_step_of_the_feature_space(
     assert (np.abs(at_once.values - expected.values) <= tolerance).all()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_its_moments_are_those_of_the_batch(loss: str, step: str | float, stream: str) -> None:
@@ -80,6 +82,7 @@ def test_its_moments_are_those_of_the_batch(loss: str, step: str | float, stream
         c[t] = w[t] * value - played.turn.decision.g - (m - value) / q
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str) -> None:

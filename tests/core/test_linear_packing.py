@@ -25,6 +25,7 @@ from tests.oracles.packing import ellipsoid_packing
 LINEAR = {"estimate": "linear"}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("include_center", [True, False])
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("name", METRICS)
@@ -46,16 +47,17 @@ def test_it_is_regularised_least_squares_in_every_ball(name: str, d: int, includ
     same_packing(single, blocked)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("memory", [8192, 130])
 @pytest.mark.parametrize(("refeed", "spread"), MODES)
 @pytest.mark.parametrize("d", [1, 3])
 def test_it_is_the_phased_algorithm(d: int, refeed: bool, spread: bool, memory: int) -> None:
-    X, y = stream(500, d)
+    X, y = stream(300, d)
     # As in the test of the means: with alpha = 1 rounding may decide a rank.
     config = {"refeed": refeed, "spread": spread, "memory": memory, "metric_regularization": 0.9, **LINEAR}
     learner, blocked = learner_of(d, **config), learner_of(d, **config)
     values = [played.forecast.value for played in play_rounds(learner, X, y)]
-    last = 126 if memory == 130 else 500
+    last = 126 if memory == 130 else 300
     late = (lambda n: delay(n, d, POINTS, refeed)) if spread else (lambda n: 0)
     expected = phased_packing(X, y, POINTS, refeed, late, last, 0.9, slope_regularization=0.01)
     np.testing.assert_allclose(values, expected, rtol=0.0, atol=1e-9)

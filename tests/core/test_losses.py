@@ -59,7 +59,7 @@ def test_curvature_is_the_largest_valid_constant(name: str, C: float) -> None:
     loss, a, smallest = LOSSES[name], grid(C, 2001), math.inf
     for y in truths(loss, C):
         values = loss.values(a, np.full(len(a), y))
-        for b in grid(C, 101).tolist():
+        for b in grid(C, 21).tolist():
             slope = loss.derivative(b, y) * (a - b)
             far = np.abs(slope) > 1e-3 * loss.lipschitz(C) * C
             gap = (values - loss.value(b, y) - slope)[far]
@@ -72,7 +72,7 @@ def test_curvature_is_the_largest_valid_constant(name: str, C: float) -> None:
 def test_weight_is_the_largest_valid_one(name: str, C: float) -> None:
     loss = LOSSES[name]
     for y in truths(loss, C):
-        for b in grid(C, 101).tolist():
+        for b in grid(C, 21).tolist():
             assert loss.weight(b, y, C) == pytest.approx(largest_weight(loss, b, y, C), rel=2e-3, abs=2e-3 / C)
 
 

@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from okl_core.errors import StateFormatError
@@ -57,7 +57,6 @@ def clouds(draw: st.DrawFn) -> tuple[F64, F64]:
 
 @pytest.mark.parametrize("way", WAYS)
 @given(cloud=clouds())
-@settings(max_examples=60, deadline=None)
 def test_every_way_finds_the_oldest_of_the_nearest(way: str, cloud: tuple[F64, F64]) -> None:
     points, inputs = cloud
     expected = [search(points, z) for z in inputs]
@@ -70,7 +69,6 @@ def test_every_way_finds_the_oldest_of_the_nearest(way: str, cloud: tuple[F64, F
 
 
 @given(d=st.integers(1, 50), n=st.integers(1, 20), seed=st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
 def test_a_squared_distance_has_the_same_bits_alone_and_among_others(d: int, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     points, z = rng.standard_normal((d, n)), rng.standard_normal(d)

@@ -14,7 +14,7 @@ from okl_core.second_order.second_order import SecondOrderRound
 from okl_core.types import F64
 from tests.core.improper_streams import NAMES, SETTINGS, expected, labels_for
 
-ROUNDS = 80
+ROUNDS = 60
 KERNEL = Gaussian(sigma=0.5)
 
 
@@ -35,6 +35,7 @@ def features(learner: OnlineLearner, X: F64, y: F64) -> tuple[F64, F64]:
     return values, Phi
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("dictionary", [{"kind": "kors", "regularization": 0.3}, {"kind": "ald", "threshold": 0.2}])

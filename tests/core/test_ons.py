@@ -38,6 +38,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
+@pytest.mark.pairs
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
@@ -56,6 +57,7 @@ def test_it_is_kons_with_a_linear_kernel(loss: str, step: str | float, stream: s
             assert learner.describe()[term] == pytest.approx(linear.describe()[term], rel=1e-9)
 
 
+@pytest.mark.pairs
 @pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("alpha", [1.0, 1e-5])
 @pytest.mark.parametrize("intercept", [True, False])
@@ -89,6 +91,7 @@ def test_with_many_features_a_run_is_its_updates(loss: str) -> None:
         np.testing.assert_allclose(array, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str) -> None:

@@ -248,7 +248,6 @@ def test_the_arrays_of_phase_1_are_dropped() -> None:
     c=st.floats(0.05, 1.0),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
 def test_invariants(seed: int, budget: int, window: int, U: float, sigma: float, c: float, data: st.DataObject) -> None:
     pomd_budget = data.draw(st.integers(1, budget - 1))
     kernel = {"kind": "gaussian", "sigma": sigma}
@@ -372,4 +371,4 @@ def test_the_defaults_follow_the_horizon() -> None:
     "name", ["projects", "projects, then removes", "smallest budget", "polynomial, removes", "open horizon"]
 )
 def test_the_learner_contract(name: str) -> None:
-    check_learner("pomdr", SETTINGS[name][4])
+    check_learner("pomdr", SETTINGS[name][4], rounds=80)

@@ -47,6 +47,7 @@ def definition(loss: str, step: str, C: float) -> tuple[Derivative, Weight]:
     return lambda t, value, y: of_loss.derivative(value, y), weight
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("form", ["update", "run"])
 @pytest.mark.parametrize("half_life", [None, 80])
 @pytest.mark.parametrize("dictionary", [KORS, ALD], ids=["kors", "ald"])

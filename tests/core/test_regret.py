@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import solve
 from scipy.optimize import brentq
@@ -63,6 +63,7 @@ def assert_certified(
     assert best.norm <= restricted.get("radius", math.inf) * (1.0 + 1e-12)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("restricted", CLASSES, ids=str)
 @pytest.mark.parametrize("kernel", ["laplacian", "quadratic"])
 @EVERY_LOSS
@@ -76,6 +77,7 @@ def test_it_is_what_the_ellipsoid_method_finds(loss: LossName, kernel: str, rest
     assert best.lower <= upper + 1e-9
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("restricted", CLASSES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 @EVERY_LOSS
@@ -107,7 +109,6 @@ FLAT = Gaussian(sigma=9.0)
     scale=st.sampled_from([0.01, 1.0, 30.0]),
     n=st.integers(1, 40),
 )
-@settings(max_examples=150, deadline=None)
 def test_no_function_is_below_the_certificate(
     seed: int, loss: LossName, kernel: Kernel, alpha: float, U: float, C: float, scale: float, n: int
 ) -> None:

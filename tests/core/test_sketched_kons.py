@@ -51,6 +51,7 @@ def directly(loss: str, step: str | float, kernel: Spec, X: F64, y: F64, choices
     return online_newton(Phi, y, 1.0, ALPHA, derivative, coined), coined
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_it_is_its_definition(loss: str, step: str | float, stream: str) -> None:
@@ -76,6 +77,7 @@ def test_it_is_its_definition(loss: str, step: str | float, stream: str) -> None
         assert seen["sum_tau"] == pytest.approx(sum(coined.tau), rel=1e-6)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_with_every_coin_heads_it_is_kons(loss: str, step: str | float, stream: str) -> None:
@@ -93,6 +95,7 @@ def test_with_every_coin_heads_it_is_kons(loss: str, step: str | float, stream: 
         np.testing.assert_allclose(arrays[name], array, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize(("loss", "step"), METHODS)
 def test_regret_stays_within_its_bound(loss: str, step: str | float, stream: str) -> None:

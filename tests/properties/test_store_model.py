@@ -242,5 +242,5 @@ def test_a_store_does_what_the_model_does(place: Place) -> None:
             super().__init__(place)
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=20 * TIMES, stateful_step_count=25, deadline=None)
+        Machine, settings=settings(max_examples=10 * TIMES, stateful_step_count=25, deadline=None)
     )

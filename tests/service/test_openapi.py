@@ -21,7 +21,7 @@ from tests.budget import TIMES
 
 pytestmark = pytest.mark.fuzz
 
-EXAMPLES = 20 * TIMES
+EXAMPLES = 8 * TIMES
 SESSIONS = ({"kind": "mean"}, {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}}})
 CHECKS = [
     not_a_server_error,

@@ -16,8 +16,8 @@ from service.client import OklClient
 from service.demo_data import magic
 from tests.budget import TIMES
 
-ROUNDS = 300
-KILLS = 3
+ROUNDS = 200
+KILLS = 2
 LEARNERS: dict[str, dict[str, Any]] = {
     "pomdr": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 100}},
     "one-vs-rest": {"kind": "one-vs-rest"},

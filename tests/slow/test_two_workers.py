@@ -18,7 +18,7 @@ from service.session.codec import RoundEntry, decode_entry
 from tests.service.worker import replay
 from tests.slow.reading import read
 
-ROUNDS = 1_000
+ROUNDS = 400
 CLIENTS = 8
 NEVER = 10**9
 SNAPSHOTS = {"journal": NEVER, "snapshots": 150}
