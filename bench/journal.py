@@ -73,7 +73,7 @@ async def measure(url: str, rounds: int) -> Written:
         at = row % len(y)
         prediction = await worker.rounds.predict("journal", X[at].tolist())
         await worker.rounds.update("journal", Report(float(y[at]), prediction.id))
-    await worker.rounds.close()
+    await worker.close()
     await store.close()
     return store.written
 

@@ -42,6 +42,17 @@ SWITCH_INTERVAL_S = 0.0005
 """How long a thread's arithmetic may keep the interpreter from the event loop."""
 
 
+ROUTERS = (
+    routes.bodies,
+    routes.sessions,
+    watching.many,
+    watching.watching,
+    routes.operations,
+    dashboard.pages,
+    dashboard.twins,
+)
+"""All but those of `routes.hot`, which are the app's own."""
+
 READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "X-Request-Id")
 TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
 """The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
@@ -73,9 +84,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 gc.set_threshold(*GC_THRESHOLDS)
                 yield
         finally:
-            worker.watchers.close()
-            await worker.rounds.close()
-            await worker.summaries.close()
+            await worker.close()
             await store.close()
             log.info("stopped")
 
@@ -91,8 +100,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes=routes.hot.routes,
     )
     problems.install(app)
-    own = (routes.bodies, routes.sessions, watching.many, watching.watching, routes.operations)
-    for router in (*own, dashboard.pages, dashboard.twins):
+    for router in ROUTERS:
         app.include_router(router)
     if settings.allowed_origins:
         app.add_middleware(

@@ -31,6 +31,12 @@ class Worker:
     watchers: Watchers
     summaries: Summaries
 
+    async def close(self) -> None:
+        """Let what is under way end. The store stays open."""
+        self.watchers.close()
+        await self.rounds.close()
+        await self.summaries.close()
+
 
 def worker_of(request: Request) -> Worker:
     return cast(Worker, request.app.state.worker)

@@ -57,8 +57,8 @@ class Snapshots:
         if replica.wants_snapshot or journal.seconds > self._replay_s:
             return True
         # The size looked at last spares a look after each round: the journal has to reach that one first.
-        least = max(self._least_bytes, journal.snapshot_bytes, replica.size)
-        return journal.bytes >= least and journal.bytes >= session.nbytes
+        least = max(self._least_bytes, journal.snapshot_bytes, replica.size + replica.beside)
+        return journal.bytes >= least and journal.bytes >= session.nbytes + session.history.nbytes
 
     async def _write(self, replica: Replica, position: Position, blob: bytes) -> None:
         """The round is committed and the journal complete without it, so a snapshot that fails is no client's error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -38,7 +39,7 @@ def pack(session: Session, position: str) -> bytes:
         arrays |= {f"learner.{name}": array for name, array in session.learner.state().items()}
     if session.warmup is not None:
         arrays |= {f"warm.{name}": array for name, array in _warm(session.warmup).items()}
-    arrays |= {f"history.{name}": array for name, array in session.history.pack().items()}
+    arrays["history"], layout = _joined(session.history.pack())
     if session.coverage is not None:
         arrays |= {f"coverage.{name}": array for name, array in session.coverage.pack().items()}
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
@@ -51,6 +52,7 @@ def pack(session: Session, position: str) -> bytes:
         "spec": None if spec is None else spec.model_dump(mode="json"),
         "fields": None if session.fields is None else _told(session.fields),
         "prepared": None if preparation is None else _prepared(preparation),
+        "history": layout,
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
     return to_bytes(arrays, meta)
@@ -64,7 +66,7 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
         session.card = Scorecard.unpack(_part(arrays, "card"))
-        session.history = History.unpack(definition.alarm, _part(arrays, "history"))
+        session.history = History.unpack(definition.alarm, _parted(arrays["history"], meta["history"]))
         if meta["task"] is not None:
             session.task = _task_of(session, meta["task"])
         session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])
@@ -148,6 +150,21 @@ def _restored(session: Session, task: Task, arrays: dict[str, F64]) -> HostedLea
         return ReservoirLearner.restore(spec, arrays, width)
     learner = restore(spec, arrays, width)
     return learner if session.frozen is None else FrozenLearner(learner, session.frozen.rule)
+
+
+def _joined(arrays: dict[str, F64]) -> tuple[F64, Json]:
+    """Many small arrays as one, and their shapes: each alone has 300 bytes of headers."""
+    layout = {name: list(array.shape) for name, array in arrays.items()}
+    return np.concatenate([array.ravel() for array in arrays.values()]), layout
+
+
+def _parted(joined: F64, layout: Json) -> dict[str, F64]:
+    """What `_joined` was given. Raises ValueError."""
+    ends = np.cumsum([math.prod(shape) for shape in layout.values()]).tolist()
+    if ends[-1] != len(joined):
+        raise ValueError(f"{len(joined)} numbers of a history that has {ends[-1]}")
+    parts = np.split(joined, ends[:-1])
+    return {name: part.reshape(shape) for (name, shape), part in zip(layout.items(), parts, strict=True)}
 
 
 def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:

@@ -167,7 +167,7 @@ async def serving_on(store: Store, **settings: Any) -> AsyncIterator[Api]:
     }
     async with _client(app) as http:
         yield Api(app, http, worker)
-    await worker.rounds.close()
+    await worker.close()
 
 
 def _client(app: FastAPI) -> httpx.AsyncClient:

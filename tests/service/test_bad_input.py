@@ -26,6 +26,7 @@ JSON = {"content-type": "application/json"}
 async def seeded(store_url: str) -> AsyncIterator[Api]:
     async with serving(store_url) as api:
         await bad_requests.sessions(api)
+        await api.worker.summaries.close()
         yield api
 
 

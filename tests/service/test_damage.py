@@ -63,7 +63,7 @@ async def assert_corrupt(store: ModelStore, *asks: str, what: object) -> None:
             assert caught.value.slug == "state-corrupt", (what, name, caught.value.detail)
             assert caught.value.extra.get("session", "s") == "s"
         assert (await worker.rounds.predict("t", [1.0], wait=False)).t == 5
-        assert [one.kind for one in (await worker.sessions.list(None, 10)).sessions][1] == "mean"
+        assert [one.summary.kind for one in (await worker.sessions.list(None, 10)).sessions][1] == "mean"
     assert store.fork() == kept
 
 

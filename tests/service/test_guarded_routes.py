@@ -19,9 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.api import problems, routes
 from service.api.guards import Guards
 from service.api.problems import MAX_ERRORS, PROBLEMS
-from service.app import create_app
+from service.app import ROUTERS, create_app
 from service.errors import InvalidInput
-from service.pages import routes as dashboard
 from service.settings import Settings
 from tests.service.guarded_app import (
     PLAIN,
@@ -157,8 +156,7 @@ def with_routes(*, app: Sequence[Any] = (), router: Sequence[Any] = ()) -> FastA
     own = [] if router else routes.hot.routes
     found = FastAPI(dependencies=list(app), routes=own, telemetry=telemetry, docs_url=None, openapi_url=None)
     problems.install(found)
-    ours = (routes.bodies, routes.sessions, routes.operations, dashboard.pages, dashboard.twins)
-    for one in (*ours, *([routes.hot] if router else [])):
+    for one in (*ROUTERS, *([routes.hot] if router else [])):
         found.include_router(one, dependencies=list(router))
     return found
 

@@ -72,8 +72,8 @@ async def test_a_round_of_magic_takes_few_bytes(watched: Watched) -> None:
             tasks = together(*(worker.rounds.update("s", direct(i)) for i in range(start, start + 50)))
             await asyncio.gather(*tasks)
     entries, snapshots = written(watched)
-    assert entries <= 3_000 * 160
-    assert entries + snapshots <= 3_000 * 320
+    assert entries <= 3_000 * 190
+    assert entries + snapshots <= 3_000 * 380
 
 
 async def test_no_snapshot_before_the_journal_has_a_size(watched: Watched) -> None:

@@ -190,7 +190,7 @@ async def working(store: Store, **settings: Any) -> AsyncIterator[Worker]:
     with patch("service.app.Scheduler", Steady):
         worker = make_worker(Settings(store="sqlite://", **settings), store)
     yield worker
-    await worker.rounds.close()
+    await worker.close()
 
 
 async def read(store: Store, name: str = "s") -> Reading:

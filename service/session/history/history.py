@@ -217,7 +217,7 @@ class History:
 
 
 _PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
-FIXED_BYTES: Final = 24 << 10
+FIXED_BYTES: Final = 8 << 10
 
 
 def _part(arrays: Mapping[str, F64], name: str) -> dict[str, F64]:
