@@ -40,9 +40,12 @@ def okl(*arguments: str, cwd: Path, new_session: bool = False, **variables: str)
 
 
 @contextmanager
-def serving(store: str, cwd: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    store: str, cwd: Path, *, workers: int = 1, port: int = 0, **variables: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`okl serve` and its url, once it listens."""
-    with okl("serve", "--port", "0", "--store", store, cwd=cwd, **variables) as process:
+    arguments = ("serve", "--port", str(port), "--store", store, "--workers", str(workers))
+    with okl(*arguments, cwd=cwd, **variables) as process:
         line = until(process, "http://127.0.0.1:")
         port = line.partition("http://127.0.0.1:")[2].split()[0]
         yield process, f"http://127.0.0.1:{port}"
