@@ -189,7 +189,7 @@ def of_session(document: Json) -> Charts:
         against(error, unit, "window_error"),
         against("Loss", "number", "window_loss"),
         against(f"{error}, all rounds", unit, "total_error"),
-        against("Cumulative loss", "number", "total_loss"),
+        against("Loss, all rounds", "number", "total_loss"),
     )
     found.add(Chart("quality", "How well it does", about, faces, is_wide=True))
     regret = Curve("regret", "own", "regret"), Curve("bound", "bound", "bound")
@@ -254,8 +254,8 @@ def _add_weights(found: Charts, weights: Json | None) -> None:
         found.columns[f"weights_{i}"] = values
         lines.append(Curve(name, f"series-{i + 1}", f"weights_{i}", "weights_t"))
     left = len(named) - len(lines)
-    about = "Trust in each expert of the pool." + (f" The {left} of least weight are left out." if left else "")
-    found.add(Chart("weights", "Pool weights", about, (Face("Weights", "share", tuple(lines)),), is_wide=True))
+    about = "Trust in each part of the learner." + (f" The {left} of least weight are left out." if left else "")
+    found.add(Chart("weights", "Weights", about, (Face("Weights", "share", tuple(lines)),), is_wide=True))
 
 
 def _add_resources(found: Charts) -> None:
@@ -285,7 +285,7 @@ def of_several(sessions: Sequence[Json]) -> Charts:
     unit: Unit = "share" if is_rate else "number"
     for id, title, about, face in (
         ("error", "Windowed error", "Over the last rounds of each session.", Face("Error", unit, tuple(errors))),
-        ("loss", "Cumulative loss", "The sum over all rounds.", Face("Loss", "number", tuple(losses))),
+        ("loss", "Mean loss", "Over all rounds so far.", Face("Loss", "number", tuple(losses))),
     ):
         found.add(Chart(id, title, about, (face,), is_wide=True, has_marks=False))
     return found

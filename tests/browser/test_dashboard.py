@@ -106,7 +106,7 @@ def test_a_session_moves_without_a_reload(open_page: Opened, told: Told, seen: S
     page.evaluate("window.mine = 1")
     numbers = page.locator("#numbers")
     page.locator("#chart-quality summary").click()
-    page.get_by_label("Cumulative loss", exact=True).check(force=True)
+    page.get_by_label("Loss, all rounds", exact=True).check(force=True)
     table = page.locator("#table-quality")
     rows = table.inner_text()
     cancel = page.locator("[data-cancel='w-3']")
@@ -116,7 +116,7 @@ def test_a_session_moves_without_a_reload(open_page: Opened, told: Told, seen: S
     expect(table).to_be_visible()
     assert table.inner_text() != rows
     assert page.evaluate("document.activeElement.dataset.cancel") == "w-3"
-    expect(page.get_by_label("Cumulative loss", exact=True)).to_be_checked()
+    expect(page.get_by_label("Loss, all rounds", exact=True)).to_be_checked()
     expect(page.locator("#rounds tbody tr").first).to_contain_text("21,234")
     assert page.evaluate("window.mine") == 1
     assert seen.console == []

@@ -68,7 +68,7 @@ async def test_the_verdict_is_told_where_a_session_is_inspected(api: Api) -> Non
     assert created["settings"]["alarm"] == {"rate": None, "error_above": 0.25}
     await play((api,), 20)
     found = await api.inspect()
-    assert found["verdict"]["text"].endswith("so far, not sure yet")
+    assert "so far" in found["verdict"]["text"]
     assert found["verdict"]["state"] == "undecided"
 
 

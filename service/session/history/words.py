@@ -24,6 +24,8 @@ def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
         return f"beats {rival} by {by} {sure}"
     if found.state == "worse":
         return f"is worse than {rival} by {by} {sure}"
+    if by == "0 %":
+        return f"as good as {rival} so far"
     return f"{by} {'better' if found.gain >= 0.0 else 'worse'} than {rival} so far, not sure yet"
 
 
