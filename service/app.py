@@ -19,7 +19,13 @@ from service import __version__
 from service.api import documents, problems, routes, watching
 from service.api.dependencies import Worker
 from service.api.guards import Guards
+from service.heralds import Heralds
 from service.logs import configure
+from service.metrics.board import Board
+from service.metrics.census import Census
+from service.metrics.counts import Counts
+from service.metrics.exposition import Exposition
+from service.metrics.timed_store import TimedStore
 from service.replica.cache import Replicas
 from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
@@ -41,14 +47,15 @@ SWITCH_INTERVAL_S = 0.0005
 """How long a thread's arithmetic may keep the interpreter from the event loop."""
 
 
-READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "X-Request-Id")
-TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
+READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "Traceparent", "X-Request-Id")
+TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
 """The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application. Without arguments (as uvicorn's factory) the settings come from the environment."""
     settings = settings or Settings()
+    counts = Counts()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -56,13 +63,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         store = open_store(settings.store, _store_limits(settings))
         await store.open()
-        worker = make_worker(settings, store)
+        worker = make_worker(settings, store, counts)
         app.state.worker = worker
         learner_kinds()  # finds and imports the learners now, not in the first request
         extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
         log.info("serving", extra=extra)
         for warning in await store.warnings():
             log.warning("store", extra={"detail": warning})
+        worker.exposition.start()
+        if worker.heralds is not None:
+            worker.heralds.start(worker.rounds)
         try:
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
@@ -73,6 +83,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 yield
         finally:
             worker.watchers.close()
+            await worker.exposition.close()
+            if worker.heralds is not None:
+                await worker.heralds.close()
             await worker.rounds.close()
             await worker.summaries.close()
             await store.close()
@@ -100,13 +113,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             allow_headers=READ_OF_PAGES,
             expose_headers=TOLD_TO_PAGES,
         )
-    app.add_middleware(Guards, settings=settings)
+    app.add_middleware(Guards, settings=settings, counts=counts)
     documents.install(app)
     return app
 
 
-def make_worker(settings: Settings, store: Store) -> Worker:
+def make_worker(settings: Settings, store: Store, counts: Counts | None = None) -> Worker:
     """All that a worker holds, on a store that is open."""
+    counts = counts or Counts()
+    kind = type(store).__name__
+    store = TimedStore(store, counts)
     limits = SessionLimits(
         dim=settings.max_dim,
         bytes=settings.session_bytes,
@@ -116,10 +132,15 @@ def make_worker(settings: Settings, store: Store) -> Worker:
     )
     scheduler = Scheduler()
     snapshots = Snapshots(
-        store, scheduler, least_bytes=settings.snapshot_min_bytes, replay_s=settings.snapshot_replay_s
+        store,
+        scheduler,
+        least_bytes=settings.snapshot_min_bytes,
+        replay_s=settings.snapshot_replay_s,
+        counts=counts,
     )
     replicas = Replicas(settings.resident_bytes)
-    summaries = Summaries(store)
+    summaries = Summaries(store, counts=counts)
+    heralds = _heralds(settings, store, counts)
     rounds = Rounds(
         store,
         replicas,
@@ -129,8 +150,24 @@ def make_worker(settings: Settings, store: Store) -> Worker:
         limits,
         patience_s=settings.patience_s,
         queue=settings.max_queue,
+        counts=counts,
+        alarmed=None if heralds is None else heralds.note,
     )
     watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
+    watchers = Watchers(watching, most=settings.max_watchers)
+
+    def gauges() -> dict[str, float]:
+        return {
+            "okl_waiting_limit": settings.max_waiting,
+            "okl_queued_requests": rounds.queued,
+            "okl_event_streams": watchers.count,
+            "okl_copies": len(replicas),
+            "okl_copies_bytes": replicas.nbytes,
+            "okl_webhook_waiting": 0 if heralds is None else heralds.waiting,
+        }
+
+    counts.gauges = gauges
+    census = Census(store, most=settings.metrics_sessions)
     return Worker(
         settings=settings,
         store=store,
@@ -138,9 +175,19 @@ def make_worker(settings: Settings, store: Store) -> Worker:
         rounds=rounds,
         sessions=Sessions(store, rounds, limits, most=settings.max_sessions),
         watching=watching,
-        watchers=Watchers(watching, most=settings.max_watchers),
+        watchers=watchers,
         summaries=summaries,
+        counts=counts,
+        exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
+        heralds=heralds,
     )
+
+
+def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None:
+    if not settings.webhook:
+        return None
+    secret = settings.webhook_secret.get_secret_value()
+    return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
 
 
 def _store_limits(settings: Settings) -> Limits:

@@ -7,7 +7,9 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any, Final, final
 
@@ -40,7 +42,11 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
     _allow_files(settings.max_connections + SPARE_FILES)
     # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run("service.server:application", factory=True, workers=workers, **_options(settings))
+    with ExitStack() as stack:
+        if workers > 1 and not settings.metrics_dir:
+            # Behind one port nobody knows which worker answers: each tells the numbers of all.
+            os.environ["OKL_METRICS_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="okl-metrics-"))
+        uvicorn.run("service.server:application", factory=True, workers=workers, **_options(settings))
 
 
 def application() -> ASGIApp:

@@ -8,6 +8,9 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 
 from service.api.values import Name
+from service.heralds import Heralds
+from service.metrics.counts import Counts
+from service.metrics.exposition import Exposition
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
 from service.rounds import Rounds
@@ -30,6 +33,9 @@ class Worker:
     watching: Watching
     watchers: Watchers
     summaries: Summaries
+    counts: Counts
+    exposition: Exposition
+    heralds: Heralds | None
 
 
 def worker_of(request: Request) -> Worker:
@@ -52,6 +58,10 @@ def watchers_of(request: Request) -> Watchers:
     return worker_of(request).watchers
 
 
+def exposition_of(request: Request) -> Exposition:
+    return worker_of(request).exposition
+
+
 def store_of(request: Request) -> Store:
     return worker_of(request).store
 
@@ -64,6 +74,7 @@ RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
 WatchingDep = Annotated[Watching, Depends(watching_of)]
 WatchersDep = Annotated[Watchers, Depends(watchers_of)]
+ExpositionDep = Annotated[Exposition, Depends(exposition_of)]
 MostTogether = Annotated[int, Depends(most_together_of)]
 StoreDep = Annotated[Store, Depends(store_of)]
 _ETAG = r'"[0-9]{1,20}-[0-9a-f]{32}"'
