@@ -21,11 +21,6 @@ from service.api.dependencies import Worker
 from service.api.guards import Guards
 from service.heralds import Heralds
 from service.logs import configure
-from service.metrics.board import Board
-from service.metrics.census import Census
-from service.metrics.counts import Counts
-from service.metrics.exposition import Exposition
-from service.metrics.timed_store import TimedStore
 from service.replica.cache import Replicas
 from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
@@ -35,6 +30,11 @@ from service.session.limits import SessionLimits
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store.base import Limits, Store, open_store
+from service.telemetry.board import Board
+from service.telemetry.census import Census
+from service.telemetry.counts import Counts
+from service.telemetry.exposition import Exposition
+from service.telemetry.timed_store import TimedStore
 from service.watchers import Watchers
 from service.watching import Watching
 

@@ -24,7 +24,6 @@ from pydantic_core import to_json
 
 from service import __version__
 from service.errors import ServiceError, SessionNotFound, StoreError
-from service.metrics.counts import Counts
 from service.rounds import Rounds
 from service.session.history.alarms import Alarm
 from service.session.history.words import alarm_text
@@ -32,6 +31,7 @@ from service.session.session import Session
 from service.session.summary import decode_summary
 from service.session.turn import Position
 from service.store.base import Gone, Head, Store
+from service.telemetry.counts import Counts
 from service.trace import Trace, current
 
 log = logging.getLogger("okl.webhook")

@@ -20,7 +20,6 @@ from typing import TypeVar
 
 from okl_core.errors import OklError
 from service.errors import ServiceError, SessionNotFound, StoreError
-from service.metrics.counts import Counts
 from service.replica.cache import Replicas
 from service.replica.queue import COPIED_BYTES, Lines
 from service.replica.replay import catch_up, failed
@@ -36,6 +35,7 @@ from service.session.requests import Batch, Part, Predicted, Question, Report, R
 from service.session.session import Session
 from service.session.turn import Position, Tell, Turn, refusal
 from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 

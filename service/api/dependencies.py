@@ -9,14 +9,14 @@ from fastapi import Depends, Header, Path, Request
 
 from service.api.values import Name
 from service.heralds import Heralds
-from service.metrics.counts import Counts
-from service.metrics.exposition import Exposition
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store.base import Store
+from service.telemetry.counts import Counts
+from service.telemetry.exposition import Exposition
 from service.watchers import Watchers
 from service.watching import Watching
 

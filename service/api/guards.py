@@ -47,8 +47,8 @@ from service.errors import (
     UriTooLong,
     stopping,
 )
-from service.metrics.counts import Counts
 from service.settings import Settings
+from service.telemetry.counts import Counts
 from service.trace import current, trace_of
 
 log = logging.getLogger("okl.http")

@@ -37,7 +37,7 @@ from service.errors import (
     json_pointer,
     leaves,
 )
-from service.metrics.counts import Counts
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.http")
 

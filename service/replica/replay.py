@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from okl_core.errors import OklError
 from service.errors import SessionFailed, StateCorrupt
-from service.metrics.counts import Counts
 from service.replica.replica import Replica
 from service.replica.scheduling import Scheduler
 from service.session.record import decode_record
@@ -16,6 +15,7 @@ from service.session.session import Session
 from service.session.snapshot import unpack
 from service.session.turn import Position
 from service.store.base import Entry, Reading
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 

@@ -7,13 +7,13 @@ import logging
 import time
 
 from service.errors import StoreError
-from service.metrics.counts import Counts
 from service.replica.replica import Replica
 from service.replica.scheduling import Scheduler
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.turn import Position
 from service.store.base import Store
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 

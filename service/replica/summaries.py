@@ -6,10 +6,10 @@ import asyncio
 import logging
 
 from service.errors import StoreError
-from service.metrics.counts import Counts
 from service.replica.replica import Replica
 from service.session.summary import Summary, encode_summary, summary_of
 from service.store.base import Store
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 

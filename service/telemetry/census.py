@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, final
 
 from service.errors import StoreError
-from service.metrics.counts import Sample
 from service.session.summary import decode_summary
 from service.store.base import Head, Store
+from service.telemetry.counts import Sample
 
 log = logging.getLogger("okl.http")
 

@@ -9,10 +9,10 @@ import time
 from typing import Final, final
 
 from service import __version__
-from service.metrics.board import Board
-from service.metrics.census import Census
-from service.metrics.counts import Counts, Sample
-from service.metrics.families import Told, type_for, written
+from service.telemetry.board import Board
+from service.telemetry.census import Census
+from service.telemetry.counts import Counts, Sample
+from service.telemetry.families import Told, type_for, written
 
 log = logging.getLogger("okl")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from service.metrics.counts import Sample
+from service.telemetry.counts import Sample
 
 MOST_WORKERS = 1_024
 

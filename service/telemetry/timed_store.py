@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import ClassVar, TypeVar, final
 
 from service.errors import StoreError
-from service.metrics.counts import Counts
 from service.store.base import (
     Applied,
     Behind,
@@ -23,6 +22,7 @@ from service.store.base import (
     Tip,
     WaitingPage,
 )
+from service.telemetry.counts import Counts
 
 T = TypeVar("T")
 
