@@ -14,8 +14,8 @@ from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from service.demo_data import magic
 from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, decode_entry, encode_block
-from service.session.played import ARITHMETIC
 from service.session.requests import Batch, Report
+from service.session.played import ARITHMETIC
 from service.store.base import Reading
 from tests.oracles.model_store import ModelStore
 from tests.service.definitions import GAUSSIAN, MEAN, define

@@ -17,8 +17,8 @@ from service.errors import StateCorrupt
 from service.session import maker
 from service.session.codec import encode_round
 from service.session.definition import Input, Ranges
-from service.session.played import Pending
 from service.session.scorecard import Issued
+from service.session.played import Pending
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
 from service.session.warmup import MOST_BYTES
