@@ -70,10 +70,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         log.info("serving", extra=extra)
         for warning in await store.warnings():
             log.warning("store", extra={"detail": warning})
-        worker.exposition.start()
-        if worker.heralds is not None:
-            worker.heralds.start(worker.rounds)
         try:
+            worker.exposition.start()
+            if worker.heralds is not None:
+                worker.heralds.start(worker.rounds)
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
                 # What is loaded stays: the collector need not look through it again while a request waits.

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, final
 
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from service.api.gate import Announced, GateBounds, Gatekeeper
+from service.errors import ConfigurationError
 from service.settings import Settings
 
 log = logging.getLogger("okl")
@@ -40,6 +42,11 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
     """Run the service until it is stopped. Workers are processes of their own, which read the environment."""
     os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
     _allow_files(settings.max_connections + SPARE_FILES)
+    if settings.metrics_dir:
+        try:
+            Path(settings.metrics_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"OKL_METRICS_DIR: {error}.") from error
     # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
