@@ -19,6 +19,7 @@ from service import __version__
 from service.api import documents, problems, routes, watching
 from service.api.dependencies import Worker
 from service.api.guards import Guards
+from service.heralds import Heralds
 from service.logs import configure
 from service.pages import routes as dashboard
 from service.replica.cache import Replicas
@@ -30,6 +31,11 @@ from service.session.limits import SessionLimits
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store.base import Limits, Store, open_store
+from service.telemetry.board import Board
+from service.telemetry.census import Census
+from service.telemetry.counts import Counts
+from service.telemetry.exposition import Exposition
+from service.telemetry.timed_store import TimedStore
 from service.watchers import Watchers
 from service.watching import Watching
 
@@ -53,14 +59,15 @@ ROUTERS = (
 )
 """All but those of `routes.hot`, which are the app's own."""
 
-READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "X-Request-Id")
-TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
+READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "Traceparent", "X-Request-Id")
+TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
 """The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application. Without arguments (as uvicorn's factory) the settings come from the environment."""
     settings = settings or Settings()
+    counts = Counts()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -68,7 +75,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         store = open_store(settings.store, _store_limits(settings))
         await store.open()
-        worker = make_worker(settings, store)
+        worker = make_worker(settings, store, counts)
         app.state.worker = worker
         learner_kinds()  # finds and imports the learners now, not in the first request
         extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
@@ -76,6 +83,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         for warning in await store.warnings():
             log.warning("store", extra={"detail": warning})
         try:
+            worker.exposition.start()
+            if worker.heralds is not None:
+                worker.heralds.start(worker.rounds)
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
                 # What is loaded stays: the collector need not look through it again while a request waits.
@@ -110,7 +120,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             allow_headers=READ_OF_PAGES,
             expose_headers=TOLD_TO_PAGES,
         )
-    app.add_middleware(Guards, settings=settings)
+    app.add_middleware(Guards, settings=settings, counts=counts)
     documents.install(app)
     return app
 
@@ -122,8 +132,11 @@ def end_streams(app: FastAPI) -> None:
         worker.watchers.close()
 
 
-def make_worker(settings: Settings, store: Store) -> Worker:
+def make_worker(settings: Settings, store: Store, counts: Counts | None = None) -> Worker:
     """All that a worker holds, on a store that is open."""
+    counts = counts or Counts()
+    kind = type(store).__name__
+    store = TimedStore(store, counts)
     limits = SessionLimits(
         dim=settings.max_dim,
         bytes=settings.session_bytes,
@@ -133,10 +146,15 @@ def make_worker(settings: Settings, store: Store) -> Worker:
     )
     scheduler = Scheduler()
     snapshots = Snapshots(
-        store, scheduler, least_bytes=settings.snapshot_min_bytes, replay_s=settings.snapshot_replay_s
+        store,
+        scheduler,
+        least_bytes=settings.snapshot_min_bytes,
+        replay_s=settings.snapshot_replay_s,
+        counts=counts,
     )
     replicas = Replicas(settings.resident_bytes)
-    summaries = Summaries(store)
+    summaries = Summaries(store, counts=counts)
+    heralds = _heralds(settings, store, counts)
     rounds = Rounds(
         store,
         replicas,
@@ -146,8 +164,24 @@ def make_worker(settings: Settings, store: Store) -> Worker:
         limits,
         patience_s=settings.patience_s,
         queue=settings.max_queue,
+        counts=counts,
+        alarmed=None if heralds is None else heralds.note,
     )
     watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
+    watchers = Watchers(watching, most=settings.max_watchers)
+
+    def gauges() -> dict[str, float]:
+        return {
+            "okl_waiting_limit": settings.max_waiting,
+            "okl_queued_requests": rounds.queued,
+            "okl_event_streams": watchers.count,
+            "okl_copies": len(replicas),
+            "okl_copies_bytes": replicas.nbytes,
+            "okl_webhook_waiting": 0 if heralds is None else heralds.waiting,
+        }
+
+    counts.gauges = gauges
+    census = Census(store, most=settings.metrics_sessions)
     return Worker(
         settings=settings,
         store=store,
@@ -155,9 +189,19 @@ def make_worker(settings: Settings, store: Store) -> Worker:
         rounds=rounds,
         sessions=Sessions(store, rounds, limits, most=settings.max_sessions),
         watching=watching,
-        watchers=Watchers(watching, most=settings.max_watchers),
+        watchers=watchers,
         summaries=summaries,
+        counts=counts,
+        exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
+        heralds=heralds,
     )
+
+
+def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None:
+    if not settings.webhook:
+        return None
+    secret = settings.webhook_secret.get_secret_value()
+    return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
 
 
 def _store_limits(settings: Settings) -> Limits:

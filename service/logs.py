@@ -11,6 +11,7 @@ import time
 from typing import Any, Final
 
 from service.settings import Settings
+from service.trace import current
 
 LOGGERS: Final = ("okl", "uvicorn", "asyncio")
 
@@ -100,9 +101,20 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(document).replace("\x7f", "\\u007f")
 
 
+class OfTrace(logging.Filter):
+    """Adds the trace of the request under way to a record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        trace = current.get()
+        if trace is not None:
+            record.trace_id = trace.trace_id
+        return True
+
+
 def configure(settings: Settings) -> None:
     """Send the service's and the server's records to standard error."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(OfTrace())
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     for name in LOGGERS:
         logger = logging.getLogger(name)

@@ -16,7 +16,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from okl_core.errors import OklError
@@ -32,23 +31,16 @@ from service.replica.tickets import Look, Ticket, known_under, still_open, tell
 from service.session.definition import Input
 from service.session.limits import SessionLimits
 from service.session.moment import Moment
-from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
+from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
 from service.session.session import Session
 from service.session.turn import Position, Tell, Turn, refusal
-from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store
+from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Stepped:
-    """The two halves of a step. Where the prediction is refused after the truth was taken, `refusal` says why."""
-
-    update: Updated
-    predict: Predicted | None
-    refusal: ServiceError | None = None
+L = TypeVar("L", Updated, RoundsPlayed)
 
 
 class Rounds:
@@ -58,6 +50,7 @@ class Rounds:
     ----------
     patience_s : how long a request may take before it is refused as Overloaded, queueing included
     queue : how many requests may queue at one session
+    alarmed : told the session whose alarms this worker has raised
     clock : seconds since the epoch, for what the history tells; nothing depends on it
     """
 
@@ -72,6 +65,8 @@ class Rounds:
         *,
         patience_s: float,
         queue: int,
+        counts: Counts | None = None,
+        alarmed: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
@@ -81,11 +76,18 @@ class Rounds:
         self._snapshots = snapshots
         self._summaries = summaries
         self._limits = limits
+        self._counts = counts or Counts()
+        self._alarmed = alarmed
         self._patience_s = patience_s
         self._lines = Lines(replicas, self._serve, self._finish, queue)
         # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
         self._id_prefix = secrets.token_urlsafe(9)
         self._id_count = itertools.count()
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their turn at a session."""
+        return self._lines.queued
 
     async def close(self) -> None:
         """Let the commits under way end."""
@@ -123,24 +125,29 @@ class Rounds:
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a repeated update gets the first answer."""
         told = await self._ask(name, [report])
-        return _expect(Updated, told[0])
+        return self._learned(Updated, told[0])
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """The truth of one round, then the prediction for the next, in one commit."""
         updated, predicted = await self._ask(name, [report, self._question(x, id, wait)])
         if isinstance(predicted, ServiceError):
-            return Stepped(_expect(Updated, updated), None, predicted)
-        return Stepped(_expect(Updated, updated), _expect(Predicted, predicted))
+            return Stepped(self._learned(Updated, updated), None, predicted)
+        return Stepped(self._learned(Updated, updated), _expect(Predicted, predicted))
 
     async def rounds(self, name: str, batch: Batch) -> RoundsPlayed:
         """Many rounds in order, committed together."""
         told = await self._ask(name, [batch])
-        return _expect(RoundsPlayed, told[0])
+        return self._learned(RoundsPlayed, told[0])
 
     async def look(self, name: str, work: Callable[[Session, Head, Position], T]) -> T:
         """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
+
+    def _learned(self, kind: type[L], told: Told | ServiceError) -> L:
+        found = _expect(kind, told)
+        self._counts.repeated += found.is_duplicate
+        return found
 
     def _question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
@@ -185,7 +192,7 @@ class Rounds:
             replica.drop()
             return await self._loaded(replica)
         try:
-            session = await catch_up(replica, reading, self._scheduler)
+            session = await catch_up(replica, reading, self._scheduler, self._counts)
         except ServiceError:
             replica.drop()
             raise
@@ -261,6 +268,7 @@ class Rounds:
                     if answer.id in ticket.ids:
                         ticket.known[answer.id] = answer
             case Behind(reading):
+                self._counts.conflicts += 1
                 replica.contend()
                 await self._move(replica, reading, tickets)
             case Gone():
@@ -308,7 +316,10 @@ class Rounds:
         answer: Committed,
     ) -> None:
         """The turn is durable: answer. Its last round is learned when the answers are on their way."""
-        rounds = turn.rounds
+        rounds, counts = turn.rounds, self._counts
+        counts.commits += 1
+        counts.rounds += rounds
+        counts.entries += len(turn.entries)
         replica.store_waiting, replica.never_came = answer.waiting, answer.never_came
         if turn.entries:
             replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
@@ -335,6 +346,10 @@ class Rounds:
                 failed(replica.name, turn.session, error)
                 return
             replica.session = turn.session
+        if turn.session.history.alarm_count > replica.alarms:
+            replica.alarms = turn.session.history.alarm_count
+            if self._alarmed is not None:
+                self._alarmed(replica.name)
         self._summaries.note(replica)
         await self._snapshots.consider(replica)
 
@@ -343,6 +358,8 @@ class Rounds:
         for hold, outcome in zip(turn.holds, answer.holds, strict=True):
             if outcome is None:
                 replica.remember(hold.id, turn.made[hold.id], now + hold.wait_s)
+            elif isinstance(outcome, Full):
+                self._counts.unkept += 1
 
     async def _serve_look(self, replica: Replica, look: Look) -> None:
         try:

@@ -7,8 +7,11 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, final
 
@@ -17,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from service.api.gate import Announced, GateBounds, Gatekeeper
+from service.errors import ConfigurationError
 from service.settings import Settings
 
 log = logging.getLogger("okl")
@@ -39,9 +43,18 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
     """Run the service until it is stopped. Workers are processes of their own, which read the environment."""
     os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
     _allow_files(settings.max_connections + SPARE_FILES)
+    if settings.metrics_dir:
+        try:
+            Path(settings.metrics_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"OKL_METRICS_DIR: {error}.") from error
     # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run("service.server:application", factory=True, workers=workers, **_options(settings))
+    with ExitStack() as stack:
+        if workers > 1 and not settings.metrics_dir:
+            # Behind one port nobody knows which worker answers: each tells the numbers of all.
+            os.environ["OKL_METRICS_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="okl-metrics-"))
+        uvicorn.run("service.server:application", factory=True, workers=workers, **_options(settings))
 
 
 def application() -> ASGIApp:

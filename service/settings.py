@@ -6,8 +6,9 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -27,6 +28,18 @@ def _listed(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _web_address(url: str) -> str:
+    """Raises ValueError; the url itself is not told, since it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_one = False
+    if url and not (is_one and url.isascii() and url.isprintable() and " " not in url):
+        raise ValueError("must be a url of http:// or https://")
+    return url
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="OKL_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -44,6 +57,23 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     log_format: Literal["text", "json"] = Field(default="text", description="One line of text or of JSON per record.")
+    log_requests: bool = Field(default=False, description="One line a request, at level info.")
+    metrics_sessions: int = Field(
+        default=200, ge=0, le=10_000, description="Sessions with metrics of their own: those with the latest rounds."
+    )
+    metrics_dir: str = Field(
+        default="",
+        description="Folder in which the workers of one machine tell each other their metrics; `--workers` makes one.",
+    )
+    webhook: Annotated[str, AfterValidator(_web_address)] = Field(
+        default="",
+        description="Where alarms are posted, http:// or https://.",
+        repr=False,  # it may hold a password
+    )
+    webhook_secret: SecretStr = Field(default=SecretStr(""), description="Key of the signature of what is posted.")
+    webhook_timeout_s: float = Field(
+        default=5.0, gt=0.0, le=60.0, description="Seconds that the receiver has to take an alarm."
+    )
     blas_kernels: Annotated[str, AfterValidator(check_choice)] = Field(
         default="auto",
         description="Kernels of the BLAS: auto (the same on almost every machine), native, or a name such as Haswell.",

@@ -8,12 +8,15 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 
 from service.api.values import Name
+from service.heralds import Heralds
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.sessions import Sessions
 from service.settings import Settings
 from service.store.base import Store
+from service.telemetry.counts import Counts
+from service.telemetry.exposition import Exposition
 from service.watchers import Watchers
 from service.watching import Watching
 
@@ -30,10 +33,16 @@ class Worker:
     watching: Watching
     watchers: Watchers
     summaries: Summaries
+    counts: Counts
+    exposition: Exposition
+    heralds: Heralds | None
 
     async def close(self) -> None:
         """Let what is under way end. The store stays open."""
         self.watchers.close()
+        await self.exposition.close()
+        if self.heralds is not None:
+            await self.heralds.close()
         await self.rounds.close()
         await self.summaries.close()
 
@@ -58,6 +67,10 @@ def watchers_of(request: Request) -> Watchers:
     return worker_of(request).watchers
 
 
+def exposition_of(request: Request) -> Exposition:
+    return worker_of(request).exposition
+
+
 def store_of(request: Request) -> Store:
     return worker_of(request).store
 
@@ -70,6 +83,7 @@ RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
 WatchingDep = Annotated[Watching, Depends(watching_of)]
 WatchersDep = Annotated[Watchers, Depends(watchers_of)]
+ExpositionDep = Annotated[Exposition, Depends(exposition_of)]
 MostTogether = Annotated[int, Depends(most_together_of)]
 StoreDep = Annotated[Store, Depends(store_of)]
 _ETAG = r'"[0-9]{1,20}-[0-9a-f]{32}"'

@@ -3,25 +3,39 @@
 What they hold, in this order: a request id; a bound on the requests that are answered at a time; the size of the path and of
 the headers; the name that the request is meant for (against DNS rebinding); the origin of the web page that sent it; the
 size of the body and the time it takes. They answer HEAD where there is a GET, and their own refusals are problem documents.
+
+They count every request, take over the trace that it belongs to, and log it where the settings ask for that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from random import getrandbits
-from typing import Any, Final, final
+from time import perf_counter
+from typing import Final, final
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.bodies import Bodies
 from service.api.hosts import Hosts, is_own_page, shown
-from service.api.problems import REQUEST_ID, RouteNotFound, answer, log_unexpected, request_id, unexpected_problem
+from service.api.problems import (
+    COUNTS,
+    REQUEST_ID,
+    RouteNotFound,
+    answer,
+    log_unexpected,
+    request_id,
+    unexpected_problem,
+)
 from service.api.slices import BodyLimits
+from service.api.templates import Templates, method_of
 from service.errors import (
     HeadTooLarge,
     HostNotAllowed,
@@ -34,15 +48,16 @@ from service.errors import (
     stopping,
 )
 from service.settings import Settings
+from service.telemetry.counts import Counts
+from service.trace import current, trace_of
+
+log = logging.getLogger("okl.http")
 
 MAX_URI_BYTES: Final = 8 << 10
 MAX_HEADER_BYTES: Final = 16 << 10
 MAX_HEADERS: Final = 100
 SMALL_BYTES: Final = 64 << 10
 """Bodies of this size count for nothing: their number is bounded."""
-
-BODIES_AT_A_TIME: Final = 4
-"""The larger ones together may have the size of so many of the largest."""
 
 VALUES_PER_INPUT: Final = 2
 """A new session says a name and a type of each input; a prediction has one value of each."""
@@ -57,14 +72,18 @@ ANSWERED_UNDER_LOAD: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
 _NOT_STORED: Final = (b"cache-control", b"no-store")
+SWITCHING, FAILED = 101, 500
 
 
 @final
 class Guards:
-    """ASGI middleware: `app.add_middleware(Guards, settings=settings)`."""
+    """ASGI middleware: `app.add_middleware(Guards, settings=settings)`; `counts` are those of the worker."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, counts: Counts | None = None) -> None:
         self._app = app
+        self._counts = counts or Counts()
+        self._is_logged = settings.log_requests
+        self._templates = Templates()
         self._max_requests = settings.max_requests
         self._limits = BodyLimits(
             body_bytes=settings.max_body_bytes,
@@ -73,7 +92,6 @@ class Guards:
             values=settings.max_values,
             batch=settings.max_batch,
         )
-        self._requests = 0
         self._bodies = Bodies(settings.max_body_bytes, settings.body_timeout_s)
         hosts = Hosts(settings.host, settings.allowed_hosts)
         origins = frozenset(settings.allowed_origins)
@@ -84,22 +102,27 @@ class Guards:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        started = perf_counter()
         raw: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(raw)
         given = headers.get(b"x-request-id")
         instance = given if given is not None and _REQUEST_ID.fullmatch(given) else b"%016x" % getrandbits(64)
         scope[REQUEST_ID] = instance.decode("ascii")
         scope[LIMITS] = self._limits
+        scope[COUNTS] = self._counts
+        parent = _traceparent(raw, headers)
         refusal = self._refusal(scope, raw, headers)
         if scope["type"] != "http":
-            await _converse(self._app, refusal, scope, receive, send)
+            status = await _converse(self._app, refusal, scope, receive, send)
+            self._counts.answered("WEBSOCKET", self._templates.of(scope), status, perf_counter() - started)
             return
-        exchange = Exchange(scope, receive, send, instance)
-        if refusal is not None:
-            await exchange.refuse(refusal)
-            return
-        self._requests += 1
+        exchange = Exchange(scope, receive, send, instance, parent)
+        is_taken = refusal is None
+        self._counts.open_requests += is_taken
         try:
+            if refusal is not None:
+                await exchange.refuse(refusal)
+                return
             announced = headers.get(b"content-length", b"0")
             if announced.isdigit() and int(announced) > self._limits.body_bytes:
                 await exchange.refuse(_too_large(self._limits.body_bytes))
@@ -108,14 +131,32 @@ class Guards:
                     exchange.limit(self._bodies)
                 await exchange.run(self._app)
         finally:
-            self._requests -= 1
+            self._counts.open_requests -= is_taken
             self._bodies.held -= exchange.held
+            self._note(exchange, started)
+
+    def _note(self, exchange: Exchange, started: float) -> None:
+        """Count a request that is over, and log it."""
+        scope, now = exchange.scope, perf_counter()
+        began = (exchange.began or now) - started
+        self._counts.answered(method_of(scope), self._templates.of(scope), exchange.status, began)
+        if self._is_logged:
+            path = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "backslashreplace")
+            facts = {
+                "method": scope["method"],
+                "path": path,
+                "status": exchange.status,
+                "ms": round(1e3 * (now - started), 2),
+                "bytes": exchange.size,
+                "instance": request_id(scope),
+            }
+            log.info("request", extra=facts)
 
     def _refusal(
         self, scope: Scope, raw: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> ServiceError | None:
         """Why this request is not let in, or None."""
-        if self._requests >= self._max_requests and scope["path"] not in ANSWERED_UNDER_LOAD:
+        if self._counts.open_requests >= self._max_requests and scope["path"] not in ANSWERED_UNDER_LOAD:
             return Overloaded(f"This worker answers {self._max_requests} requests already; try again.")
         if len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) > MAX_URI_BYTES:
             return UriTooLong(f"The path and its query have more than {MAX_URI_BYTES} bytes.")
@@ -139,6 +180,18 @@ class Guards:
         return None
 
 
+def _traceparent(raw: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The header of the trace that the request belongs to from here on; None if it names none that is valid."""
+    given = headers.get(b"traceparent")
+    if given is None or (len(headers) < len(raw) and _is_repeated(b"traceparent", raw)):
+        return None
+    trace = trace_of(given)
+    if trace is None:
+        return None
+    current.set(trace)
+    return given
+
+
 _ELSEWHERE: Final = (b"cross-site", b"same-site")
 _SAFE: Final = ("GET", "HEAD")
 
@@ -152,76 +205,41 @@ def _too_large(limit: int) -> PayloadTooLarge:
 
 
 @final
-class Bodies:
-    """The bodies under way: what they hold together, and who of them takes too long.
-
-    Small ones count for nothing, since their number is bounded. One timer looks at all: one each would cost 4 us a request.
-    """
-
-    def __init__(self, max_bytes: int, timeout_s: float) -> None:
-        self.max_bytes = max_bytes
-        self.most = BODIES_AT_A_TIME * max_bytes
-        self.held = 0
-        self._timeout_s = timeout_s
-        self._reading: dict[asyncio.Task[Any], float] = {}
-        self._late: set[asyncio.Task[Any]] = set()
-        self._watching: asyncio.AbstractEventLoop | None = None
-
-    def deadline(self) -> float:
-        """For a body that begins now."""
-        loop = asyncio.get_running_loop()
-        if self._watching is not loop:
-            self._watching = loop
-            loop.call_later(self._tick_s, self._look, loop)
-        return loop.time() + self._timeout_s
-
-    async def receive(self, receive: Receive, deadline: float) -> Message:
-        """Raises RequestTimeout."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._reading[task] = deadline
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            if task not in self._late:
-                raise
-            self._late.discard(task)
-            task.uncancel()
-            raise RequestTimeout(f"The body did not arrive within {self._timeout_s:g} s.") from None
-        finally:
-            del self._reading[task]
-
-    @property
-    def _tick_s(self) -> float:
-        return min(1.0, self._timeout_s / 4)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        late = [task for task, deadline in self._reading.items() if deadline <= now and task not in self._late]
-        self._late.update(late)
-        for task in late:
-            task.cancel()
-        if self._reading:
-            loop.call_later(self._tick_s, self._look, loop)
-        else:
-            self._watching = None
-
-
-@final
 class Exchange:
     """One request and its answer: the body is bounded on its way in, every answer gets our headers on its way out."""
 
-    __slots__ = ("_instance", "_is_head", "_is_over", "_is_started", "_receive", "_refusal", "_scope", "_send", "held")
+    __slots__ = (
+        "_instance",
+        "_is_head",
+        "_is_over",
+        "_parent",
+        "_receive",
+        "_refusal",
+        "_routed",
+        "_scope",
+        "_send",
+        "began",
+        "held",
+        "size",
+        "status",
+    )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, instance: bytes) -> None:
-        self._scope = scope
+    def __init__(self, scope: Scope, receive: Receive, send: Send, instance: bytes, parent: bytes | None) -> None:
+        self._scope = self._routed = scope
+        self._parent = parent
         self._receive = receive
         self._send = send
         self._instance = instance
         self._is_head = scope["method"] == "HEAD"
-        self._is_started = self._is_over = False
+        self._is_over = False
         self._refusal: ServiceError | None = None
-        self.held = 0
+        self.held = self.size = self.status = 0
+        self.began = 0.0
+
+    @property
+    def scope(self) -> Scope:
+        """As the router has left it, but for the method."""
+        return self._scope if self._routed is self._scope else {**self._routed, "method": "HEAD"}
 
     def limit(self, bodies: Bodies) -> None:
         """Bound the body that the application is going to read."""
@@ -259,17 +277,18 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         # The server looks at its own scope to know that it is a HEAD.
-        scope = {**self._scope, "method": "GET"} if self._is_head else self._scope
+        if self._is_head:
+            self._routed = {**self._scope, "method": "GET"}
         try:
-            await app(scope, self._receive, self._answer)
+            await app(self._routed, self._receive, self._answer)
         except asyncio.CancelledError:
             # Only the server cancels a request from outside: it stops, and the grace is over.
-            if not self._is_started:
+            if not self.status:
                 await self.refuse(stopping())
         except ClientDisconnect:
             pass
         except Exception as error:
-            if self._is_started:
+            if self.status:
                 raise
             if isinstance(error, ServiceError):
                 await self.refuse(error)
@@ -277,6 +296,7 @@ class Exchange:
                 await self._write(unexpected_problem(error, self._scope))
 
     async def refuse(self, error: ServiceError) -> None:
+        _count_refusal(error, self._scope)
         await self._write(answer(error, self._scope))
 
     async def _write(self, response: Response) -> None:
@@ -294,45 +314,60 @@ class Exchange:
                 await self.refuse(self._refusal)
                 self._is_over = True
                 return
-            self._is_started = True
+            self.status, self.began = message["status"], perf_counter()
             headers = [*message.get("headers", ()), (b"x-request-id", self._instance), _NO_SNIFFING]
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append(_NOT_STORED)
+            if self._parent is not None:
+                headers.append((b"traceparent", self._parent))
             message["headers"] = headers
         elif self._is_head:
             self._is_over = True
             message = {"type": "http.response.body", "body": b""}
+        else:
+            self.size += len(message.get("body", b""))
         await self._send(message)
 
 
-async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, receive: Receive, send: Send) -> None:
-    """A websocket: let in, or refused with an answer of HTTP."""
+def _count_refusal(error: ServiceError, scope: Scope) -> None:
+    refused = scope[COUNTS].refused
+    refused[error.slug] = refused.get(error.slug, 0) + 1
+
+
+async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, receive: Receive, send: Send) -> int:
+    """A websocket: let in, or refused with an answer of HTTP. Returns the status of that, 0 if there was none."""
     is_open = False
+    status = 0
 
     async def answering(message: Message) -> None:
-        nonlocal is_open
+        nonlocal is_open, status
         if message["type"] == "websocket.accept":
-            is_open = True
+            is_open, status = True, SWITCHING
             instance = request_id(scope).encode("ascii")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance)]
         elif message["type"] == "websocket.close" and not is_open and message.get("code", 1000) == 1000:
             # So the router answers where no route is.
-            await _refuse_socket(RouteNotFound("There is no websocket at this path."), scope, send)
+            missing = RouteNotFound("There is no websocket at this path.")
+            status = missing.status
+            await _refuse_socket(missing, scope, send)
             return
         await send(message)
 
     if refusal is not None:
         await receive()
+        _count_refusal(refusal, scope)
         await _refuse_socket(refusal, scope, send)
-        return
+        return refusal.status
     try:
         await app(scope, receive, answering)
     except asyncio.CancelledError:
         pass  # as for any request: the server stops
     except Exception as error:
         log_unexpected(error, scope)
+        status = status or FAILED
         with suppress(Exception):  # the socket may be closed already
             await send({"type": "websocket.close", "code": 1011, "reason": "internal error"})
+    return status
 
 
 async def _refuse_socket(error: ServiceError, scope: Scope, send: Send) -> None:

@@ -37,12 +37,16 @@ from service.errors import (
     json_pointer,
     leaves,
 )
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.http")
 
 PROBLEM_JSON = "application/problem+json"
 REQUEST_ID = "okl.request_id"
 """Where the guards leave the request's id in its scope."""
+
+COUNTS = "okl.counts"
+"""Where they leave the worker's counts."""
 
 FIRST_TRY = "<first try>"
 """The tag of a union's form that was tried first, in the location of an error: another form's error follows."""
@@ -105,10 +109,17 @@ def answer(error: ServiceError, scope: Scope) -> Response:
 def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
     """The document that tells a client of this error; the log has it too if it is the service's own."""
     instance = request_id(scope)
+    _count(error.slug, scope)
     if error.status >= 500:
         level = logging.ERROR if error.retry_after_s is None else logging.WARNING
         log.log(level, error.title, extra={"path": scope["path"], "detail": error.detail, "instance": instance})
     return document_of(error, instance)
+
+
+def _count(slug: str, scope: Scope) -> None:
+    counts: Counts | None = scope.get(COUNTS)
+    if counts is not None:
+        counts.problems[slug] = counts.problems.get(slug, 0) + 1
 
 
 def document_of(error: ServiceError, instance: str) -> dict[str, Any]:
@@ -165,6 +176,7 @@ def unexpected_problem(error: Exception, scope: Scope) -> Response:
 
 def unexpected_document(error: Exception, scope: Scope) -> dict[str, Any]:
     instance = log_unexpected(error, scope)
+    _count(ServiceError.slug, scope)
     detail = "Something went wrong here; the log of the service has the details."
     return _members(ServiceError.slug, ServiceError.title, ServiceError.status, detail, instance)
 

@@ -23,9 +23,9 @@ from service.api.answers import (
     Update,
 )
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
-from service.api.dependencies import IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
+from service.api.dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
 from service.api.guards import REFUSALS
-from service.api.problems import PROBLEMS, RouteNotFound, operation_id, request_id, responses
+from service.api.problems import PROBLEMS, RouteNotFound, operation_id, responses
 from service.api.round_schemas import (
     PredictBody,
     PredictRequest,
@@ -93,7 +93,7 @@ async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Reques
     told = await rounds.step(
         session, wire.report_of(body.update, body.update.id), asked.x, id=asked.id, wait=asked.wait
     )
-    return reply(wire.step(told, request_id(request.scope)))
+    return reply(wire.step(told, request.scope))
 
 
 @hot.post("/predict", response_model=Prediction, responses=responses(*PREDICT), summary="Ask for a prediction")
@@ -279,6 +279,8 @@ async def learners() -> Response:
     return reply(catalogue())
 
 
+_OPENMETRICS = "application/openmetrics-text"
+
 # -- operations -----------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +295,18 @@ async def readyz(store: StoreDep) -> Response:
     """Asks the store, and says what is wrong with its configuration."""
     await store.ping()
     return reply({"status": "ready", "warnings": list(await store.warnings())})
+
+
+@operations.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("text/plain", _OPENMETRICS)}}},
+    summary="Metrics for Prometheus",
+)
+async def metrics(exposition: ExpositionDep, request: Request) -> Response:
+    """Those of all workers of this machine, and of the sessions in the store: the same from whichever worker answers."""
+    content, kind = await exposition.answer(request.headers.get("accept", ""))
+    return Response(content, headers={"content-type": kind})
 
 
 @operations.get(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.types import Scope
+
 from okl_core import parse_spec
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.survey import Declared
-from service.api.problems import document_of
+from service.api.problems import document_for
 from service.api.round_schemas import RoundsBody, UpdateBody
 from service.api.schemas import DeclaredField, RangesScale, Scale, SessionCreate
 from service.api.verdicts import alarm, verdict
-from service.rounds import Stepped
 from service.session.definition import AlarmRules, Definition, Ranges
 from service.session.definition import Scale as DomainScale
-from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Updated
+from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
 from service.session.scorecard import Tally
 from service.sessions import Inspected, Listing
 from service.store.base import Head, Tip
@@ -92,12 +93,12 @@ def update(told: Updated) -> Json:
     return _without_none(given)
 
 
-def step(told: Stepped, instance: str) -> Json:
+def step(told: Stepped, scope: Scope) -> Json:
     given = {"update": update(told.update)}
     if told.predict is not None:
         given["predict"] = prediction(told.predict)
     if told.refusal is not None:
-        given["refused"] = document_of(told.refusal, instance)
+        given["refused"] = document_for(told.refusal, scope)
     return given
 
 

@@ -213,8 +213,8 @@ def _add_calibration(found: Charts, document: Json, reliability: Sequence[Json] 
         about = "How often it happened, by the probability that was forecast. On the diagonal they agree."
         face = Face("Calibration", "share", lines)
         found.add(Chart("reliability", "Calibration", about, (face,), is_square=True, has_marks=False))
-    residuals = Curve("5 %", "edge", "low"), Curve("median", "own", "median"), Curve("95 %", "edge", "high")
-    about = "Forecast minus truth in the last rounds: its median, and its 5 % and 95 % quantiles."
+    residuals = Curve("10 %", "edge", "low"), Curve("median", "own", "median"), Curve("90 %", "edge", "high")
+    about = "Forecast minus truth in the last rounds: its median, and its 10 % and 90 % quantiles."
     found.add(Chart("residuals", "Residuals", about, (Face("Residuals", "number", residuals),), band=(0, 2)))
     lines = (Curve("held", "own", "coverage"),)
     asked = (document["session"].get("settings") or {}).get("interval")

@@ -58,6 +58,11 @@ class Lines:
         self._drivers: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[None] | None = None
 
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their turn."""
+        return sum([len(line.queue) for line in self._lines.values()])
+
     async def close(self) -> None:
         """Let the turns under way end."""
         if self._lines:

@@ -15,19 +15,20 @@ from service.session.session import Session
 from service.session.snapshot import unpack
 from service.session.turn import Position
 from service.store.base import Entry, Reading
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 
 
-async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler) -> Session:
+async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, counts: Counts) -> Session:
     """Bring the copy to the reading's head. Raises StateCorrupt, SessionFailed; the copy is dropped then."""
     session, position, head = replica.session, replica.position, reading.head
+    begun = time.perf_counter()
     is_next = session is not None and position is not None and not reading.is_whole and position.tip == reading.start
     if session is None or position is None or not is_next:
-        started = time.perf_counter()
         replica.drop()
         position, session = await _load(reading, scheduler)
-        seconds = round(time.perf_counter() - started, 3)
+        seconds = round(time.perf_counter() - begun, 3)
         log.info("session loaded", extra={"session": head.name, "t": head.tip.round, "seconds": seconds})
     # Nobody may use a session that a replay is changing, or has left half changed.
     replica.session = None
@@ -39,6 +40,11 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler) -> 
     replica.session, replica.position = session, Position(position.identity, head.tip)
     replica.measure(session)
     replica.store_waiting, replica.never_came = head.waiting, head.never_came
+    replica.alarms = session.history.alarm_count
+    if not is_next or reading.entries:
+        counts.replays += 1
+        counts.replayed_rounds += sum([entry.count for entry in reading.entries])
+        counts.replay_s += time.perf_counter() - begun
     return session
 
 

@@ -90,6 +90,8 @@ class Replica:
     """Rounds and predictions since somebody looked at the memory."""
     is_used: bool = False
     """Requests are at this session now: it is not dropped meanwhile."""
+    alarms: int = 0
+    """Alarms of the session that this worker knows of."""
 
     @property
     def is_contended(self) -> bool:

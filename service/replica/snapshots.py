@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from service.errors import StoreError
 from service.replica.replica import Replica
@@ -12,6 +13,7 @@ from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.turn import Position
 from service.store.base import Store
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 
@@ -19,9 +21,18 @@ log = logging.getLogger("okl.sessions")
 class Snapshots:
     """Snapshots no larger than the journals that they replace at most double what is written; but nobody replays for long."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, *, least_bytes: int, replay_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        scheduler: Scheduler,
+        *,
+        least_bytes: int,
+        replay_s: float,
+        counts: Counts | None = None,
+    ) -> None:
         self._store = store
         self._scheduler = scheduler
+        self._counts = counts or Counts()
         self._least_bytes = least_bytes
         self._replay_s = replay_s
         self._under_way: set[asyncio.Task[None]] = set()
@@ -62,9 +73,14 @@ class Snapshots:
 
     async def _write(self, replica: Replica, position: Position, blob: bytes) -> None:
         """The round is committed and the journal complete without it, so a snapshot that fails is no client's error."""
+        started = time.perf_counter()
         try:
             await self._store.snapshot(replica.name, position.tip, blob)
+            self._counts.snapshots += 1
+            self._counts.snapshot_bytes += len(blob)
+            self._counts.snapshot_s += time.perf_counter() - started
         except StoreError as error:
+            self._counts.snapshot_failures += 1
             extra = {"session": replica.name, "t": position.tip.round, "detail": error.detail}
             log.warning("snapshot failed", extra=extra)
         finally:

@@ -9,6 +9,7 @@ from service.errors import StoreError
 from service.replica.replica import Replica
 from service.session.summary import Summary, encode_summary, summary_of
 from service.store.base import Store
+from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 
@@ -19,8 +20,9 @@ EVERY_S = 1.0
 class Summaries:
     """A summary that is lost with the worker is written again with the session's next round."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, counts: Counts | None = None) -> None:
         self._store = store
+        self._counts = counts or Counts()
         self._due: dict[str, Replica] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[None]] = set()
@@ -59,5 +61,7 @@ class Summaries:
         """A summary that fails is no client's error."""
         try:
             await self._store.summarize(name, summary.t, encode_summary(summary))
+            self._counts.summaries += 1
         except StoreError as error:
+            self._counts.summary_failures += 1
             log.warning("summary failed", extra={"session": name, "detail": error.detail})

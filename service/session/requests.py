@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from service.errors import ServiceError
 from service.session.definition import Input, Scalar
 from service.session.truths import Answer
 
@@ -86,3 +87,12 @@ class RoundsPlayed(NamedTuple):
 
 
 Told = Predicted | Updated | RoundsPlayed
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The two halves of a step. Where the prediction is refused after the truth was taken, `refusal` says why."""
+
+    update: Updated
+    predict: Predicted | None
+    refusal: ServiceError | None = None

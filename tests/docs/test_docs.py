@@ -44,7 +44,9 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert set(rows) - {"setting"} == set(expected)
     for name, default in expected.items():
         shown = str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)
-        assert rows[name][1] == ("none" if default == () else f"`{shown}`"), f"docs/operations.md: default of {name}"
+        shown = shown.lower() if isinstance(default, bool) else shown
+        is_none = default == () or not shown
+        assert rows[name][1] == ("none" if is_none else f"`{shown}`"), f"docs/operations.md: default of {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -44,6 +46,8 @@ WRONG = {
     "an option of Redis that is none": (["--store", "redis://:hush@127.0.0.1:9/0?colour=red"], {}, "options"),
     "a port of Redis": (["--store", "redis://:hush@127.0.0.1:port/0"], {}, "store url"),
     "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
+    "a webhook that is none": ([], {"OKL_WEBHOOK": "hush.example"}, "webhook"),
+    "a folder for metrics that is none": ([], {"OKL_METRICS_DIR": "/dev/null/metrics"}, "OKL_METRICS_DIR"),
     "a store in memory for two": (["--store", "sqlite://", "--workers", "2"], {}, "memory"),
 }
 
@@ -173,3 +177,32 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert process.returncode not in (0, None)
     assert port in err
     assert "Traceback" not in err
+
+
+def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) -> None:
+    """Whichever answers; one that is killed comes back under its number; nothing is left behind."""
+
+    def told() -> set[bytes]:
+        answers = (httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False) for _ in range(8))
+        return {b"".join(re.findall(rb"^okl_build_info.*\n", one.content, re.MULTILINE)) for one in answers}
+
+    def settled(workers: int) -> bool:
+        found = told()
+        return len(found) == 1 and found.pop().count(b"\n") == workers
+
+    def wait(workers: int) -> None:
+        deadline = time.monotonic() + START_S
+        while not settled(workers):
+            assert time.monotonic() < deadline, told()
+            time.sleep(0.2)
+
+    with okl("serve", "--port", str(port), "--workers", "3", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
+        until(process, "Application startup complete")
+        wait(3)
+        assert [path.name[:12] for path in tmp_path.glob("okl-metrics-*")] == ["okl-metrics-"]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        wait(3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(START_S) == 0
+        assert list(tmp_path.glob("okl-metrics-*")) == []

@@ -19,10 +19,10 @@ from okl_core.types import F64
 from service.errors import IdConflict, Overloaded, PredictionNotFound, ServiceError, StoreTimeout
 from service.replica.cache import Replicas
 from service.replica.snapshots import Snapshots
-from service.rounds import Rounds, Stepped
+from service.rounds import Rounds
 from service.session.codec import RoundEntry, decode_entry
 from service.session.limits import SessionLimits
-from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Updated
+from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
 from service.session.session import Session
 from service.sessions import Sessions
 from service.store.base import Entry, Gone, Limits

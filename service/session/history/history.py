@@ -180,6 +180,11 @@ class History:
         """About what it takes; the parts that are not counted have a fixed size."""
         return FIXED_BYTES + self.points.nbytes + (0 if self.standings is None else self.standings.nbytes)
 
+    @property
+    def alarm_count(self) -> int:
+        """Raised in all."""
+        return 0 if self.alarms is None else self.alarms.count
+
     def copy(self) -> History:
         return History.unpack(self._rules, self.pack())
 

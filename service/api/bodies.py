@@ -1,0 +1,69 @@
+"""The bodies of requests under way: a bound on what they hold together, and on the time that each takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, final
+
+from starlette.types import Message, Receive
+
+from service.errors import RequestTimeout
+
+BODIES_AT_A_TIME: Final = 4
+"""The larger ones together may have the size of so many of the largest."""
+
+
+@final
+class Bodies:
+    """The bodies under way: what they hold together, and who of them takes too long.
+
+    Small ones count for nothing, since their number is bounded. One timer looks at all: one each would cost 4 us a request.
+    """
+
+    def __init__(self, max_bytes: int, timeout_s: float) -> None:
+        self.max_bytes = max_bytes
+        self.most = BODIES_AT_A_TIME * max_bytes
+        self.held = 0
+        self._timeout_s = timeout_s
+        self._reading: dict[asyncio.Task[Any], float] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        self._watching: asyncio.AbstractEventLoop | None = None
+
+    def deadline(self) -> float:
+        """For a body that begins now."""
+        loop = asyncio.get_running_loop()
+        if self._watching is not loop:
+            self._watching = loop
+            loop.call_later(self._tick_s, self._look, loop)
+        return loop.time() + self._timeout_s
+
+    async def receive(self, receive: Receive, deadline: float) -> Message:
+        """Raises RequestTimeout."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._reading[task] = deadline
+        try:
+            return await receive()
+        except asyncio.CancelledError:
+            if task not in self._late:
+                raise
+            self._late.discard(task)
+            task.uncancel()
+            raise RequestTimeout(f"The body did not arrive within {self._timeout_s:g} s.") from None
+        finally:
+            del self._reading[task]
+
+    @property
+    def _tick_s(self) -> float:
+        return min(1.0, self._timeout_s / 4)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        late = [task for task, deadline in self._reading.items() if deadline <= now and task not in self._late]
+        self._late.update(late)
+        for task in late:
+            task.cancel()
+        if self._reading:
+            loop.call_later(self._tick_s, self._look, loop)
+        else:
+            self._watching = None

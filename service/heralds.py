@@ -1,0 +1,272 @@
+"""Alarms are told to a webhook: at least once, signed, and without holding up anybody.
+
+The worker that raised an alarm delivers it, and tries again while it lives. What a worker that died has left behind is found
+by the others, who look through the summaries of all sessions now and then. How many alarms of a session were taken is in the
+store, so a delivery is repeated only where a worker died, or the store failed, between the delivery and the note of it; the
+receiver knows a repeated one by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic_core import to_json
+
+from service import __version__
+from service.errors import ServiceError, SessionNotFound, StoreError
+from service.rounds import Rounds
+from service.session.history.alarms import Alarm
+from service.session.history.words import alarm_text
+from service.session.session import Session
+from service.session.summary import decode_summary
+from service.session.turn import Position
+from service.store.base import Gone, Head, Store
+from service.telemetry.counts import Counts
+from service.trace import Trace, current
+
+log = logging.getLogger("okl.webhook")
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+"""Between two tries: twice as long each time, and by chance up to half of that less."""
+
+SWEEP_S: Final = 30.0
+LEFT_S: Final = 20.0
+"""An alarm that is younger than this is left to the worker that raised it."""
+
+SWEPT_AT_ONCE: Final = 250
+MOST: Final = 10_000
+"""Sessions that wait for delivery; what is too many is found again by a later sweep."""
+
+AT_ONCE: Final = 4
+"""Deliveries at a time."""
+
+
+@dataclass(slots=True)
+class _Errand:
+    """A session with alarms to tell, not before `due`; `is_new` if there is one since somebody looked."""
+
+    due: float = 0.0
+    tries: int = 0
+    is_new: bool = True
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Untold:
+    """Alarms of a session in order; the first is its number `first`, counted from 1."""
+
+    identity: bytes
+    first: int
+    alarms: Sequence[Alarm]
+    is_classifier: bool
+
+
+class NotTaken(Exception):
+    """The receiver did not take an alarm."""
+
+
+@final
+class Heralds:
+    """A worker's deliveries to one receiver.
+
+    Parameters
+    ----------
+    url, secret : of the receiver; without a secret nothing is signed
+    timeout_s : for one delivery as a whole
+    wait_s : between the first two tries
+    sweep_s, left_s : how often to look for what others left, and how old that must be
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        counts: Counts,
+        url: str,
+        secret: str,
+        *,
+        timeout_s: float,
+        wait_s: float = FIRST_WAIT_S,
+        sweep_s: float = SWEEP_S,
+        left_s: float = LEFT_S,
+    ) -> None:
+        self._store = store
+        self._counts = counts
+        self._url = url
+        self._secret = secret.encode()
+        self._timeout_s = timeout_s
+        self._wait_s = wait_s
+        self._sweep_s = sweep_s
+        self._left_s = left_s
+        self._errands: dict[str, _Errand] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        # Nothing is followed, and nothing is kept of an answer but its status.
+        limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+        agent = {"user-agent": f"okl/{__version__}", "content-type": "application/json"}
+        self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits, headers=agent, follow_redirects=False)
+
+    @property
+    def waiting(self) -> int:
+        """Sessions whose alarms wait for delivery."""
+        return len(self._errands)
+
+    def note(self, name: str) -> None:
+        """The session has a new alarm."""
+        if name in self._errands or len(self._errands) < MOST:
+            errand = self._errands.setdefault(name, _Errand())
+            errand.is_new, errand.trace = True, current.get() or errand.trace
+            self._news.set()
+
+    def start(self, rounds: Rounds) -> None:
+        """Begin to deliver; the alarms are read through `rounds`."""
+        self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(self._sweep_all())]
+
+    async def close(self) -> None:
+        """Stop: what was not delivered is found by another worker, or by the next one."""
+        tasks = [*self._tasks, *self._under_way.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.aclose()
+
+    # -- who has alarms to tell -----------------------------------------------------------------------------------------
+
+    async def _sweep_all(self) -> None:
+        while True:
+            try:
+                await self._sweep()
+            except StoreError as error:
+                log.warning("alarms cannot be looked for", extra={"detail": error.detail})
+            # Workers that started together do not stay so.
+            await asyncio.sleep(self._sweep_s * random.uniform(0.8, 1.2))
+
+    async def _sweep(self) -> None:
+        cursor: str | None = None
+        while True:
+            page = await self._store.list(cursor, SWEPT_AT_ONCE)
+            for head in page.heads:
+                summary = decode_summary(head.summary)
+                is_left = summary.alarm is not None and summary.alarm.at < time.time() - self._left_s
+                if summary.alarms > head.told and is_left and head.name not in self._errands:
+                    self.note(head.name)
+            cursor = page.cursor
+            if cursor is None:
+                return
+            await asyncio.sleep(0)
+
+    # -- telling them ---------------------------------------------------------------------------------------------------
+
+    async def _deliver_all(self, rounds: Rounds) -> None:
+        while True:
+            self._news.clear()
+            now = time.monotonic()
+            idle = [(one.due, name) for name, one in self._errands.items() if name not in self._under_way]
+            for due, name in sorted(idle)[: AT_ONCE - len(self._under_way)]:
+                if due <= now:
+                    self._under_way[name] = asyncio.create_task(self._run(rounds, name, self._errands[name]))
+            waits = [due - now for due, name in idle if name not in self._under_way]
+            is_full = len(self._under_way) >= AT_ONCE
+            try:
+                # A delivery that ends is news.
+                await asyncio.wait_for(self._news.wait(), None if is_full or not waits else max(0.0, min(waits)))
+            except TimeoutError:
+                continue
+
+    async def _run(self, rounds: Rounds, name: str, errand: _Errand) -> None:
+        """One try to tell all alarms of a session."""
+        errand.is_new = False
+        try:
+            await self._tell(rounds, name, errand.trace)
+        except Exception as error:
+            # Whatever it was: the alarm waits, and so does the next try.
+            errand.tries += 1
+            wait = self._wait_before(errand.tries)
+            errand.due = time.monotonic() + wait
+            self._counts.webhook_failures += 1
+            facts = {"session": name, "receiver": urlsplit(self._url).hostname, "detail": _detail(error)}
+            log.warning("alarm not delivered", extra=facts | {"tries": errand.tries, "again_in_s": round(wait, 1)})
+        else:
+            errand.due, errand.tries = 0.0, 0
+            if not errand.is_new:
+                del self._errands[name]
+        finally:
+            del self._under_way[name]
+            self._news.set()
+
+    def _wait_before(self, tries: int) -> float:
+        longest = min(LONGEST_WAIT_S, self._wait_s * 2.0 ** min(tries - 1, 30))
+        return longest * random.uniform(0.5, 1.0)
+
+    async def _tell(self, rounds: Rounds, name: str, trace: Trace | None) -> None:
+        """Raises NotTaken, ServiceError."""
+        try:
+            untold = await rounds.look(name, _untold)
+        except SessionNotFound:
+            return
+        for number, alarm in enumerate(untold.alarms, start=untold.first):
+            await self._post(name, untold, alarm, trace)
+            self._counts.alarms_told += 1
+            if not await self._store.told(name, number) and isinstance(await self._store.head(name), Gone):
+                return
+
+    async def _post(self, name: str, untold: _Untold, alarm: Alarm, trace: Trace | None) -> None:
+        """Raises NotTaken."""
+        id = f"{untold.identity.hex()}-{alarm.t}-{alarm.kind}"
+        body = to_json(
+            {"id": id, "session": name, "kind": alarm.kind, "t": alarm.t, "at": alarm.at}
+            | {"text": alarm_text(alarm, is_classifier=untold.is_classifier)}
+            | {"before": alarm.before, "after": alarm.after, "since": alarm.since}
+        )
+        headers = {"okl-alarm": id}
+        if self._secret:
+            headers["okl-signature"] = signature(self._secret, int(time.time()), body)
+        if trace is not None:
+            headers["traceparent"] = trace.child()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream("POST", self._url, content=body, headers=headers) as answer,
+            ):
+                status = answer.status_code
+        except TimeoutError:
+            raise NotTaken(f"no answer within {self._timeout_s:g} s") from None
+        if not 200 <= status < 300:
+            raise NotTaken(f"status {status}")
+
+
+def _detail(error: Exception) -> str:
+    """Of others only the kind: their text may hold the url."""
+    if isinstance(error, ServiceError):
+        return error.detail
+    return str(error) if isinstance(error, NotTaken) else type(error).__name__
+
+
+def _untold(session: Session, head: Head, position: Position) -> _Untold:
+    alarms, task = session.history.alarms, session.task
+    if alarms is None or task is None or alarms.count <= head.told:
+        return _Untold(position.identity, 0, (), False)
+    latest = alarms.latest[-(alarms.count - head.told) :]
+    return _Untold(position.identity, alarms.count - len(latest) + 1, latest, task.truths.is_classifier)
+
+
+def signature(secret: bytes, at: int, body: bytes) -> str:
+    """The header `Okl-Signature` of a body that is sent at this time, in seconds since the epoch.
+
+    Examples
+    --------
+    >>> signature(b"key", 0, b"{}")
+    't=0,v1=7314351dd949aa7ec06f50fc2c96e618291447672c9b7f10b49d1ce46dad00b3'
+    """
+    told = hmac.new(secret, b"%d." % at + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={told}"

@@ -1,0 +1,130 @@
+"""What the store tells of all sessions, read now and then: the same for whichever worker asks."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, final
+
+from service.errors import StoreError
+from service.session.summary import decode_summary
+from service.store.base import Head, Store
+from service.telemetry.counts import Sample
+
+log = logging.getLogger("okl.http")
+
+FRESH_S: Final = 1.0
+"""For so long a reading is told again."""
+
+SHARE: Final = 10.0
+"""A reading that took long is told again for so many times as long: scrapes take a tenth of the store's time at most."""
+
+PAGE, PAGES = 1_000, 10
+"""Sessions of a page, and pages of a reading: all that OKL_MAX_SESSIONS allows, unless it is raised."""
+
+PATIENCE_S: Final = 5.0
+"""A scrape waits so long for a reading; the reading goes on, and is there for the next one."""
+
+_BETTER: Final = {"better": 1.0, "worse": -1.0}
+
+
+@final
+class Census:
+    """`most`: sessions with series of their own, those with the latest rounds."""
+
+    def __init__(self, store: Store, *, most: int) -> None:
+        self._store = store
+        self._most = most
+        self._read: tuple[Sequence[Sample], float] | None = None
+        self._under_way: asyncio.Task[Sequence[Sample]] | None = None
+
+    async def samples(self) -> Sequence[Sample]:
+        """Never raises: a store that does not answer is told as one that is not up."""
+        if self._read is not None and time.monotonic() < self._read[1]:
+            return self._read[0]
+        if self._under_way is None:
+            self._under_way = asyncio.create_task(self._take())
+            self._under_way.add_done_callback(self._taken)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._under_way), PATIENCE_S)
+        except TimeoutError:
+            return _DOWN
+
+    async def close(self) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
+
+    def _taken(self, _: object) -> None:
+        self._under_way = None
+
+    async def _take(self) -> Sequence[Sample]:
+        started = time.monotonic()
+        try:
+            found: Sequence[Sample] = await self._count()
+        except StoreError as error:
+            log.warning("sessions cannot be counted", extra={"detail": error.detail})
+            found = _DOWN
+        now = time.monotonic()
+        self._read = found, now + max(FRESH_S, SHARE * (now - started))
+        return found
+
+    async def _count(self) -> list[Sample]:
+        sessions = await self._store.count()
+        latest: list[tuple[float, str, Head]] = []
+        read = waiting = journal_bytes = snapshot_bytes = 0
+        cursor: str | None = None
+        for _ in range(PAGES):
+            page = await self._store.list(cursor, PAGE)
+            read += len(page.heads)
+            for head in page.heads:
+                waiting += head.waiting
+                journal_bytes += head.journal_bytes
+                snapshot_bytes += head.snapshot_bytes
+            seen = [(head.updated_at or head.created_at, head.name, head) for head in page.heads]
+            latest = heapq.nlargest(self._most, latest + seen, key=lambda one: one[:2])
+            cursor = page.cursor
+            if cursor is None:
+                break
+        found: list[Sample] = [
+            ("okl_store_up", [], 1.0),
+            ("okl_sessions", [], sessions),
+            ("okl_sessions_read", [], read),
+            ("okl_sessions_waiting", [], waiting),
+            ("okl_sessions_journal_bytes", [], journal_bytes),
+            ("okl_sessions_snapshot_bytes", [], snapshot_bytes),
+        ]
+        for _, _, head in sorted(latest, key=lambda one: one[1]):
+            found += _of_session(head)
+        return found
+
+
+_DOWN: Final[Sequence[Sample]] = (("okl_store_up", [], 0.0),)
+
+
+def _of_session(head: Head) -> Iterator[Sample]:
+    summary = decode_summary(head.summary)
+    labels = [head.name, summary.kind]
+    verdict = summary.verdict
+    for name, value in (
+        ("rounds", head.tip.round),
+        ("loss", summary.loss),
+        ("error", summary.error),
+        ("better", None if verdict is None else _BETTER.get(verdict.state, 0.0)),
+        ("coverage", summary.coverage),
+        ("waiting", head.waiting),
+        ("never_came", head.never_came),
+        ("alarms", summary.alarms),
+        ("learner_bytes", summary.nbytes),
+        ("journal_bytes", head.journal_bytes),
+        ("journal_rounds", head.journal_rounds),
+        ("snapshot_bytes", head.snapshot_bytes),
+        ("round_seconds", summary.took_s),
+        ("last_round_timestamp_seconds", head.updated_at),
+    ):
+        if value is not None and math.isfinite(value):
+            yield f"okl_session_{name}", labels, value

@@ -1,0 +1,91 @@
+"""What `GET /metrics` answers: the numbers of all workers of this host, and those of the sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from typing import Final, final
+
+from service import __version__
+from service.telemetry.board import Board
+from service.telemetry.census import Census
+from service.telemetry.counts import Counts, Sample
+from service.telemetry.families import Told, type_for, written
+
+log = logging.getLogger("okl")
+
+EVERY_S: Final = 1.0
+_STATM: Final = "/proc/self/statm"
+
+
+@final
+class Exposition:
+    """Looks at the event loop once a second, and tells the other workers of the host what this one has counted.
+
+    With others beside it a worker tells of itself what it has told them, so that all answer alike and no counter goes back.
+    """
+
+    def __init__(self, counts: Counts, census: Census, board: Board, *, store: str) -> None:
+        self._counts = counts
+        self._census = census
+        self._board = board
+        self._about: Sample = ("okl_build_info", [__version__, store], 1.0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: dict[str, asyncio.Task[bytes]] = {}
+
+    def start(self) -> None:
+        """Raises OSError where the folder of the workers' numbers cannot be used."""
+        self._board.open()
+        self._publish()
+        self._wait()
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._census.close()
+        self._board.close()
+
+    async def answer(self, accept: str) -> tuple[bytes, str]:
+        """The text, and its type. Who asks while one is made is given the same."""
+        kind = type_for(accept)
+        task = self._under_way.get(kind)
+        if task is None:
+            task = self._under_way[kind] = asyncio.create_task(self._make(kind))
+            task.add_done_callback(lambda _: self._under_way.pop(kind))
+        return await asyncio.shield(task), kind
+
+    async def _make(self, kind: str) -> bytes:
+        sessions = await self._census.samples()
+        own = {} if self._board.is_shared else {self._board.worker: self._samples()}
+        return await asyncio.to_thread(lambda: written(Told(own or self._board.read(), sessions), kind))
+
+    def _samples(self) -> list[Sample]:
+        process: list[Sample] = [
+            self._about,
+            ("okl_worker_seen_timestamp_seconds", [], time.time()),
+            ("okl_worker_cpu_seconds", [], time.process_time()),
+        ]
+        try:
+            with open(_STATM, encoding="ascii") as file:
+                process.append(("okl_worker_memory_bytes", [], float(file.read().split()[1]) * resource.getpagesize()))
+        except (OSError, IndexError, ValueError):
+            pass  # no Linux
+        return process + self._counts.samples()
+
+    def _publish(self) -> None:
+        if self._board.is_shared:
+            try:
+                self._board.publish(self._samples())
+            except OSError as error:
+                log.warning("metrics cannot be told to other workers", extra={"detail": str(error)})
+
+    def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(loop.time() + EVERY_S, self._look, loop, loop.time() + EVERY_S)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._counts.loop_lag.add(max(0.0, loop.time() - due))
+        self._publish()
+        self._wait()

@@ -1,0 +1,116 @@
+"""A store whose calls are counted and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from time import perf_counter
+from typing import ClassVar, TypeVar, final
+
+from service.errors import StoreError
+from service.store.base import (
+    Applied,
+    Behind,
+    Committed,
+    Entry,
+    Found,
+    Gone,
+    Head,
+    Hold,
+    Page,
+    Reading,
+    Store,
+    Tip,
+    WaitingPage,
+)
+from service.telemetry.counts import Counts
+
+T = TypeVar("T")
+
+
+@final
+class TimedStore:
+    """Answers as the store that it is given."""
+
+    schemes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, store: Store, counts: Counts) -> None:
+        self._store = store
+        self._counts = counts
+
+    async def _timed(self, call: str, answer: Awaitable[T]) -> T:
+        started = perf_counter()
+        try:
+            return await answer
+        except StoreError:
+            errors = self._counts.store_errors
+            errors[call] = errors.get(call, 0) + 1
+            raise
+        finally:
+            self._counts.called(call, perf_counter() - started)
+
+    async def open(self) -> None:
+        await self._store.open()
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def ping(self) -> None:
+        await self._timed("ping", self._store.ping())
+
+    async def warnings(self) -> Sequence[str]:
+        return await self._store.warnings()
+
+    async def create(
+        self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
+    ) -> None:
+        await self._timed("create", self._store.create(name, record, tip, snapshot, summary=summary))
+
+    async def head(self, name: str) -> Head | Gone:
+        return await self._timed("head", self._store.head(name))
+
+    async def read(self, name: str, after: Tip | None = None) -> Reading | Gone:
+        return await self._timed("read", self._store.read(name, after))
+
+    async def salvage(self, name: str) -> Reading | Gone:
+        return await self._timed("salvage", self._store.salvage(name))
+
+    async def find(self, name: str, tip: Tip, id: str) -> Found | Gone:
+        return await self._timed("find", self._store.find(name, tip, id))
+
+    async def commit(
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+    ) -> Committed | Applied | Behind | Gone:
+        return await self._timed("commit", self._store.commit(name, tip, entries, holds))
+
+    async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
+        return await self._timed("snapshot", self._store.snapshot(name, tip, blob))
+
+    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
+        return await self._timed("rewind", self._store.rewind(name, tip, to))
+
+    async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
+        return await self._timed("last", self._store.last(name, rounds))
+
+    async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
+        return await self._timed("waiting", self._store.waiting(name, after, limit))
+
+    async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
+        return await self._timed("count_waiting", self._store.count_waiting(name, due_before))
+
+    async def cancel(self, name: str, id: str) -> bool:
+        return await self._timed("cancel", self._store.cancel(name, id))
+
+    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
+        return await self._timed("summarize", self._store.summarize(name, round, summary))
+
+    async def told(self, name: str, count: int) -> bool:
+        return await self._timed("told", self._store.told(name, count))
+
+    async def list(self, cursor: str | None, limit: int) -> Page:
+        return await self._timed("list", self._store.list(cursor, limit))
+
+    async def count(self) -> int:
+        return await self._timed("count", self._store.count())
+
+    async def delete(self, name: str, at: Tip | None = None) -> bool:
+        return await self._timed("delete", self._store.delete(name, at))

@@ -1,0 +1,211 @@
+"""Alarms are delivered to a webhook: at least once, signed, by whichever worker lives, and nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from service import heralds
+from service.heralds import Heralds
+from service.logs import OfTrace, TextFormatter
+from service.settings import Settings
+from service.store.base import Head
+from service.store.sqlite import SqliteStore
+from service.telemetry.counts import Counts
+from tests.service.api import Api, serving
+from tests.service.receiver import CLOSE, HANG, Receiver, receiving
+
+pytestmark = pytest.mark.anyio
+SECRET = "a-secret-of-the-test"
+ALARM = {"rate": None, "error_above": 0.5}
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits are short, and what others left is taken at once."""
+    monkeypatch.setattr("service.app.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.05, left_s=0.0))
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    class Keeps(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(TextFormatter().format(record))
+
+    handler, logger = Keeps(), logging.getLogger("okl.webhook")
+    handler.addFilter(OfTrace())
+    logger.addHandler(handler)
+    logger.setLevel("DEBUG")
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel("NOTSET")
+
+
+def served(path: Path, receiver: Receiver, **settings: Any) -> Any:
+    url = f"sqlite:///{path / 'okl.sqlite3'}"
+    return serving(url, webhook=receiver.url, webhook_secret=SECRET, webhook_timeout_s=0.5, **settings)
+
+
+async def alarm(api: Api, name: str = "s", **request: Any) -> None:
+    """A session with one alarm: an RMSE of 5 is above a half."""
+    await api.create(name=name, alarm=ALARM)
+    body = {"x": [[0.0]] * 64, "y": [0.0, 10.0] * 32}
+    await api.call("POST", f"/sessions/{name}/rounds", body, **request)
+
+
+async def told(api: Api, name: str = "s") -> int:
+    head = await api.store.head(name)
+    assert isinstance(head, Head)
+    return head.told
+
+
+async def until_told(api: Api, count: int = 1) -> None:
+    for _ in range(1_000):
+        if await told(api) >= count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the store does not say that it was told")
+
+
+async def test_an_alarm_is_delivered_once_and_signed(tmp_path: Path, receiver: Receiver) -> None:
+    async with served(tmp_path, receiver) as api:
+        traceparent = f"00-{TRACE}-00f067aa0ba902b7-01"
+        await alarm(api, headers={"traceparent": traceparent})
+        await until_told(api)
+        await asyncio.sleep(0.2)
+        [found] = (await api.inspect())["alarms"]
+    [(headers, body)] = receiver.posts
+    [document] = receiver.documents()
+    assert document == {"id": document["id"], "session": "s", **found}
+    assert headers["okl-alarm"] == document["id"]
+    assert document["id"].endswith(f"-{found['t']}-error")
+    stamp, _, signed = headers["okl-signature"].partition(",v1=")
+    assert abs(int(stamp.removeprefix("t=")) - time.time()) < 30
+    expected = hmac.new(SECRET.encode(), stamp.removeprefix("t=").encode() + b"." + body, hashlib.sha256)
+    assert hmac.compare_digest(signed, expected.hexdigest())
+    assert headers["traceparent"].startswith(f"00-{TRACE}-")
+    assert headers["traceparent"] != traceparent
+
+
+async def test_it_is_tried_until_it_is_taken(tmp_path: Path, receiver: Receiver, logged: list[str]) -> None:
+    """A redirect is not followed; each failure is logged, without the secret, the url's path or its password."""
+    receiver.answers = [500, 302, CLOSE, 404]
+    async with served(tmp_path, receiver) as api:
+        await alarm(api)
+        await until_told(api)
+        assert api.worker.counts.webhook_failures == 4
+        assert api.worker.counts.alarms_told == 1
+        assert api.worker.heralds is not None
+        found = api.worker.heralds
+        await receiver.until(lambda: not found.waiting)
+    assert len(receiver.posts) == 5
+    assert len({document["id"] for document in receiver.documents()}) == 1
+    assert len(logged) == 4
+    assert all("alarm not delivered" in line and "session=s" in line for line in logged)
+    assert not any(word in line for line in logged for word in (SECRET, "hidden"))
+
+
+async def test_a_receiver_that_hangs_holds_up_no_round(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [HANG] * 100
+    async with served(tmp_path, receiver) as api:
+        await alarm(api)
+        await receiver.until(lambda: len(receiver.posts) > 0)
+        for _ in range(20):
+            started = time.perf_counter()
+            await api.rounds([[0.0]], [0.0])
+            assert time.perf_counter() - started < 0.4
+        await receiver.until(lambda: len(receiver.posts) > 1)
+        assert await told(api) == 0
+        receiver.answers = []
+        await until_told(api)
+
+
+async def test_what_a_dead_worker_delivered_and_did_not_note_comes_again(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*_: object) -> bool:
+        await asyncio.sleep(60.0)
+        return False
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SqliteStore, "told", hang)
+        async with served(tmp_path, receiver) as api:
+            await alarm(api)
+            await receiver.until(lambda: len(receiver.posts) == 1)
+    async with served(tmp_path, receiver) as api:
+        await until_told(api)
+    first, second = receiver.documents()
+    assert first == second
+
+
+async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Receiver) -> None:
+    async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+        await alarm(api)
+    async with served(tmp_path, receiver) as api:
+        await until_told(api)
+    assert len(receiver.posts) == 1
+
+
+async def test_a_young_alarm_is_left_to_its_worker(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.app.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.02, left_s=20.0))
+    async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
+        await alarm(api)
+    async with served(tmp_path, receiver) as api:
+        await asyncio.sleep(0.3)
+        assert await told(api) == 0
+    assert receiver.posts == []
+
+
+async def test_a_deleted_session_is_forgotten(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [500] * 1_000
+    async with served(tmp_path, receiver) as api:
+        await alarm(api)
+        await receiver.until(lambda: len(receiver.posts) > 1)
+        await api.call("DELETE", "/sessions/s", status=204)
+        found = api.worker.heralds
+        assert found is not None
+        await receiver.until(lambda: not found.waiting)
+
+
+async def test_sessions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> None:
+    monkeypatch.setattr(heralds, "MOST", 3)
+    found = Heralds(SqliteStore(":memory:"), Counts(), receiver.url, "", timeout_s=1.0)
+    for i in range(10):
+        found.note(f"s{i}")
+    assert found.waiting == 3
+    await found.close()
+
+
+def test_settings_show_neither_secret_nor_url() -> None:
+    shown = repr(Settings(webhook="https://user:password@example.com/token", webhook_secret=SECRET))
+    assert not any(word in shown for word in (SECRET, "password", "token"))
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://example.com/", "example.com", "http://", "http://[", "http://example:b/", "http://example\n/"]
+)
+def test_a_webhook_is_a_web_address(url: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(webhook=url)
+    assert "example" not in str(refused.value)
