@@ -15,7 +15,7 @@ from okl_core.contract import lags
 from okl_core.kernels import kernels
 from okl_core.losses import LOSSES
 from service import cli
-from service.api import answers, guards, schemas
+from service.api import answers, guards, round_schemas, schemas, watching_answers
 from service.api.problems import PROBLEMS
 from service.api.schemas import SessionCreate
 from service.app import create_app
@@ -62,7 +62,7 @@ def test_the_routes_of_the_documentation_are_those_of_the_application() -> None:
 
 WIRE = [
     value
-    for module in (schemas, answers)
+    for module in (schemas, round_schemas, answers, watching_answers)
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, BaseModel)
 ]
@@ -70,7 +70,7 @@ WIRE = [
 
 @pytest.mark.parametrize("model", WIRE, ids=lambda model: model.__name__)
 def test_every_member_on_the_wire_is_named(model: type[BaseModel]) -> None:
-    text = text_of("http-api.md") + text_of("sessions.md")
+    text = "".join(map(text_of, ("http-api.md", "sessions.md", "watching.md")))
     for name, field in model.model_fields.items():
         wire = field.alias or name
         assert re.search(rf"[`\"]{wire}[`\"]", text) or f"`{wire}:" in text, f"{model.__name__}: {wire}"
