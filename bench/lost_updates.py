@@ -37,7 +37,7 @@ import httpx
 from bench.http_client import BadAnswer, RawClient, Timed, redis_server
 from bench.processes import Worker
 from service.demo_data import magic
-from service.demos.tally import Tally, tally
+from service.demos.tally import UpdateTally, tally
 from service.store.base import Gone, open_store
 
 CLIENTS = 8
@@ -126,7 +126,7 @@ class Cell:
 
     way: Way
     situation: Situation
-    tally: Tally
+    tally: UpdateTally
     refused: int
     predicts: bool
 

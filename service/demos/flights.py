@@ -23,7 +23,7 @@ from service.demos.common import asked, found_or_created, run_story, verdict_of
 from service.demos.crew import LATE, SESSIONS, Account, Crew, learned_by_usual
 from service.demos.flights_data import Event, Flight, data_folder, events, flights
 from service.demos.processes import Process, Processes, free_port, wait_until, wait_until_ready, worker_pids
-from service.demos.tally import Tally, tally, tally_of_rounds
+from service.demos.tally import UpdateTally, tally, tally_of_rounds
 from service.settings import Settings
 
 FLIGHTS = 1_500
@@ -33,12 +33,12 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WayLine:
     """A line of the table."""
 
     name: str
     account: Account
-    tally: Tally
+    tally: UpdateTally
     never_came: int | None
 
 
@@ -74,7 +74,7 @@ class Story:
                     if flight.lands is None:
                         client.cancel(name, f"flight-{flight.number}")
             after = {name: client.inspect(name) for name in SESSIONS}
-            lines = [Line("okl", account, _sum(tallies), sum(one["never_came"] for one in after.values()))]
+            lines = [WayLine("okl", account, _sum(tallies), sum(one["never_came"] for one in after.values()))]
             if self.is_chaos:
                 lines += self._usual_way(played)
             self.console.print(_table(lines))
@@ -134,7 +134,7 @@ class Story:
 
     # -- the usual way ------------------------------------------------------------------------------------------------
 
-    def _usual_way(self, played: Sequence[Event]) -> Iterator[Line]:
+    def _usual_way(self, played: Sequence[Event]) -> Iterator[WayLine]:
         if importlib.util.find_spec("river") is None:
             self.say("River is not installed, so the usual way is left out (pip install river).\n")
             return
@@ -149,7 +149,7 @@ class Story:
             account = self._play("the usual way", url, server, played, is_waited=False)
             with OklClient(url) as client:
                 tallies = [tally(account.rounds[name], learned_by_usual(client, name)) for name in SESSIONS]
-            yield Line(name, account, _sum(tallies), None)
+            yield WayLine(name, account, _sum(tallies), None)
 
     @contextmanager
     def _usual_store(self) -> Iterator[tuple[str, str]]:
@@ -178,11 +178,11 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    return Tally(*map(sum, zip(*tallies, strict=True)))
+def _sum(tallies: Sequence[UpdateTally]) -> UpdateTally:
+    return UpdateTally(*map(sum, zip(*tallies, strict=True)))
 
 
-def _table(lines: Sequence[Line]) -> Table:
+def _table(lines: Sequence[WayLine]) -> Table:
     """One line a way, both sessions together."""
     shown = Table(title="Updates", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown.add_column("")

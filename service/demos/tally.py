@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 
-class Tally(NamedTuple):
+class UpdateTally(NamedTuple):
     """`learned` counts an update as often as it was learned; lost and doubled are told by the updates' own numbers."""
 
     acknowledged: int
@@ -22,7 +22,7 @@ class Tally(NamedTuple):
         return f"{self.lost:,} lost, {self.doubled:,} doubled"
 
 
-def tally(acknowledged: Collection[int], times: Mapping[int, int]) -> Tally:
+def tally(acknowledged: Collection[int], times: Mapping[int, int]) -> UpdateTally:
     """From the numbers of the updates that were acknowledged, and how often the model has learned each.
 
     Examples
@@ -32,10 +32,10 @@ def tally(acknowledged: Collection[int], times: Mapping[int, int]) -> Tally:
     """
     lost = sum(not times.get(number) for number in acknowledged)
     doubled = sum(max(0, count - 1) for count in times.values())
-    return Tally(len(acknowledged), sum(times.values()), lost, doubled)
+    return UpdateTally(len(acknowledged), sum(times.values()), lost, doubled)
 
 
-def tally_of_rounds(rounds: Mapping[int, int], before: int, now: int) -> Tally:
+def tally_of_rounds(rounds: Mapping[int, int], before: int, now: int) -> UpdateTally:
     """The same of a session of ours, from the round that each acknowledged update was told to be.
 
     Each update is learned exactly once if and only if these are the rounds from `before` + 1 to `now`, each of them once.
@@ -48,4 +48,4 @@ def tally_of_rounds(rounds: Mapping[int, int], before: int, now: int) -> Tally:
     '1 lost, 1 doubled'
     """
     there = {t for t in rounds.values() if before < t <= now}
-    return Tally(len(rounds), now - before, len(rounds) - len(there), now - before - len(there))
+    return UpdateTally(len(rounds), now - before, len(rounds) - len(there), now - before - len(there))

@@ -58,7 +58,7 @@ def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> N
     with processes() as running:
         _, url = start_service(running, settings)
         with OklClient(url) as client:
-            assert {session.name: session.row for session in magic.stream(client, console, 45)} == {
+            assert {part.session.name: part.row for part in magic.stream(client, console, 45)} == {
                 session.name: 60 for session in magic.SESSIONS
             }
             for session in magic.SESSIONS:
