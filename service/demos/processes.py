@@ -23,12 +23,14 @@ STOPS_WITHIN_S = 20.0
 
 STARTS_WITHIN_S = 60.0
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 Process = subprocess.Popen[bytes]
 
 
 @final
 class Processes:
-    """Ctrl-C and SIGTERM raise KeyboardInterrupt once; while a process is being started they wait until it is noted.
+    """Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt, once. While a process is being started they wait.
 
     A second signal changes nothing: what was started is being stopped.
     """
@@ -39,23 +41,25 @@ class Processes:
         self._is_interrupted = False
 
     def interrupt(self, number: int, frame: object) -> None:
-        """The handler of both signals."""
+        """The handler of these signals."""
         if not self._is_interrupted:
             self._is_interrupted = True
             if not self._is_starting:
                 raise KeyboardInterrupt
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], *, is_quiet: bool = False) -> Process:
-        """A process that Ctrl-C does not reach, though it has the same terminal: who started it stops it."""
+        """A process of a group of its own, which Ctrl-C in the terminal does not reach: who started it stops it.
+
+        To block the signal is not enough: where there are several workers, multiprocessing lets it through again, and a
+        worker that is interrupted while it imports keeps its supervisor waiting.
+        """
         output = subprocess.DEVNULL if is_quiet else None
+        variables = os.environ | dict(environment)
         self._is_starting = True
-        # The process inherits the signals that are blocked.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            process = subprocess.Popen(command, env=os.environ | dict(environment), stdout=output, stderr=output)
+            process = subprocess.Popen(command, env=variables, stdout=output, stderr=output, process_group=0)
             self._running.append(process)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._is_starting = False
         if self._is_interrupted:
             raise KeyboardInterrupt
@@ -80,7 +84,7 @@ def processes() -> Iterator[Processes]:
     found = Processes()
     # An interrupt may come between any two instructions, also on the way into `finally`: then this is what stops them.
     atexit.register(found.stop)
-    before = {number: signal.signal(number, found.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, found.interrupt) for number in SIGNALS}
     try:
         yield found
     finally:

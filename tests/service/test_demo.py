@@ -143,7 +143,7 @@ def test_a_service_that_does_not_start_is_told() -> None:
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_process_that_starts_while_a_signal_comes_is_stopped(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -236,7 +236,7 @@ def test_it_takes_its_service_along(
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.5, 3.0])
 def test_ctrl_c_at_the_start_is_quiet(
     start: Callable[..., subprocess.Popen[str]], settings: Settings, story: tuple[str, ...], after_s: float
 ) -> None:
