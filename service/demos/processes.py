@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
 
@@ -74,7 +74,10 @@ class Processes:
                 process.wait(STOPS_WITHIN_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+            # Workers whose supervisor had no time to stop them, or is gone.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             self._running.pop()
 
 

@@ -21,7 +21,7 @@ from service.cli import app
 from service.client import OklClient
 from service.demo_data import magic as magic_data
 from service.demos import common, flights, flights_data, magic
-from service.demos.processes import processes, start_service, worker_pids
+from service.demos.processes import _all_processes, processes, start_service, worker_pids
 from service.errors import ConfigurationError, ServiceError
 from service.settings import Settings
 from tests.command import START_S, is_free, okl, until_imports
@@ -171,6 +171,20 @@ def test_a_second_signal_changes_nothing() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
     assert process.returncode == -signal.SIGTERM
+
+
+def test_what_a_process_leaves_behind_goes_with_it() -> None:
+    with processes() as running:
+        process = running.start(["sh", "-c", "sleep 60 & wait"], {})
+        assert os.getpgid(process.pid) == process.pid
+        while not (children := [pid for pid, parent, _ in _all_processes() if parent == process.pid]):
+            time.sleep(0.01)
+    give_up = time.monotonic() + 5.0
+    while (alive := {pid for pid, _, command in _all_processes() if command} & {*children}) and (
+        time.monotonic() < give_up
+    ):
+        time.sleep(0.01)
+    assert alive == set()
 
 
 @pytest.fixture
