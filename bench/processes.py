@@ -1,4 +1,4 @@
-"""The service as it runs in production: worker processes on one store, which can be killed and started again."""
+"""Worker processes on one store, which can be killed and started again: the service as it runs in production, or another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,29 @@ from service.client import OklClient
 
 
 class Worker:
-    """One worker process. `settings` are those of the service, by name; what it prints goes to the file `log`, if given."""
+    """One worker process. `settings` are those of the service, by name; what it prints goes to the file `log`, if given.
 
-    def __init__(self, store: str, *, log: Path | None = None, **settings: Any) -> None:
+    With `app` it is not the service, but that application behind stock uvicorn, with variables of its own in `environment`.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        log: Path | None = None,
+        app: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         named = {f"OKL_{name.upper()}": str(value) for name, value in settings.items()}
         self._environment = os.environ | {"OKL_LOG_LEVEL": "warning", "OPENBLAS_NUM_THREADS": "1"} | named
-        self._command = [sys.executable, "-m", "service.start", "serve", "--port", str(self.port), "--store", store]
+        self._environment |= environment or {}
+        serve = (
+            ["service.start", "serve", "--store", store] if app is None else ["uvicorn", app, "--log-level", "critical"]
+        )
+        self._command = [sys.executable, "-m", *serve, "--port", str(self.port)]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -162,18 +162,30 @@ def _silent(name: str) -> Iterator[None]:
 
 @app.command("demo")
 def run_demo(
+    story: Annotated[Literal["magic", "flights"], typer.Argument(help="magic ships with okl; flights is an extra.")] = (
+        "magic"
+    ),
+    chaos: Annotated[
+        bool, typer.Option("--chaos", help="flights: two workers, updates sent twice, a worker killed.")
+    ] = False,
     exit: Annotated[bool, typer.Option("--exit", help="Stop when the table is printed.")] = False,
     rounds: Annotated[int | None, typer.Option(min=1, help="Play so many rounds of each session.")] = None,
     host: HostOption = None,
     port: PortOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Stream a real data set through several learners, one row at a time; then keep serving."""
-    from service import demo
+    """Stream real data through several sessions, one row at a time; then keep serving."""
+    from service.demos import common, flights, magic
 
-    demo.import_all()
+    common.import_all()
     with _told():
-        demo.run(_settings(host=host, port=port, store=store), console, rounds=rounds, stop=exit)
+        settings = _settings(host=host, port=port, store=store)
+        if story == "flights":
+            flights.run(settings, console, rounds=rounds, stop=exit, is_chaos=chaos)
+        elif chaos:
+            raise ConfigurationError("The chaos is part of `okl demo flights --chaos`.")
+        else:
+            magic.run(settings, console, rounds=rounds, stop=exit)
 
 
 @app.command()

@@ -26,6 +26,7 @@ SLOW = (
     "tests/docs/test_docs.py::test_curl_answers_as_printed",
     "tests/docs/test_docs.py::test_python_runs",
     "tests/docs/test_kons_bench.py",
+    "tests/docs/test_lost_updates_bench.py::test_ours_loses",
     "tests/docs/test_metric_bench.py",
     "tests/contract/test_learners.py::test_contract_with_other_configs",
     "tests/contract/test_sqlite_damage.py",

@@ -1,0 +1,188 @@
+"""`okl demo`: the data set that ships with the service, row by row, to four sessions in turn."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from service.client import OklClient
+from service.demo_data import magic
+from service.demos.common import asked, found_or_created, run_story, verdict_of
+from service.settings import Settings
+
+ROUNDS = 1_500
+"""Of each session in one run, if nobody says how many."""
+
+SECONDS = 35.0
+"""A run of ROUNDS ends after that, on a slow machine with fewer rounds."""
+
+NEVER_EVERY = 50
+LATE_ROUNDS = (5, 40)
+EXPIRES_S = 30.0
+
+_GAUSSIAN = {"kind": "gaussian", "sigma": "median"}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSession:
+    """`learner` is None where the service chooses. Truths that are late come rounds after their prediction, or never."""
+
+    name: str
+    learner: dict[str, Any] | None
+    is_late: bool = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"learner": self.learner, "labels": [-1, 1]} | ({"expires_s": EXPIRES_S} if self.is_late else {})
+
+
+SESSIONS = (
+    DemoSession("magic", None),
+    DemoSession("magic-aioli", {"kind": "nystrom-aioli", "config": {"kernel": _GAUSSIAN}}, is_late=True),
+    DemoSession("magic-pomdr", {"kind": "pomdr", "config": {"kernel": _GAUSSIAN, "step_factor": 0.05}}),
+    DemoSession("magic-majority", {"kind": "majority"}),
+)
+
+
+def late_by(row: int) -> int | None:
+    """How many rounds the truth of a row is late; None where it never comes."""
+    low, high = LATE_ROUNDS
+    return None if row % NEVER_EVERY == NEVER_EVERY - 1 else low + row * 7919 % (high - low + 1)
+
+
+@dataclass(slots=True)
+class Part:
+    """One session's part in the run; the latencies are in seconds, of requests."""
+
+    session: DemoSession
+    row: int
+    rounds: int
+    mistakes: int
+    latencies_s: list[float] = field(default_factory=list)
+    due: list[tuple[int, int, str]] = field(default_factory=list)
+    """The truths of predictions that wait: when they come, of which row, under which id."""
+
+
+def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool) -> None:
+    def story(running: object, server: object, url: str) -> None:
+        with OklClient(url) as client:
+            console.print(
+                f"Photographs of air showers, from a telescope: is it a gamma ray? {len(SESSIONS)} sessions see one row at a"
+                " time: a prediction first, then its truth. Those of [bold]magic-aioli[/] come 5 to 40 rounds late, and"
+                f" one in {NEVER_EVERY} never comes.\n",
+                highlight=False,
+            )
+            parts = stream(client, console, rounds)
+            console.print(table(client, parts))
+            late = client.inspect(next(session.name for session in SESSIONS if session.is_late))
+            console.print(
+                f"{late['name']}: {late['t']:,} truths came late; {late['waiting']:,} predictions still wait, for"
+                f" {EXPIRES_S:.0f} s; {late['never_came']:,} have waited in vain.",
+                highlight=False,
+            )
+
+    run_story(settings, console, story, workers=1, stop=stop)
+
+
+def stream(client: OklClient, console: Console, rounds: int | None) -> list[Part]:
+    """One row after the other to all sessions in turn; each goes on where it stopped."""
+    X, y = magic()
+    progress = Progress(
+        TextColumn("{task.description:<15}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[mistakes]:6.2%} mistakes"),
+        console=console,
+    )
+    with progress:
+        parts = [_resumed(client, session) for session in SESSIONS]
+        goal = rounds or ROUNDS
+        tasks = [progress.add_task(part.session.name, total=goal, mistakes=0.0) for part in parts]
+        give_up = time.monotonic() + SECONDS
+        played = 0
+        for played in range(1, goal + 1):
+            for part in parts:
+                _play(client, part, X, y)
+            if played % 25 == 0:
+                _show(progress, tasks, parts, played)
+            if rounds is None and time.monotonic() > give_up:
+                break
+        for part in parts:
+            _report(client, part, y, before=None)
+        _show(progress, tasks, parts, played)
+        for task in tasks:
+            progress.update(task, total=played)
+    return parts
+
+
+def _resumed(client: OklClient, session: DemoSession) -> Part:
+    found = found_or_created(client, session.name, session.settings)
+    return Part(session, asked(found), found["t"], found["metrics"]["mistakes"])
+
+
+def _show(progress: Progress, tasks: Sequence[Any], parts: Sequence[Part], played: int) -> None:
+    for task, part in zip(tasks, parts, strict=True):
+        progress.update(task, completed=played, mistakes=part.mistakes / max(1, part.rounds))
+
+
+def _play(client: OklClient, part: Part, X: Any, y: Any) -> None:
+    """The prediction for the next row, and the truths that have come."""
+    row = part.row
+    started = time.perf_counter()
+    prediction = client.predict(part.session.name, X[row % len(y)].tolist())
+    part.latencies_s.append(time.perf_counter() - started)
+    part.row += 1
+    late = late_by(row) if part.session.is_late else 0
+    if late is not None:
+        heapq.heappush(part.due, (row + late, row, prediction["id"]))
+    _report(client, part, y, before=part.row)
+
+
+def _report(client: OklClient, part: Part, y: Any, before: int | None) -> None:
+    for row, id in _come(part.due, before):
+        started = time.perf_counter()
+        told = client.update(part.session.name, int(y[row % len(y)]), id=id)
+        part.latencies_s.append(time.perf_counter() - started)
+        part.rounds += 1
+        part.mistakes += told["mistake"]
+
+
+def _come(due: list[tuple[int, int, str]], before: int | None) -> Iterator[tuple[int, str]]:
+    """What is due before this row, or at all."""
+    while due and (before is None or due[0][0] < before):
+        _, row, id = heapq.heappop(due)
+        yield row, id
+
+
+def table(client: OklClient, parts: Sequence[Part]) -> Table:
+    """One line a session; rounds/s and latencies are those of this run, as one client sees them."""
+    shown = Table(title="MAGIC gamma telescope, one row at a time", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown.add_column("session", no_wrap=True)
+    for heading in ("rounds", "mistakes"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("verdict")
+    for heading in ("rounds/s", "p50 ms", "p99 ms"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for part in parts:
+        found = client.inspect(part.session.name)
+        rate = found["metrics"]["mistake_rate"]
+        p50, p99 = np.percentile(part.latencies_s, [50, 99]) * 1e3
+        shown.add_row(
+            part.session.name,
+            f"{found['t']:,}",
+            "" if rate is None else f"{rate:.1%}",
+            verdict_of(found),
+            f"{len(part.latencies_s) / 2 / sum(part.latencies_s):,.0f}",
+            f"{p50:.2f}",
+            f"{p99:.2f}",
+        )
+    return shown
