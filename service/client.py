@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from types import TracebackType
 from typing import Any
@@ -172,7 +172,7 @@ class OklClient:
         """The newest first, as far back as the journal is kept."""
         return self._call("GET", _path(session, "rounds"), params={"last": last})["rounds"]
 
-    def events(self, session: str, last_id: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self, session: str, last_id: str | None = None) -> Generator[tuple[str, dict[str, Any]]]:
         """What a list tells of the session, whenever it has changed from the event `last_id`, with the event's id.
 
         It ends when the session is deleted or the worker stops; Unreachable is raised where it was cut.
@@ -220,20 +220,25 @@ def _events(parts: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
     left, id, data = b"", "", b""
     for part in parts:
         *lines, left = (left + part).split(b"\n")
-        if len(left) + len(data) > MOST_EVENT_BYTES:
-            raise ServiceError(f"An event of more than {MOST_EVENT_BYTES} bytes.")
+        left = _bounded(left)
         for line in lines:
             name, _, value = line.rstrip(b"\r").partition(b": ")
             if name == b"id":
                 id = value.decode("utf-8", "replace")
             elif name == b"data":
-                data += value
+                data = _bounded(data + value)
             elif not name and data:
                 try:
                     yield id, json.loads(data)
                 except ValueError as error:
                     raise ServiceError(f"An event that is not JSON: {data[:200]!r}") from error
                 data = b""
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MOST_EVENT_BYTES:
+        raise ServiceError(f"An event of more than {MOST_EVENT_BYTES} bytes.")
+    return data
 
 
 # -- what JSON has for a value ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,11 +114,8 @@ def watch(client: OklClient, console: Console, name: str, *, once: bool) -> None
 def _now(client: OklClient, name: str) -> Look:
     """With the rate that an event tells, if there is one."""
     rate = None
-    try:
-        events = client.events(name)
+    with suppress(Overloaded), closing(client.events(name)) as events:
         rate = next((told["rate"] for _, told in events), None)
-    except Overloaded:
-        pass
     return Look.at(client, name, rate)
 
 
