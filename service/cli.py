@@ -209,7 +209,7 @@ def replay(
 ) -> None:
     """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
     from service.commands.recording import Selection
-    from service.commands.replay import Way
+    from service.commands.replay import Sending
     from service.commands.replay import replay as run
 
     try:
@@ -218,7 +218,7 @@ def replay(
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
     with _told(), _client(url) as client:
         selection = Selection.of(label, drop=drop, only=only, fill=fill)
-        way = Way(batch, start, out, delay, warmup)
+        way = Sending(batch, start, out, delay, warmup)
         found, scored = run(client, console, file, session=session, selection=selection, learner=spec, way=way)
         if warmup:
             console.print(f"{session}: {found['t']:,} rounds; {scored.told(warmup)}", highlight=False, markup=False)

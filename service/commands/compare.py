@@ -27,6 +27,9 @@ from service.settings import Settings
 BLOCK: Final = 100
 """Rows that each learner plays in turn, as many as `okl replay` sends in one request."""
 
+TOLD: Final = 80
+"""Letters of a verdict or a reason in the table."""
+
 NO_FIGURE: Final = "No figure was saved: it needs matplotlib; install it with `pip install okl[plot]`."
 
 HEADINGS: Final = ("learner", "error", "last 500", "loss", "rounds/s", "stored", "memory", "verdict")
@@ -146,8 +149,8 @@ def _shown(one: Contestant, mean: float | None) -> str:
     return f"{mean:.2%}" if one.is_classifier else f"{mean**0.5:.4g}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 40 else f"{name[:39]}…"
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def played(compared: Compared) -> str:
@@ -165,14 +168,14 @@ def table_of(compared: Compared) -> Table:
     for i, one in enumerate(compared.contestants):
         is_best = i == 0 and one.refusal is None
         *cells, told = cells_of(one)
-        table.add_row(*(Text(cell) for cell in (*cells, _short(told))), style="bold" if is_best else None)
+        table.add_row(*(Text(cell) for cell in (*cells, _short(told, TOLD))), style="bold" if is_best else None)
     return table
 
 
 def refusals(compared: Compared) -> Iterator[str]:
     """What the table has no room for."""
     for one in compared.contestants:
-        if one.refusal is not None and _short(one.refusal) != one.refusal:
+        if one.refusal is not None and len(one.refusal) > TOLD:
             yield f"{one.name}: {one.refusal}"
 
 

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Sending:
     """How a file is sent: `batch` rounds in one request; from the row `start`; predictions to the file `out`; the truth of a
     row after `delay` more were predicted; the first `warmup` rows neither scored nor written."""
 
@@ -79,7 +79,7 @@ def replay(
     session: str,
     selection: Selection,
     learner: Json | str | None,
-    way: Way,
+    way: Sending,
 ) -> tuple[Json, Scored]:
     """Send the rows that the session has not seen; returns what the service says of the session at the end, and the score.
 
@@ -119,7 +119,7 @@ class _Sender:
     client: OklClient
     console: Console
     session: str
-    way: Way
+    way: Sending
     scored: Scored
     takes_lists: bool
 

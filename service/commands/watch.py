@@ -42,7 +42,7 @@ class SessionGone(ServiceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Glance:
     """What is known at a moment: the session, its history, its last rounds, the newest first; rounds a second, None where
     nobody has told."""
 
@@ -52,7 +52,7 @@ class Look:
     rate: float | None
 
     @classmethod
-    def at(cls, client: OklClient, name: str, rate: float | None = None) -> Look:
+    def at(cls, client: OklClient, name: str, rate: float | None = None) -> Glance:
         return cls(client.inspect(name), client.history(name), client.last_rounds(name, LAST), rate)
 
     @property
@@ -111,24 +111,24 @@ def watch(client: OklClient, console: Console, name: str, *, once: bool) -> None
                 console.print(Text(told), soft_wrap=True)
 
 
-def _now(client: OklClient, name: str) -> Look:
+def _now(client: OklClient, name: str) -> Glance:
     """With the rate that an event tells, if there is one."""
     rate = None
     with suppress(Overloaded), closing(client.events(name)) as events:
         rate = next((told["rate"] for _, told in events), None)
-    return Look.at(client, name, rate)
+    return Glance.at(client, name, rate)
 
 
-def looks(client: OklClient, name: str) -> Iterator[Look]:
+def looks(client: OklClient, name: str) -> Iterator[Glance]:
     """One whenever the session has changed, for ever. Raises SessionGone, and Unreachable when the patience is over."""
     last_id: str | None = None
     give_up = math.inf
-    yield Look.at(client, name)
+    yield Glance.at(client, name)
     while True:
         try:
             for id, told in client.events(name, last_id):
                 give_up, last_id = math.inf, id
-                yield Look.at(client, name, told["rate"])
+                yield Glance.at(client, name, told["rate"])
             # It ended: the session was deleted, or the worker stops.
             client.inspect(name)
         except Overloaded:
@@ -145,20 +145,20 @@ def looks(client: OklClient, name: str) -> Iterator[Look]:
         time.sleep(0.5)
 
 
-def _there(client: OklClient, name: str) -> Look:
+def _there(client: OklClient, name: str) -> Glance:
     try:
-        return Look.at(client, name)
+        return Glance.at(client, name)
     except SessionNotFound:
         raise SessionGone(f"{name} was deleted.") from None
 
 
-def line(look: Look) -> str:
+def line(look: Glance) -> str:
     """A look as one line."""
     parts = (f"t {look.session['t']:,}", look.verdict, look.errors, look.state, look.alarm)
     return " · ".join(part for part in parts if part)
 
 
-def frame(look: Look) -> RenderableType:
+def frame(look: Glance) -> RenderableType:
     """A look as a page of the terminal."""
     session, points = look.session, look.history["points"]
     title = Text(f"{session['name']}  ", style="bold").append(f"{session['kind']}, {session['t']:,} rounds", "dim")

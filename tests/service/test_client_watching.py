@@ -122,15 +122,15 @@ def test_events_come_as_they_may(parts: list[bytes], wanted: list[tuple[str, obj
 
 def test_events_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "MOST_EVENT_BYTES", 1000)
-    with streaming([b"data: {\n\n"]) as url, OklClient(url) as client:
-        with pytest.raises(errors.ServiceError, match="not JSON"):
-            next(client.events("s"))
-    with streaming([b"data: " + b"1" * 2000]) as url, OklClient(url) as client:
-        with pytest.raises(errors.ServiceError, match="more than 1000 bytes"):
-            next(client.events("s"))
-    with streaming([b"data: 1\n" * 2000]) as url, OklClient(url) as client:
-        with pytest.raises(errors.ServiceError, match="more than 1000 bytes"):
-            next(client.events("s"))
+    refused = pytest.raises(errors.ServiceError, match="not JSON")
+    with streaming([b"data: {\n\n"]) as url, OklClient(url) as client, refused:
+        next(client.events("s"))
+    refused = pytest.raises(errors.ServiceError, match="more than 1000 bytes")
+    with streaming([b"data: " + b"1" * 2000]) as url, OklClient(url) as client, refused:
+        next(client.events("s"))
+    refused = pytest.raises(errors.ServiceError, match="more than 1000 bytes")
+    with streaming([b"data: 1\n" * 2000]) as url, OklClient(url) as client, refused:
+        next(client.events("s"))
 
 
 def test_a_stream_that_breaks_off_is_unreachable() -> None:
