@@ -30,12 +30,11 @@ class PredictionsFile:
         self._file: TextIO | None = None
 
     def __enter__(self) -> PredictionsFile:
+        check_file(self.path)
         try:
             if not self._part.exists() and self.path.exists():
-                _check(self.path)
                 shutil.copyfile(self.path, self._part)
             if self._part.exists():
-                _check(self._part)
                 self._keep_whole_lines()
             self._file = self._part.open("a", encoding="utf-8", newline="")
         except OSError as error:
@@ -78,13 +77,19 @@ class PredictionsFile:
             file.truncate(end)
 
 
-def _check(path: Path) -> None:
-    """Raises ConfigurationError."""
+def check_file(path: Path) -> None:
+    """Raises ConfigurationError where it, or the file with `.part` behind its name, holds something else."""
     header = ",".join(HEADER).encode() + b"\n"
-    with path.open("rb") as file:
-        found = file.read(len(header))
-    if not header.startswith(found):
-        raise ConfigurationError(f"{path} is no file of predictions; name another one.")
+    for one in (path, path.with_name(f"{path.name}.part")):
+        try:
+            with one.open("rb") as file:
+                found = file.read(len(header))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ConfigurationError(f"{one} cannot be read: {error.strerror}.") from error
+        if not header.startswith(found):
+            raise ConfigurationError(f"{one} is no file of predictions; name another one.")
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:

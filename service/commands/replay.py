@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from service.client import OklClient
-from service.commands.predictions_file import PredictionsFile
+from service.commands.predictions_file import PredictionsFile, check_file
 from service.commands.recording import RecordedRow, Recording, Selection, look_through
 from service.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
 
@@ -87,6 +87,8 @@ def replay(
     streams feed too. Ids are made of the rows: what is sent again is not learned twice.
     """
     recording = look_through(path, selection)
+    if way.out is not None:
+        check_file(way.out)
     try:
         found = client.inspect(session)
     except SessionNotFound:

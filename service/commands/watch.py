@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.client import OklClient
-from service.errors import Overloaded, ServiceError, SessionNotFound, Unreachable
+from service.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
 
 LAST: Final = 10
 """Rounds that are shown."""
@@ -25,6 +25,9 @@ EVERY_S: Final = 2.0
 
 POLLS: Final = 15
 """Looks until events are asked for again."""
+
+AGAIN_S: Final = 0.5
+"""Until events that ended, or were cut, are asked for again."""
 
 PATIENCE_S: Final = 30.0
 """A service that does not answer any more is waited for so long: it may be starting anew."""
@@ -122,34 +125,30 @@ def _now(client: OklClient, name: str) -> Glance:
 def looks(client: OklClient, name: str) -> Iterator[Glance]:
     """One whenever the session has changed, for ever. Raises SessionGone, and Unreachable when the patience is over."""
     last_id: str | None = None
-    give_up = math.inf
+    give_up, polls = math.inf, 0
     yield Glance.at(client, name)
     while True:
         try:
+            if polls:
+                polls -= 1
+                time.sleep(EVERY_S)
+                yield Glance.at(client, name)
+                give_up = math.inf
+                continue
             for id, told in client.events(name, last_id):
                 give_up, last_id = math.inf, id
                 yield Glance.at(client, name, told["rate"])
             # It ended: the session was deleted, or the worker stops.
             client.inspect(name)
         except Overloaded:
-            for _ in range(POLLS):
-                time.sleep(EVERY_S)
-                yield _there(client, name)
-            give_up = math.inf
+            polls = POLLS
         except SessionNotFound:
             raise SessionGone(f"{name} was deleted.") from None
-        except Unreachable:
+        except (Unreachable, StoreUnavailable, StoreTimeout):
             give_up = min(give_up, time.monotonic() + PATIENCE_S)
             if time.monotonic() >= give_up:
                 raise
-        time.sleep(0.5)
-
-
-def _there(client: OklClient, name: str) -> Glance:
-    try:
-        return Glance.at(client, name)
-    except SessionNotFound:
-        raise SessionGone(f"{name} was deleted.") from None
+        time.sleep(AGAIN_S)
 
 
 def line(look: Glance) -> str:

@@ -255,12 +255,13 @@ def test_a_file_of_predictions_is_published_when_it_is_whole(tmp_path: Path) -> 
     assert path.read_text().splitlines() == [",".join(HEADER), "0,1.0,2.0,,1.0,", "1,1.0,x,0.5,,"]
 
 
-def test_another_file_is_left_as_it_is(run, tmp_path: Path) -> None:
+def test_another_file_is_left_as_it_is(run, client: OklClient, tmp_path: Path) -> None:
     path, out = stream(tmp_path / "s.csv"), tmp_path / "letter.csv"
     out.write_text("Dear all,\n")
     assert "no file of predictions" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
     assert out.read_text() == "Dear all,\n"
     assert [one.name for one in tmp_path.glob("letter*")] == ["letter.csv"]
+    assert client.sessions() == []
     run(path, "--session", "s", "--label", "y", "--out", tmp_path / "no" / "folder.csv", code=2)
 
 

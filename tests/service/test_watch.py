@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from service.cli import app
 from service.client import OklClient
 from service.commands import watch
-from service.errors import Overloaded, Unreachable
+from service.errors import Overloaded, StoreUnavailable, Unreachable
 from tests.command import okl, serving
 from tests.service.definitions import EXACT, MEAN
 
@@ -167,6 +167,26 @@ def test_refused_events_are_polled_for(url: str, client: OklClient, monkeypatch:
         client.delete("s")
         with pytest.raises(watch.SessionGone):
             next(looks)
+
+
+def test_a_service_that_is_away_while_it_is_polled_is_waited_for(
+    url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "EVERY_S", 0.0)
+    fill(client, "s")
+    with Refusing(url) as refusing:
+        looks = watch.looks(refusing, "s")
+        next(looks)
+        next(looks)
+        history, answers = refusing.history, iter([Unreachable("away"), StoreUnavailable("away")])
+
+        def away(session: str) -> dict[str, Any]:
+            if (error := next(answers, None)) is not None:
+                raise error
+            return history(session)
+
+        monkeypatch.setattr(refusing, "history", away)
+        assert next(looks).session["t"] == 100
 
 
 def test_who_does_not_come_back_is_given_up(url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch) -> None:
