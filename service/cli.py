@@ -1,4 +1,4 @@
-"""The command line: okl serve, demo, replay, sessions, repair, version.
+"""The command line: okl serve, demo, replay, compare, watch, sessions, repair, version.
 
 Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try again later) a store that does not answer,
 130 interrupted. What went wrong is one line on standard error.
@@ -54,6 +54,12 @@ Url = Annotated[
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on.")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on.")]
+FileArgument = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV file with a header line.")]
+LabelOption = Annotated[str, typer.Option(help="The column of the truth.")]
+DropOption = Annotated[str | None, typer.Option(help="Columns to leave out, with commas between them.")]
+OnlyOption = Annotated[str | None, typer.Option(help="Columns to take, and no others.")]
+FillOption = Annotated[str, typer.Option(help="For an empty cell: a value, `previous` (the one above it), or `none`.")]
+DelayOption = Annotated[int, typer.Option(min=0, help="Tell the truth of a row when so many more were predicted.")]
 
 
 @contextmanager
@@ -190,33 +196,106 @@ def run_demo(
 
 @app.command()
 def replay(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV file with a header line.")],
+    file: FileArgument,
     session: Annotated[str, typer.Option(help="The session; created to fit the file if it is not there.")],
-    label: Annotated[str, typer.Option(help="The column of the truth.")],
+    label: LabelOption,
     learner: Annotated[
         str | None,
         typer.Option(help="Learner of a new session: a kind, or a spec as JSON; without it the service chooses."),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Rounds in one request.")] = 100,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Rounds in one request; with --out or --delay a row is a request.")
+    ] = 100,
     start: Annotated[int | None, typer.Option(min=0, help="First row to send; default: the session's t.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the predictions to this CSV file, a line a row.")
+    ] = None,
+    drop: DropOption = None,
+    only: OnlyOption = None,
+    fill: FillOption = "none",
+    warmup: Annotated[
+        int, typer.Option(min=0, help="The first rows of the file, learned but neither written nor scored.")
+    ] = 0,
+    delay: DelayOption = 0,
     url: Url = None,
 ) -> None:
     """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
-    from service.feed import feed
+    from service.commands.recording import Selection
+    from service.commands.replay import Sending
+    from service.commands.replay import replay as run
 
     try:
         spec = json.loads(learner) if learner is not None and learner.lstrip().startswith("{") else learner
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
     with _told(), _client(url) as client:
-        found = feed(client, console, file, session=session, label=label, learner=spec, batch=batch, start=start)
-        _print_metrics(found)
+        selection = Selection.of(label, drop=drop, only=only, fill=fill)
+        way = Sending(batch, start, out, delay, warmup)
+        found, scored = run(client, console, file, session=session, selection=selection, learner=spec, way=way)
+        if warmup:
+            console.print(f"{session}: {found['t']:,} rounds; {scored.told(warmup)}", highlight=False, markup=False)
+        else:
+            _print_metrics(found)
+
+
+@app.command()
+def compare(
+    file: FileArgument,
+    label: LabelOption,
+    learner: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A kind, a spec as JSON, or a file of them; once for each. Without it some that fit are taken."
+        ),
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Play the first rows of the file only.")] = None,
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for compare.png, compare.svg and compare.html.")
+    ] = Path(),
+    drop: DropOption = None,
+    only: OnlyOption = None,
+    fill: FillOption = "none",
+    delay: DelayOption = 0,
+) -> None:
+    """Play a CSV file through several learners side by side, in this process; Ctrl-C ends it with what was played."""
+    from service.commands import compare as comparing
+    from service.commands.recording import Selection
+
+    with _told():
+        selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
+        compared = comparing.compare(console, file, selection, learner or [], delay=delay)
+        console.print(comparing.table_of(compared))
+        for told in comparing.refusals(compared):
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
+        if not compared.is_whole:
+            raise typer.Exit(INTERRUPTED)
+        if comparing.has_figure():
+            for path in comparing.save(compared, out):
+                console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+        else:
+            typer.echo(comparing.NO_FIGURE, err=True)
+        if all(one.refusal is not None for one in compared.contestants):
+            raise typer.Exit(REFUSED)
+
+
+@app.command()
+def watch(
+    session: Annotated[str, typer.Argument(help="The session.")],
+    once: Annotated[bool, typer.Option("--once", help="Print how it is now, and end.")] = False,
+    url: Url = None,
+) -> None:
+    """Show a session as it goes, until Ctrl-C: verdict, errors, alarms, last rounds; lines, where there is no terminal."""
+    from service.commands import watch as watching
+
+    with _told(), _client(url) as client:
+        watching.watch(client, console, session, once=once)
 
 
 @app.command()
 def sessions(
     name: Annotated[str | None, typer.Argument(help="One session; without it all are listed.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the session.")] = False,
+    json_alone: Annotated[bool, typer.Option("--json", help="One session as JSON, without the line of words.")] = False,
     url: Url = None,
 ) -> None:
     """List sessions, inspect one, or delete it."""
@@ -227,7 +306,12 @@ def sessions(
             client.delete(name)
             console.print(f"{name}: deleted", highlight=False, markup=False)
         else:
-            console.print_json(json.dumps(client.inspect(name)))
+            found = client.inspect(name)
+            if not json_alone:
+                verdict = found["verdict"]
+                told = "no verdict yet" if verdict is None else verdict["text"]
+                console.print(f"{name}: {told}", highlight=False, markup=False, soft_wrap=True)
+            console.print_json(json.dumps(found))
 
 
 @app.command("repair")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,8 @@ import httpx
 from service.errors import PROBLEMS, NotFinite, ServiceError, Unreachable, WrongType
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+
+MOST_EVENT_BYTES = 1 << 20
 
 KEEP_ALIVE_S = 4.0
 """The service closes a connection that was idle for 5 s: a request sent at that moment would be lost."""
@@ -145,6 +148,52 @@ class OklClient:
         body: dict[str, Any] = {"x": rows(x), "y": column(y)}
         return self._call("POST", _path(session, "rounds"), body if id is None else body | {"id": id})
 
+    def predict_many(
+        self, session: str, xs: Any, ids: Sequence[str] | None = None, *, wait: bool = True
+    ) -> list[dict[str, Any]]:
+        """What `predict` returns of each input, or {"refused": a problem} where one could not be kept.
+
+        `xs` is a list of inputs or a frame with a row each, 1,000 at most; all are predicted at the same round.
+        """
+        body: dict[str, Any] = {"x": rows(xs), "wait": wait}
+        found = self._call("POST", _path(session, "predictions"), body if ids is None else body | {"ids": list(ids)})
+        return found["predictions"]
+
+    def waiting(self, session: str, *, cursor: str | None = None, limit: int = 100) -> dict[str, Any]:
+        """A page of the predictions that wait for their truth, and how long all of them have waited.
+
+        Give `next` of one page as `cursor` to get the page after it; it is None at the end.
+        """
+        page = {"limit": limit} if cursor is None else {"limit": limit, "cursor": cursor}
+        return self._call("GET", _path(session, "predictions"), params=page)
+
+    def cancel(self, session: str, id: str) -> None:
+        """The truth of this prediction will never come."""
+        self._call("DELETE", _path(session, "predictions", id))
+
+    def history(self, session: str) -> dict[str, Any]:
+        """How the session has done over its life."""
+        return self._call("GET", _path(session, "history"))
+
+    def last_rounds(self, session: str, last: int = 50) -> list[dict[str, Any]]:
+        """The newest first, as far back as the journal is kept."""
+        return self._call("GET", _path(session, "rounds"), params={"last": last})["rounds"]
+
+    def events(self, session: str, last_id: str | None = None) -> Generator[tuple[str, dict[str, Any]]]:
+        """What a list tells of the session, whenever it has changed from the event `last_id`, with the event's id.
+
+        It ends when the session is deleted or the worker stops; Unreachable is raised where it was cut.
+        """
+        headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
+        try:
+            with self._http.stream("GET", _path(session, "events"), headers=headers) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _error(response)
+                yield from _events(response.iter_bytes())
+        except httpx.TransportError as error:
+            raise Unreachable(f"The events of {session!r} from {self.url} were cut ({error}).") from error
+
     def learners(self) -> list[dict[str, Any]]:
         return self._call("GET", "/learners")
 
@@ -171,6 +220,32 @@ def _truth(y: Any, id: str | None, x: Any) -> dict[str, Any]:
     """The body that reports a truth."""
     given = {} if id is None else {"id": id}
     return {"y": as_json(y)} | given | ({} if x is None else {"x": row(x)})
+
+
+def _events(parts: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those of a server-sent stream, with their ids; comments, which keep it open, are left out."""
+    left, id, data = b"", "", b""
+    for part in parts:
+        *lines, left = (left + part).split(b"\n")
+        left = _bounded(left)
+        for line in lines:
+            name, _, value = line.rstrip(b"\r").partition(b": ")
+            if name == b"id":
+                id = value.decode("utf-8", "replace")
+            elif name == b"data":
+                data = _bounded(data + value)
+            elif not name and data:
+                try:
+                    yield id, json.loads(data)
+                except ValueError as error:
+                    raise ServiceError(f"An event that is not JSON: {data[:200]!r}") from error
+                data = b""
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MOST_EVENT_BYTES:
+        raise ServiceError(f"An event of more than {MOST_EVENT_BYTES} bytes.")
+    return data
 
 
 # -- what JSON has for a value ---------------------------------------------------------------------------------------
@@ -287,7 +362,12 @@ def local_url(host: str, port: int) -> str:
 
 
 def _path(session: str, *action: str) -> str:
-    return "/".join(("/sessions", quote(session, safe=""), *action))
+    return "/".join(("/sessions", *(_segment(part) for part in (session, *action))))
+
+
+def _segment(part: str) -> str:
+    """Whatever it is made of, it leads to no other path: `..` neither."""
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
 
 
 def _error(response: httpx.Response) -> ServiceError:

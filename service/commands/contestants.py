@@ -1,0 +1,246 @@
+"""Learners side by side on the rows of a file, each a session of its own in this process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from okl_core import LearnerSpec, parse_spec
+from okl_core.errors import OklError
+from okl_core.records.record import Raw
+from okl_core.types import F64, Forecast
+from service.commands.recording import RecordedRow, Recording
+from service.errors import ConfigurationError, InvalidInput, ServiceError
+from service.session.codec import Said
+from service.session.definition import Definition, Scalar
+from service.session.history.view import HistoryView, view_of
+from service.session.history.words import verdict_text
+from service.session.limits import SessionLimits
+from service.session.scorecard import Tally
+from service.session.session import Session
+from service.session.task import reckoned
+
+MOST_SPEC_BYTES: Final = 1 << 20
+MOST: Final = 64
+"""Learners at a time."""
+
+TRIVIAL: Final = frozenset({"majority", "mean", "last-label", "frequencies"})
+FEW_COLUMNS: Final = 6
+"""Up to so many `packing` is worth a try."""
+
+_MEDIAN: Final = {"kernel": {"kind": "gaussian", "sigma": "median"}}
+
+Json = dict[str, Any]
+
+
+class Waited(NamedTuple):
+    """A row whose truth is not told yet: the forecast, and what went with it."""
+
+    raw: Raw
+    y: Scalar
+    forecast: Forecast
+    lags: F64 | None
+    said: Said | None
+    t: int
+
+
+def usual(recording: Recording) -> list[Json]:
+    """Learners that fit the truths: the service's choice, the trivial forecasters, and some of each kind."""
+    if not recording.has_labels:
+        few = [{"kind": "packing", "config": {"estimate": "linear"}}] if len(recording.columns) <= FEW_COLUMNS else []
+        fogd = {"kind": "fogd", "config": _MEDIAN | {"loss": "squared"}}
+        pool = {"kind": "pool", "config": {"truth": "numbers"}}
+        real = [{"kind": "nystrom-aar", "config": _MEDIAN}, fogd, {"kind": "ons"}, pool, *few]
+        return [{"kind": "auto"}, {"kind": "mean"}, {"kind": "last-label"}, *real]
+    if recording.truths is not None and len(recording.truths) == 2:
+        binary = [{"kind": kind, "config": _MEDIAN} for kind in ("nystrom-aioli", "pomdr")]
+        trivial = [{"kind": "majority"}, {"kind": "last-label"}]
+        return [{"kind": "auto"}, *trivial, *binary, {"kind": "ftrl-logistic"}, {"kind": "pool"}]
+    member = {"kind": "nystrom-aioli", "config": _MEDIAN}
+    wrapped = [{"kind": "one-vs-rest"}, {"kind": "one-vs-rest", "config": {"member": member}}]
+    return [{"kind": "auto"}, {"kind": "frequencies"}, *wrapped]
+
+
+def specs_of(options: Sequence[str]) -> list[Json]:
+    """Each is a kind, a spec as JSON, or a file that holds a spec or a list of them. Raises ConfigurationError."""
+    found: list[Json] = []
+    for option in options:
+        text = option.strip()
+        if not text.startswith(("{", "[")) and Path(text).is_file():
+            text = _read(Path(text))
+        elif not text.startswith(("{", "[")):
+            found.append({"kind": text})
+            continue
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(f"--learner {option}: not JSON: {error}.") from error
+        several = told if isinstance(told, list) else [told]
+        found += [{"kind": one} if isinstance(one, str) else one for one in several]
+    if len(found) > MOST:
+        raise ConfigurationError(f"There are {len(found)} learners; compare at most {MOST} at a time.")
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_SPEC_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(content) > MOST_SPEC_BYTES:
+        raise ConfigurationError(f"{path} has more than {MOST_SPEC_BYTES:,} bytes; it is no learner.")
+    return content.decode("utf-8", "replace")
+
+
+def names_of(specs: Sequence[Json]) -> list[str]:
+    """The kind, with the config where another has the same kind, and a number where another has the same config too."""
+    kinds = [str(spec.get("kind")) if isinstance(spec, Mapping) else "?" for spec in specs]
+    names: list[str] = []
+    for spec, kind in zip(specs, kinds, strict=True):
+        config = spec.get("config") if isinstance(spec, Mapping) else None
+        name = f"{kind} {json.dumps(config)}" if config and kinds.count(kind) > 1 else kind
+        same = sum(other == name or other.startswith(f"{name} #") for other in names)
+        names.append(f"{name} #{same + 1}" if same else name)
+    return names
+
+
+@final
+class Contestant:
+    """One learner and what it has done. `refusal` says why it plays no more; the others go on."""
+
+    def __init__(self, name: str, spec: Json, recording: Recording, limits: SessionLimits, *, delay: int) -> None:
+        self.name = name
+        self.refusal: str | None = None
+        self.seconds = 0.0
+        """Of arithmetic: CPU time."""
+        self._limits = limits
+        self._delay = delay
+        self._waiting: deque[Waited] = deque()
+        self._session: Session | None = None
+        self.is_trivial = False
+        try:
+            self._session = Session(_definition(spec, recording))
+            self.is_trivial = spec["kind"] in TRIVIAL
+        except (OklError, ServiceError, ValueError) as error:
+            self.refusal = _told(error)
+
+    def play(self, rows: Sequence[RecordedRow]) -> None:
+        """The next rows: each is predicted, then learned when its truth comes."""
+        if self._session is None or self.refusal is not None:
+            return
+        began = time.process_time()
+        try:
+            if self._delay:
+                for row in rows:
+                    self._play_late(self._session, row)
+            else:
+                self._play_at_once(self._session, rows)
+            self._limits.check_room(self.name, self._session.nbytes)
+        except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
+            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+        self.seconds += time.process_time() - began
+
+    def end(self) -> None:
+        """The truths that are still to come."""
+        if self._session is None or self.refusal is not None:
+            return
+        try:
+            while self._waiting:
+                self._learn(self._session)
+        except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
+            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+
+    def _play_at_once(self, session: Session, rows: Sequence[RecordedRow]) -> None:
+        """As a block, which gives what the rounds one by one would."""
+        raws, tasks, truths = [], [], np.empty(len(rows))
+        task, fields = session.task, session.fields
+        for i, row in enumerate(rows):
+            raws.append(self._raw(session, row, fields))
+            fields = fields or session.fields_after(raws[0])
+            truths[i], task = reckoned(session.definition, task, row.y)
+            tasks.append(task)
+        session.run(raws, truths, tasks)
+
+    def _play_late(self, session: Session, row: RecordedRow) -> None:
+        raw = self._raw(session, row, None)
+        said = session.history.says()
+        self._waiting.append(Waited(raw, row.y, session.forecast(raw), session.lags, said, session.t))
+        if len(self._waiting) > self._delay:
+            self._learn(session)
+
+    def _learn(self, session: Session) -> None:
+        one = self._waiting.popleft()
+        y, task = session.reckoned(one.y)
+        said = one.said if one.t < session.t else None
+        session.learn(session.play(one.raw, y, task, issued=one.forecast, lags=one.lags, said=said))
+
+    def _raw(self, session: Session, row: RecordedRow, fields: Any) -> Raw:
+        raw = session.read_input(row.x, fields)
+        if session.preparation is None:
+            self._limits.check_size(session, len(raw), "/x")
+        return raw
+
+    @property
+    def rounds(self) -> int:
+        return 0 if self._session is None else self._session.t
+
+    @property
+    def is_classifier(self) -> bool:
+        return self._session is not None and self._session.task is not None and self._session.task.truths.is_classifier
+
+    @property
+    def tally(self) -> Tally:
+        return Tally() if self._session is None else self._session.card.tally()
+
+    @property
+    def stored(self) -> int:
+        return 0 if self._session is None else int(self._session.describe()["dictionary"])
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._session is None else self._session.nbytes
+
+    @property
+    def view(self) -> HistoryView | None:
+        """None before the first round."""
+        if self._session is None or not self._session.history.rounds:
+            return None
+        return view_of(self._session.history, is_classifier=self.is_classifier)
+
+    @property
+    def verdict(self) -> str:
+        view = self.view
+        if self.is_trivial or view is None or view.verdict is None:
+            return "a trivial forecaster" if self.is_trivial else ""
+        return verdict_text(view.verdict, is_classifier=self.is_classifier)
+
+
+def _definition(spec: Json, recording: Recording) -> Definition:
+    """Raises OklError, ServiceError."""
+    parsed, algorithm, config = parse_spec(spec)
+    is_auto = parsed.kind == "auto"
+    are_labels = recording.has_labels or (not is_auto and algorithm.target(config) == "class")
+    told = recording.settings(are_labels=are_labels, with_range=not is_auto)
+    labels, y_range = told.get("labels"), told.get("y_range")
+    # The service's own choice is for what the truths are.
+    learner = None if is_auto and not parsed.config and not parsed.lags else LearnerSpec.model_validate(spec)
+    return Definition(
+        name=parsed.kind,
+        learner=learner,
+        labels=None if labels is None else tuple(labels),
+        y_range=None if y_range is None else (y_range[0], y_range[1]),
+    )
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, InvalidInput) and error.extra.get("errors"):
+        first = error.extra["errors"][0]
+        return f"{first['pointer']} {first['detail']}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,200 @@
+"""Feed a CSV file to a session, in order and from where it stopped."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from service.client import OklClient
+from service.commands.predictions_file import PredictionsFile, check_file
+from service.commands.recording import RecordedRow, Recording, Selection, look_through
+from service.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How a file is sent: `batch` rounds in one request; from the row `start`; predictions to the file `out`; the truth of a
+    row after `delay` more were predicted; the first `warmup` rows neither scored nor written."""
+
+    batch: int = 100
+    start: int | None = None
+    out: Path | None = None
+    delay: int = 0
+    warmup: int = 0
+
+
+@dataclass(slots=True)
+class Scored:
+    """Of the rows that were sent now, without those of the warm-up: and their mistakes, or squared errors, in all."""
+
+    rows: int = 0
+    total: float = 0.0
+    is_of_numbers: bool = False
+
+    def add(self, y: Any, answer: Json) -> None:
+        """A prediction as the service answers it; one that says nothing yet, before the first truth, is no row."""
+        if "value" in answer:
+            self.total += (answer["value"] - y) ** 2
+        elif "label" in answer:
+            self.total += answer["label"] != y
+        else:
+            return
+        self.is_of_numbers = "value" in answer
+        self.rows += 1
+
+    def told(self, warmup: int) -> str:
+        """In words."""
+        if not self.rows:
+            return f"no row after the first {warmup:,} was sent now"
+        mean = self.total / self.rows
+        how = f"RMSE {mean**0.5:.6g}" if self.is_of_numbers else f"mistake rate {mean:.2%}"
+        return f"{how} over {self.rows:,} rows that were sent now, those after the first {warmup:,}"
+
+
+def create_session(client: OklClient, session: str, learner: Json | str | None, recording: Recording) -> None:
+    """A session that fits the file: its labels, or the range of its truths."""
+    kind = learner if isinstance(learner, str) else str((learner or {}).get("kind", "auto"))
+    are_labels = recording.has_labels
+    if learner is not None and kind != "auto":
+        targets = {entry["kind"]: entry["target"] for entry in client.learners()}
+        are_labels |= targets.get(kind) == "class"
+    client.create(session, learner, **recording.settings(are_labels=are_labels, with_range=learner is not None))
+
+
+def replay(
+    client: OklClient,
+    console: Console,
+    path: Path,
+    *,
+    session: str,
+    selection: Selection,
+    learner: Json | str | None,
+    way: Sending,
+) -> tuple[Json, Scored]:
+    """Send the rows that the session has not seen; returns what the service says of the session at the end, and the score.
+
+    A row is a round, so the session's t is the row to go on from; `start` says otherwise for a session that other
+    streams feed too. Ids are made of the rows: what is sent again is not learned twice.
+    """
+    recording = look_through(path, selection)
+    if way.out is not None:
+        check_file(way.out)
+    try:
+        found = client.inspect(session)
+    except SessionNotFound:
+        create_session(client, session, learner, recording)
+        found = client.inspect(session)
+    takes_lists = found["settings"]["dim"] is not None
+    done = found["t"] if way.start is None else way.start
+    scored = Scored()
+    progress = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    with progress:
+        task = progress.add_task(session, total=recording.count, completed=min(done, recording.count))
+        rows = islice(recording.rows(), done, recording.count)
+        sender = _Sender(client, console, session, way, scored, takes_lists)
+        sent = sender.in_batches(rows) if way.out is None and not way.delay else sender.one_by_one(rows, done)
+        for last in sent:
+            progress.update(task, completed=last)
+    return client.inspect(session), scored
+
+
+@dataclass(slots=True)
+class _Sender:
+    """Its methods send rows, and yield how many of the file are done."""
+
+    client: OklClient
+    console: Console
+    session: str
+    way: Sending
+    scored: Scored
+    takes_lists: bool
+
+    def in_batches(self, rows: Iterator[RecordedRow]) -> Iterator[int]:
+        while batch := list(islice(rows, self.way.batch)):
+            first, last = batch[0].number, batch[-1].number + 1
+            told = self.client.rounds(
+                self.session,
+                [self._input(row) for row in batch],
+                [row.y for row in batch],
+                id=f"{batch[-1].id}-{first}",
+            )
+            for i, row in enumerate(batch):
+                # A request that was sent before is answered without its forecasts where they are many.
+                answer = {name: told[f"{name}s"][i] for name in ("value", "label") if f"{name}s" in told}
+                self._score(row, answer)
+            yield last
+
+    def one_by_one(self, rows: Iterator[RecordedRow], done: int) -> Iterator[int]:
+        """Each row is predicted, written, and its truth reported when `delay` more were predicted.
+
+        Killed and run again, it finds the predictions that wait under the ids of their rows. A row is written before its
+        truth is reported: what was learned is in the file.
+        """
+        waiting: deque[RecordedRow] = deque()
+        with nullcontext() if self.way.out is None else PredictionsFile(self.way.out) as out:
+            if out is not None:
+                self._check(out, done)
+                if out.next_row < done and done > self.way.warmup:
+                    first = max(out.next_row, self.way.warmup)
+                    told = f"rows {first:,} to {done - 1:,} were learned before, and are not in it"
+                    self.console.print(f"{out.path}: {told}", highlight=False, markup=False)
+            for row in rows:
+                oldest = waiting.popleft() if len(waiting) > self.way.delay else None
+                answer = self._ask(oldest, row)
+                if oldest is not None:
+                    yield oldest.number + 1
+                if answer is None:
+                    continue
+                self._score(row, answer)
+                if out is not None and row.number >= self.way.warmup:
+                    out.write(row.number, row.y, answer)
+                waiting.append(row)
+            for row in waiting:
+                self.client.update(self.session, row.y, id=row.id, x=self._input(row))
+                yield row.number + 1
+
+    def _ask(self, due: RecordedRow | None, row: RecordedRow) -> Json | None:
+        """Report the truth that is due and predict this row; None if its round was learned already."""
+        x = self._input(row)
+        if due is None:
+            try:
+                return self.client.predict(self.session, x, id=row.id)
+            except IdConflict:
+                return None
+        told = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
+        if "refused" not in told:
+            return told["predict"]
+        if told["refused"]["type"].endswith(f"/{IdConflict.slug}"):
+            return None
+        raise ServiceError(told["refused"]["detail"])
+
+    def _check(self, out: PredictionsFile, done: int) -> None:
+        """Raises ConfigurationError for predictions of other rows than this replay's."""
+        if self.way.start is None and out.next_row > done + self.way.delay + 1:
+            raise ConfigurationError(
+                f"{out.path} ends with row {out.next_row - 1:,}, and session {self.session!r} has learned {done:,} rows: "
+                "they are not of one replay; name another file."
+            )
+
+    def _score(self, row: RecordedRow, answer: Json) -> None:
+        if row.number >= self.way.warmup:
+            self.scored.add(row.y, answer)
+
+    def _input(self, row: RecordedRow) -> Any:
+        return list(row.x.values()) if self.takes_lists else row.x

@@ -1,0 +1,216 @@
+"""A session in the terminal, as it goes: its verdict, its errors beside the trivial forecaster's, its last rounds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from service.client import OklClient
+from service.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
+
+LAST: Final = 10
+"""Rounds that are shown."""
+
+EVERY_S: Final = 2.0
+"""Between two looks, where events are refused."""
+
+POLLS: Final = 15
+"""Looks until events are asked for again."""
+
+AGAIN_S: Final = 0.5
+"""Until events that ended, or were cut, are asked for again."""
+
+PATIENCE_S: Final = 30.0
+"""A service that does not answer any more is waited for so long: it may be starting anew."""
+
+SPARKS: Final = 60
+BARS: Final = "▁▂▃▄▅▆▇█"
+
+Json = dict[str, Any]
+
+
+class SessionGone(ServiceError):
+    """It was there, and was deleted meanwhile."""
+
+    title = "Session gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What is known at a moment: the session, its history, its last rounds, the newest first; rounds a second, None where
+    nobody has told."""
+
+    session: Json
+    history: Json
+    rounds: Sequence[Json]
+    rate: float | None
+
+    @classmethod
+    def at(cls, client: OklClient, name: str, rate: float | None = None) -> Glance:
+        return cls(client.inspect(name), client.history(name), client.last_rounds(name, LAST), rate)
+
+    @property
+    def is_classifier(self) -> bool:
+        return self.history["error_name"] == "mistake rate"
+
+    def last(self, column: str) -> float | None:
+        """Of the history's points."""
+        points = self.history["points"]
+        return points[column][-1] if points else None
+
+    @property
+    def verdict(self) -> str:
+        told = self.session["verdict"]
+        return "no rounds yet" if told is None else told["text"]
+
+    @property
+    def errors(self) -> str:
+        """Those of the last rounds, of all rounds, and of the trivial forecaster."""
+        if not self.history["points"]:
+            return ""
+        window, total, rival = (self._error(f"{name}_error") for name in ("window", "total", "window_rival"))
+        rounds = int(self.last("window") or 0)
+        told = f"{self.history['error_name']} {window} of the last {rounds:,} rounds, {total} of all"
+        return f"{told}; {self.history['rival']}: {rival} of the last"
+
+    def _error(self, column: str) -> str:
+        error = self.last(column)
+        return "?" if error is None else f"{error:.1%}" if self.is_classifier else f"{error:.4g}"
+
+    @property
+    def state(self) -> str:
+        rate = "" if self.rate is None else f"{self.rate:,.1f} rounds/s, "
+        waiting, never = self.session["waiting"], self.session["never_came"]
+        return f"{rate}{waiting:,} waiting, {never:,} never came, {self.session['bytes'] / 1024:,.0f} KiB"
+
+    @property
+    def alarm(self) -> str:
+        alarms = self.session["alarms"]
+        return f"alarm at round {alarms[-1]['t']:,}: {alarms[-1]['text']}" if alarms else ""
+
+
+def watch(client: OklClient, console: Console, name: str, *, once: bool) -> None:
+    """Raises ServiceError: SessionGone when the session was deleted."""
+    if once:
+        console.print(frame(_now(client, name)))
+    elif console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            for look in looks(client, name):
+                live.update(frame(look), refresh=True)
+    else:
+        shown = ""
+        for look in looks(client, name):
+            if (told := line(look)) != shown:
+                shown = told
+                console.print(Text(told), soft_wrap=True)
+
+
+def _now(client: OklClient, name: str) -> Glance:
+    """With the rate that an event tells, if there is one."""
+    rate = None
+    with suppress(Overloaded), closing(client.events(name)) as events:
+        rate = next((told["rate"] for _, told in events), None)
+    return Glance.at(client, name, rate)
+
+
+def looks(client: OklClient, name: str) -> Iterator[Glance]:
+    """One whenever the session has changed, for ever. Raises SessionGone, and Unreachable when the patience is over."""
+    last_id: str | None = None
+    give_up, polls = math.inf, 0
+    yield Glance.at(client, name)
+    while True:
+        try:
+            if polls:
+                polls -= 1
+                time.sleep(EVERY_S)
+                yield Glance.at(client, name)
+                give_up = math.inf
+                continue
+            for id, told in client.events(name, last_id):
+                give_up, last_id = math.inf, id
+                yield Glance.at(client, name, told["rate"])
+            # It ended: the session was deleted, or the worker stops.
+            client.inspect(name)
+        except Overloaded:
+            polls = POLLS
+        except SessionNotFound:
+            raise SessionGone(f"{name} was deleted.") from None
+        except (Unreachable, StoreUnavailable, StoreTimeout):
+            give_up = min(give_up, time.monotonic() + PATIENCE_S)
+            if time.monotonic() >= give_up:
+                raise
+        time.sleep(AGAIN_S)
+
+
+def line(look: Glance) -> str:
+    """A look as one line."""
+    parts = (f"t {look.session['t']:,}", look.verdict, look.errors, look.state, look.alarm)
+    return " · ".join(part for part in parts if part)
+
+
+def frame(look: Glance) -> RenderableType:
+    """A look as a page of the terminal."""
+    session, points = look.session, look.history["points"]
+    title = Text(f"{session['name']}  ", style="bold").append(f"{session['kind']}, {session['t']:,} rounds", "dim")
+    parts: list[RenderableType] = [title, Text(look.verdict, style="bold"), Text(look.errors)]
+    if points:
+        own, rival = points["window_error"], points["window_rival_error"]
+        highest = max((error for error in (*own, *rival) if error is not None), default=0.0)
+        parts.append(Text(f"{'this session':<16}").append(sparks(own, highest), "green"))
+        parts.append(Text(f"{look.history['rival']:<16}").append(sparks(rival, highest), "yellow"))
+    parts.append(Text(look.state))
+    if look.alarm:
+        parts.append(Text(look.alarm, style="bold red"))
+    if look.rounds:
+        parts.append(_table(look.rounds))
+    return Group(*parts)
+
+
+def sparks(errors: Sequence[float | None], highest: float) -> str:
+    """SPARKS of them, evenly taken, as bars from 0 to `highest`; a blank where there is none.
+
+    Examples
+    --------
+    >>> sparks([0.0, 0.5, None, 1.0], 1.0)
+    '▁▅ █'
+    """
+    if len(errors) > SPARKS:
+        errors = [errors[i * (len(errors) - 1) // (SPARKS - 1)] for i in range(SPARKS)]
+    top = len(BARS) - 1
+    return "".join(
+        " " if error is None else BARS[0 if highest <= 0.0 else min(top, round(error / highest * top + 1e-9))]
+        for error in errors
+    )
+
+
+def _table(rounds: Sequence[Json]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("round", "predicted", "truth", "loss", "waited", "input"):
+        table.add_column(heading, justify="right" if heading in ("round", "loss", "waited") else "left", no_wrap=True)
+    for one in rounds:
+        told = one["label"] if one["value"] is None else f"{one['value']:.4g}"
+        waited = "" if one["waited_s"] is None else f"{one['waited_s']:.1f} s"
+        loss = "" if one["loss"] is None else f"{one['loss']:.3g}"
+        cells = (f"{one['t']:,}", "" if told is None else str(told), str(one["y"]), loss, waited, _input(one["x"]))
+        table.add_row(*(Text(_short(cell)) for cell in cells), style="red" if one["mistake"] else None)
+    return table
+
+
+def _input(x: Any) -> str:
+    named = x.items() if isinstance(x, dict) else enumerate(x)
+    return ", ".join(f"{name}: {value}" for (name, value), _ in zip(named, range(4), strict=False))
+
+
+def _short(cell: str) -> str:
+    """On one line, without what would steer the terminal."""
+    plain = "".join(letter if letter.isprintable() else "·" for letter in cell[:60])
+    return plain if len(cell) <= 60 else f"{plain}…"

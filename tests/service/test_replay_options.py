@@ -1,0 +1,276 @@
+"""`okl replay` with its options: what is sent, what is written, and that a killed one goes on without learning twice."""
+
+from __future__ import annotations
+
+import csv
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.client import OklClient
+from service.commands.predictions_file import HEADER, PredictionsFile
+from service.commands.recording import Selection, look_through
+from service.errors import ConfigurationError, SessionNotFound
+from tests.command import okl, serving
+
+ROWS = 60
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[OklClient]:
+    with OklClient(url) as client:
+        yield client
+        for session in client.sessions():
+            client.delete(session["name"])
+
+
+@pytest.fixture
+def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("OKL_URL", url)
+
+    def run(*arguments: object, code: int = 0) -> str:
+        result = CliRunner().invoke(app, ["replay", *map(str, arguments)])
+        assert result.exit_code == code, (result.output, result.exception)
+        assert "Traceback" not in result.output
+        return result.output
+
+    return run
+
+
+def stream(path: Path, rows: int = ROWS, *, labels: bool = True) -> Path:
+    rng = random.Random(5)
+    lines = ["a,b,note,y"]
+    for i in range(rows):
+        a, b = rng.random(), rng.random()
+        truth = ("high" if a + b > 1.0 else "low") if labels else f"{a + b:.6f}"
+        lines.append(f"{a:.4f},{'' if i % 4 == 3 else f'{b:.4f}'},n{i},{truth}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("delay", [0, 3, 1000])
+@pytest.mark.parametrize("labels", [True, False])
+def test_what_is_written_is_what_was_predicted(
+    run, client: OklClient, tmp_path: Path, delay: int, labels: bool
+) -> None:
+    """Held to the same calls made by hand: a truth is told when `delay` more rows were predicted."""
+    path, out = stream(tmp_path / "s.csv", labels=labels), tmp_path / "p.csv"
+    told = ("low", "high") if labels else None
+    settings: dict[str, Any] = {"labels": sorted(told)} if told else {}
+    client.create("hand", interval=0.8, **settings)
+    client.create("s", interval=0.8, **settings)
+    run(path, "--session", "s", "--label", "y", "--out", out, "--delay", delay)
+    rows = list(look_through(path, Selection("y")).rows())
+    wanted: list[dict[str, Any]] = []
+    for i, row in enumerate(rows):
+        if i > delay:
+            client.update("hand", rows[i - delay - 1].y, id=str(i - delay - 1))
+        wanted.append(client.predict("hand", row.x, id=str(i)))
+    for i in range(max(0, len(rows) - delay - 1), len(rows)):
+        client.update("hand", rows[i].y, id=str(i))
+    found = read(out)
+    assert [row["row"] for row in found] == [str(i) for i in range(ROWS)]
+    assert [row["truth"] for row in found] == [str(row.y) for row in rows]
+    for row, answer in zip(found, wanted, strict=True):
+        told_now = answer.get("label", answer.get("value"))
+        assert row["prediction"] == ("" if told_now is None else str(told_now))
+        for name in ("probability", "low", "high"):
+            number = answer.get(name)
+            assert row[name] == ("" if number is None else str(number)), name
+    assert client.inspect("s")["metrics"] == client.inspect("hand")["metrics"]
+    assert client.inspect("s")["waiting"] == 0
+
+
+def test_a_file_that_has_grown_is_gone_on_with(run, client: OklClient, tmp_path: Path) -> None:
+    path, out = stream(tmp_path / "s.csv", 30), tmp_path / "p.csv"
+    arguments = (path, "--session", "s", "--label", "y", "--out", out, "--delay", 4)
+    run(*arguments)
+    run(*arguments)
+    assert len(read(out)) == 30
+    stream(path, 50)
+    run(*arguments)
+    assert [row["row"] for row in read(out)] == [str(i) for i in range(50)]
+    assert client.inspect("s")["t"] == 50
+    run(*arguments, "--start", 10)
+    assert client.inspect("s")["t"] == 50
+    assert len(read(out)) == 50
+
+
+def test_a_killed_replay_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
+    """Killed again and again in the middle, the rows are those of one that ran through."""
+    path, out = stream(tmp_path / "s.csv", 400), tmp_path / "p.csv"
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    arguments = ("replay", str(path), "--label", "y", "--delay", "7", "--learner", "majority")
+    with serving(store, tmp_path) as (_, url), OklClient(url) as client:
+        kills = 0
+        for until in (60, 150, 260):
+            with okl(*arguments, "--session", "s", "--out", str(out), cwd=tmp_path, OKL_URL=url) as process:
+                while process.poll() is None and learned(client) < until:
+                    time.sleep(0.002)
+                kills += process.poll() is None
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        assert kills == 3
+        assert not out.exists()
+        for session, name in (("s", out), ("through", tmp_path / "q.csv")):
+            with okl(*arguments, "--session", session, "--out", str(name), cwd=tmp_path, OKL_URL=url) as process:
+                assert process.wait(60) == 0
+        assert client.inspect("s")["metrics"] == client.inspect("through")["metrics"]
+        assert client.inspect("s")["t"] == 400
+        assert client.inspect("s")["waiting"] == 0
+    assert out.read_text() == (tmp_path / "q.csv").read_text()
+
+
+def learned(client: OklClient) -> int:
+    try:
+        return client.inspect("s")["t"]
+    except SessionNotFound:
+        return 0
+
+
+@pytest.mark.parametrize("options", [(), ("--delay", 2)])
+def test_a_warm_up_is_learned_and_not_scored(run, client: OklClient, tmp_path: Path, options: tuple[Any, ...]) -> None:
+    path, out = stream(tmp_path / "s.csv"), tmp_path / "p.csv"
+    arguments = (path, "--session", "s", "--label", "y", "--warmup", 50, *options)
+    told = run(*arguments, "--out", out)
+    found = read(out)
+    assert [row["row"] for row in found] == [str(i) for i in range(50, ROWS)]
+    rate = sum(row["truth"] != row["prediction"] for row in found) / 10
+    assert f"s: {ROWS} rounds; mistake rate {rate:.2%} over 10 rows that were sent now" in told
+    assert client.inspect("s")["t"] == ROWS
+    assert "no row after the first 50" in run(*arguments)
+
+
+def test_a_warm_up_of_batches(run, client: OklClient, tmp_path: Path) -> None:
+    path = stream(tmp_path / "s.csv", labels=False)
+    told = run(path, "--session", "s", "--label", "y", "--warmup", 50, "--batch", 8)
+    errors = [one["error"] for one in client.last_rounds("s", 10)]
+    assert f"RMSE {(sum(error**2 for error in errors) / 10) ** 0.5:.4g}"[:-1] in told
+
+
+def test_columns_are_picked_and_dropped(run, client: OklClient, tmp_path: Path) -> None:
+    path = stream(tmp_path / "s.csv")
+    run(path, "--session", "dropped", "--label", "y", "--drop", "note")
+    run(path, "--session", "only", "--label", "y", "--only", "b, a")
+    for name in ("dropped", "only"):
+        assert sorted(client.last_rounds(name, 1)[0]["x"]) == ["a", "b"]
+    for wrong in (
+        ("--drop", "a", "--only", "b"),
+        ("--drop", "c"),
+        ("--only", "c"),
+        ("--drop", "y"),
+        ("--only", "y"),
+        ("--drop", "a,b,note"),
+        ("--only", ""),
+    ):
+        run(path, "--session", "wrong", "--label", "y", *wrong, code=2)
+    assert {session["name"] for session in client.sessions()} == {"dropped", "only"}
+
+
+@pytest.mark.parametrize(("fill", "third"), [("none", None), ("previous", "above"), ("0.5", 0.5), ("gone", "gone")])
+def test_blanks_are_filled(run, client: OklClient, tmp_path: Path, fill: str, third: Any) -> None:
+    path = stream(tmp_path / "s.csv", 4)
+    run(path, "--session", "s", "--label", "y", "--only", "b", "--fill", fill)
+    last, above = (one["x"]["b"] for one in client.last_rounds("s", 2))
+    assert last == (above if third == "above" else third)
+
+
+def test_previous_is_that_of_the_file_also_where_it_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("a,b,y\n,1,0\n2,,1\n,,0\n")
+    rows = look_through(path, Selection.of("y", drop=None, only=None, fill="previous")).rows()
+    assert [row.x for row in rows] == [{"a": None, "b": 1.0}, {"a": 2.0, "b": 1.0}, {"a": 2.0, "b": 1.0}]
+
+
+def test_ids_follow_from_the_rows_before(tmp_path: Path) -> None:
+    """A file that has grown keeps them; another file, or another choice of columns, has others."""
+    path = stream(tmp_path / "s.csv", 20)
+    short = [row.id for row in look_through(path, Selection("y")).rows()]
+    stream(path, 30)
+    grown = [row.id for row in look_through(path, Selection("y")).rows()]
+    picked = [row.id for row in look_through(path, Selection("y", only=("a",))).rows()]
+    path.write_text(path.read_text().replace("n3", "m3"))
+    other = [row.id for row in look_through(path, Selection("y")).rows()]
+    assert grown[:20] == short
+    assert not set(picked) & set(grown)
+    assert [a == b for a, b in zip(grown, other, strict=True)] == [i < 3 for i in range(30)]
+
+
+def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.commands.recording.MOST_LETTERS", 1000)
+    path = tmp_path / "s.csv"
+    path.write_text("a,y\n" + "1" * 5000)
+    with pytest.raises(ConfigurationError, match="more than 1,000 letters"):
+        look_through(path, Selection("y"))
+
+
+# -- the file of predictions -------------------------------------------------------------------------------------------
+
+
+def rows_of(path: Path) -> list[str]:
+    return [row["row"] for row in read(path)]
+
+
+def test_a_file_of_predictions_has_whole_lines_only(tmp_path: Path) -> None:
+    """Whatever a killed process left of its last line."""
+    path, part = tmp_path / "p.csv", tmp_path / "p.csv.part"
+    with PredictionsFile(path) as out:
+        for i in range(3):
+            out.write(i, 'a\nb, "c"', {"label": True, "probability": 0.25})
+    whole = path.read_bytes()
+    assert not part.exists()
+    for end in range(len(whole) + 1):
+        path.unlink(missing_ok=True)
+        part.write_bytes(whole[:end])
+        with PredictionsFile(path) as out:
+            for i in range(3):
+                out.write(i, 'a\nb, "c"', {"label": True, "probability": 0.25})
+        assert path.read_bytes() == whole, end
+
+
+def test_a_file_of_predictions_is_published_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    with PredictionsFile(path) as out:
+        out.write(0, 1.0, {"value": 2.0, "low": 1.0})
+        assert not path.exists()
+    with suppress(ZeroDivisionError), PredictionsFile(path) as out:
+        assert out.next_row == 1
+        out.write(0, 1.0, {"value": 2.0})
+        out.write(1, 1.0, {"label": "x", "probabilities": [0.2, 0.5, 0.3]})
+        assert rows_of(path) == ["0"]
+        raise ZeroDivisionError
+    assert path.read_text().splitlines() == [",".join(HEADER), "0,1.0,2.0,,1.0,", "1,1.0,x,0.5,,"]
+
+
+def test_another_file_is_left_as_it_is(run, client: OklClient, tmp_path: Path) -> None:
+    path, out = stream(tmp_path / "s.csv"), tmp_path / "letter.csv"
+    out.write_text("Dear all,\n")
+    assert "no file of predictions" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
+    assert out.read_text() == "Dear all,\n"
+    assert [one.name for one in tmp_path.glob("letter*")] == ["letter.csv"]
+    assert client.sessions() == []
+    run(path, "--session", "s", "--label", "y", "--out", tmp_path / "no" / "folder.csv", code=2)
+
+
+def test_predictions_of_two_replays_are_not_mixed(run, client: OklClient, tmp_path: Path) -> None:
+    path, out = stream(tmp_path / "s.csv"), tmp_path / "p.csv"
+    run(path, "--session", "s", "--label", "y", "--out", out)
+    assert "not of one replay" in run(path, "--session", "t", "--label", "y", "--out", out, code=2)
+    assert len(read(out)) == ROWS
+    stream(path, ROWS + 5)
+    told = run(path, "--session", "s", "--label", "y", "--out", tmp_path / "late.csv")
+    assert "rows 0 to 59 were learned before" in " ".join(told.split())
+    assert rows_of(tmp_path / "late.csv") == [str(i) for i in range(ROWS, ROWS + 5)]

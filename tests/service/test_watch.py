@@ -1,0 +1,226 @@
+"""`okl watch` and `okl sessions`: what they print, how they go on, how they end."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.client import OklClient
+from service.commands import watch
+from service.errors import Overloaded, StoreUnavailable, Unreachable
+from tests.command import okl, serving
+from tests.service.definitions import EXACT, MEAN
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[OklClient]:
+    with OklClient(url) as client:
+        yield client
+        for session in client.sessions():
+            client.delete(session["name"])
+
+
+@pytest.fixture
+def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("OKL_URL", url)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == code, (result.output, result.exception)
+        assert "Traceback" not in result.output
+        return result.output
+
+    return run
+
+
+def fill(client: OklClient, name: str, rounds: int = 100) -> None:
+    client.create(name, "last-label", labels=["no", "yes"], alarm={"error_above": 0.2})
+    client.rounds(name, [[i % 2] for i in range(rounds)], ["yes" if i % 4 < 2 else "no" for i in range(rounds)])
+
+
+def test_one_frame(run: Any, client: OklClient) -> None:
+    fill(client, "s")
+    client.predict("s", [3.0], id="waits")
+    client.update("s", "yes", x=[5.0])
+    told = run("watch", "s", "--once")
+    found, past = client.inspect("s"), client.history("s")
+    assert "s  last-label, 101 rounds" in told
+    assert found["verdict"]["text"] in told
+    assert f"mistake rate {found['metrics']['mistake_rate']:.1%} of the last 101 rounds" in told
+    assert f"{past['rival']}:" in told
+    assert "1 waiting, 0 never came" in told
+    assert past["alarms"][-1]["text"] in told
+    assert any(bar in told for bar in watch.BARS)
+    assert re.findall(r"^ *(\d+) +(?:yes|no) ", told, re.MULTILINE) == [str(t) for t in range(101, 91, -1)]
+    assert "0: 5.0" in told
+    assert "rounds/s" in told
+
+
+def test_a_session_without_rounds_and_one_that_is_not_there(run: Any, client: OklClient) -> None:
+    client.create("new")
+    assert "no rounds yet" in run("watch", "new", "--once")
+    for once in ((), ("--once",)):
+        told = run("watch", "nobody", *once, code=1)
+        assert told.startswith("Session not found: ")
+        assert len(told.splitlines()) == 1
+
+
+def test_numbers_are_shown_as_numbers(run: Any, client: OklClient) -> None:
+    client.create("n", MEAN, **EXACT)
+    client.rounds("n", [[0.0]] * 20, [i / 20 for i in range(20)])
+    told = run("watch", "n", "--once")
+    assert f"RMSE {client.inspect('n')['metrics']['rmse']:.4g} of the last 20 rounds" in told
+
+
+def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: OklClient) -> None:
+    client.create("s", "last-label", labels=["\x1b[31mred", "[bold]"])
+    client.rounds("s", [{"a\x07": "\x1b]0;title\x07"}, {"a\x07": "y" * 200}], ["\x1b[31mred", "[bold]"])
+    told = run("watch", "s", "--once")
+    assert "\x07" not in told
+    assert "\x1b" not in told
+    assert "·[31mred" in told
+    assert "[bold]" in told
+
+
+def test_lines_on_each_change_until_it_is_gone(tmp_path: Path) -> None:
+    """Real processes: rounds are told as they come, and the end of the session too."""
+    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), OklClient(url) as client:
+        fill(client, "s")
+        with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
+            assert line_of(process).startswith("t 100 · ")
+            client.update("s", "yes", x=[5.0])
+            while not (told := line_of(process)).startswith("t 101 · "):
+                assert told.startswith("t 100 · ")
+            client.delete("s")
+            assert process.wait(20) == 1
+            assert process.stderr is not None
+            assert process.stderr.read() == "Session gone: s was deleted.\n"
+
+
+def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
+    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), OklClient(url) as client:
+        fill(client, "s")
+        with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
+            line_of(process)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+
+
+def test_it_goes_on_when_the_service_starts_anew(tmp_path: Path) -> None:
+    """On the same port and store; a round that was learned meanwhile is told, the ones before are not told again."""
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    with serving(store, tmp_path) as (server, url), OklClient(url) as client:
+        fill(client, "s")
+        with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
+            line_of(process)
+            server.kill()
+            server.wait(20)
+            with okl("serve", "--port", url.rpartition(":")[2], "--store", store, cwd=tmp_path):
+                while not client.is_ready():
+                    time.sleep(0.05)
+                client.update("s", "yes", x=[5.0])
+                while not (told := line_of(process)).startswith("t 101 · "):
+                    assert told.startswith("t 100 · ")
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+class Refusing(OklClient):
+    """Has no room for events, or is cut whenever they are asked for."""
+
+    error: Exception = Overloaded("no room")
+    asked = 0
+
+    def events(self, session: str, last_id: str | None = None) -> Generator[tuple[str, dict[str, Any]]]:
+        self.asked += 1
+        raise self.error
+        yield
+
+
+def test_refused_events_are_polled_for(url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "EVERY_S", 0.0)
+    fill(client, "s")
+    with Refusing(url) as refusing:
+        looks = watch.looks(refusing, "s")
+        for t in range(100, 100 + 2 * watch.POLLS):
+            assert next(looks).session["t"] == t
+            client.update("s", "yes", x=[5.0])
+        assert refusing.asked == 2
+        client.delete("s")
+        with pytest.raises(watch.SessionGone):
+            next(looks)
+
+
+def test_a_service_that_is_away_while_it_is_polled_is_waited_for(
+    url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "EVERY_S", 0.0)
+    fill(client, "s")
+    with Refusing(url) as refusing:
+        looks = watch.looks(refusing, "s")
+        next(looks)
+        next(looks)
+        history, answers = refusing.history, iter([Unreachable("away"), StoreUnavailable("away")])
+
+        def away(session: str) -> dict[str, Any]:
+            if (error := next(answers, None)) is not None:
+                raise error
+            return history(session)
+
+        monkeypatch.setattr(refusing, "history", away)
+        assert next(looks).session["t"] == 100
+
+
+def test_who_does_not_come_back_is_given_up(url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PATIENCE_S", 0.6)
+    fill(client, "s")
+    with Refusing(url) as refusing:
+        refusing.error = Unreachable("cut")
+        looks = watch.looks(refusing, "s")
+        next(looks)
+        with pytest.raises(Unreachable):
+            next(looks)
+        assert refusing.asked == 3
+
+
+def test_a_terminal_is_drawn_anew(url: str, client: OklClient) -> None:
+    fill(client, "s")
+    console = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
+    threading.Timer(1.5, lambda: delete(url, "s")).start()
+    with OklClient(url) as other, pytest.raises(watch.SessionGone):
+        watch.watch(other, console, "s", once=False)
+    assert "last-label, 100 rounds" in console.export_text()
+
+
+def delete(url: str, name: str) -> None:
+    with OklClient(url) as client:
+        client.delete(name)
+
+
+def test_the_verdict_is_the_first_line(run: Any, client: OklClient) -> None:
+    fill(client, "s")
+    first, _, rest = run("sessions", "s").partition("\n")
+    found = client.inspect("s")
+    assert first == f"s: {found['verdict']['text']}"
+    assert json.loads(rest) == found
+    assert json.loads(run("sessions", "s", "--json")) == found
+    client.create("new")
+    assert run("sessions", "new").startswith("new: no verdict yet\n{")
