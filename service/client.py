@@ -117,10 +117,6 @@ class OklClient:
             body["x"] = row(x)
         return self._call("POST", "/sessions/update", body)["updates"]
 
-    def cancel(self, session: str, id: str) -> None:
-        """The truth of the prediction that waits under this id will never come."""
-        self._call("DELETE", _path(session, "predictions", quote(id, safe="")))
-
     def step(
         self,
         session: str,
