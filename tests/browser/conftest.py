@@ -27,8 +27,9 @@ from tests.service.dashboard import MadeUp, app_of
 SIZES = {"desktop": (1280, 800), "phone": (390, 844), "small": (360, 640)}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """Of one module: as long as it is there a loop runs in this thread, and tests of asyncio cannot."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         pytest.fail("There is no chromium on PATH: run `make tools`.", pytrace=False)

@@ -6,7 +6,7 @@ import asyncio
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,9 @@ from service.store.base import Limits, Store, open_store
 from service.store.sqlite import SqliteStore
 from tests.oracles.model_store import ModelStore
 from tests.redis_server import connect
+
+Make = Callable[[Limits], Awaitable[Store]]
+"""Makes a store with these limits."""
 
 
 class Clock(Protocol):

@@ -46,12 +46,6 @@ from tests.contract.stores import Place
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def session(store: Store) -> Store:
-    await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
-    return store
-
-
 # Sessions
 
 

@@ -32,12 +32,6 @@ from tests.contract.stores import Place
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def session(store: Store) -> Store:
-    await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
-    return store
-
-
 # Summaries and alarms
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -24,8 +24,6 @@ from service.store.base import (
 from tests.contract.store_calls import (
     FIRST,
     NAME,
-    RECORD,
-    SUMMARY,
     append_ids,
     head,
     hold,
@@ -33,7 +31,7 @@ from tests.contract.store_calls import (
     wait,
     what,
 )
-from tests.contract.stores import Place, on_stores
+from tests.contract.stores import Make, Place, on_stores
 
 pytestmark = pytest.mark.anyio
 
@@ -41,24 +39,6 @@ SHORT_S = 0.5
 """Long enough that a test under load is at its next line before it is over."""
 
 timed = on_stores(lambda case: not case.is_cluster)
-
-Make = Callable[[Limits], Awaitable[Store]]
-
-
-@pytest.fixture
-async def session(store: Store) -> Store:
-    await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
-    return store
-
-
-@pytest.fixture
-async def limited(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> Make:
-    async def make(limits: Limits) -> Store:
-        store = await opened(place.make(limits))
-        await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
-        return store
-
-    return make
 
 
 async def page(store: Store, after: str | None = None, limit: int = 1000) -> WaitingPage:

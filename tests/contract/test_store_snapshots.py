@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +13,6 @@ from tests.contract.store_calls import (
     OTHER,
     RECORD,
     STATE,
-    SUMMARY,
     append,
     append_ids,
     bare,
@@ -27,27 +26,9 @@ from tests.contract.store_calls import (
     wait,
     what,
 )
-from tests.contract.stores import Place
+from tests.contract.stores import Make, Place
 
 pytestmark = pytest.mark.anyio
-
-Make = Callable[[Limits], Awaitable[Store]]
-
-
-@pytest.fixture
-async def session(store: Store) -> Store:
-    await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
-    return store
-
-
-@pytest.fixture
-async def limited(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> Make:
-    async def make(limits: Limits) -> Store:
-        store = await opened(place.make(limits))
-        await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
-        return store
-
-    return make
 
 
 def size_of(entries: Sequence[Entry]) -> int:

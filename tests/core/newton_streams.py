@@ -13,7 +13,7 @@ from okl_core.losses import LOSSES
 from okl_core.types import F64
 from tests.oracles.kons import Derivative, LongF, Weight, features
 
-ROUNDS = 300
+ROUNDS = 500
 
 Spec = dict[str, Any]
 

@@ -107,7 +107,7 @@ def test_the_lattice_has_ties() -> None:
     run = ellipsoid_packing(X, np.zeros(600), np.eye(2), include_center=True)
     centres = X[[t for t in range(600) if t == 0 or not run.inside[t]]]
     distances = np.sort(np.linalg.norm(X[:, None] - centres, axis=2), axis=1)
-    assert (distances[:, 0] == distances[:, 1]).sum() > 50
+    assert (distances[:, 0] == distances[:, 1]).sum() > 30
 
 
 @given(d=st.integers(1, 12), t=st.integers(1, 10**6), decay=st.floats(0.0, 40.0), seed=st.integers(0, 2**32))

@@ -89,3 +89,12 @@ def url() -> Iterator[str]:
         yield address
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[OklClient]:
+    """Of that service, which has no session before the test and none after it."""
+    with OklClient(url) as client:
+        yield client
+        for session in client.sessions():
+            client.delete(session["name"])

@@ -19,14 +19,6 @@ HEADER = "width,wet,colour,class"
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
-
-
-@pytest.fixture
 def okl(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     monkeypatch.setenv("OKL_URL", url)
     monkeypatch.setenv("COLUMNS", "200")

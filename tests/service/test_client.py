@@ -15,14 +15,6 @@ from service.client import OklClient
 from tests.service.definitions import EXACT, MEAN
 
 
-@pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
-
-
 def test_every_call(client: OklClient) -> None:
     assert client.is_ready()
     assert "mean" in [entry["kind"] for entry in client.learners()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -116,14 +115,6 @@ def test_truths_have_no_names() -> None:
             column(wrong)
         with pytest.raises(WrongType, match="list"):
             rows(wrong)
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
 
 
 def test_calls_with_frames(client: OklClient) -> None:

@@ -18,14 +18,6 @@ from service.client import OklClient
 from tests.service.definitions import EXACT, MEAN
 
 
-@pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
-
-
 def test_history_and_last_rounds(client: OklClient) -> None:
     client.create("s", MEAN, **EXACT)
     assert client.history("s")["points"] is None

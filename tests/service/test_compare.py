@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,6 @@ def stream(path: Path, rows: int = ROWS, *, kind: str = "labels") -> Path:
         lines.append(f"{a:.4f},{b:.4f},{('red', 'green', '')[i % 3]},{truths[kind]}")
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
 
 
 def run(*arguments: object, code: int = 0) -> str:

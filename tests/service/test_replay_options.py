@@ -25,14 +25,6 @@ ROWS = 60
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
-
-
-@pytest.fixture
 def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("OKL_URL", url)
 

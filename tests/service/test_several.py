@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -221,14 +221,6 @@ async def test_sessions_may_be_called_as_the_routes(memory: Api) -> None:
         assert (await memory.call("GET", f"/sessions/{name}"))["t"] == 0
         await memory.update(1.0, name, x=[1.0])
         await memory.call("DELETE", f"/sessions/{name}", status=204)
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
 
 
 def test_the_client(client: OklClient) -> None:

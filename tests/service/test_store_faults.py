@@ -115,15 +115,16 @@ async def test_a_snapshot_that_fails_loses_nothing(unwilling: tuple[Api, Watched
     api, store = unwilling
     await api.create(MEAN, "m", snapshot_every=snapshot_every)
     store.fail(StoreUnavailable("It is away."), "snapshot")
-    for row in range(30):
+    rounds = 30 if snapshot_every else 150
+    for row in range(rounds):
         await api.update(Y[row], "m", x=X[row].tolist())
     assert store.of("snapshot")
     found = await api.inspect("m")
-    assert (found["t"], found["storage"]["snapshot_round"]) == (30, None)
+    assert (found["t"], found["storage"]["snapshot_round"]) == (rounds, None)
     store.work()
-    for row in range(30, 100):
+    for row in range(rounds, rounds + 70):
         await api.update(Y[row], "m", x=X[row].tolist())
-    assert (await api.inspect("m"))["storage"]["snapshot_round"] > 30
+    assert (await api.inspect("m"))["storage"]["snapshot_round"] > rounds
     async with serving_on(store.as_store) as fresh:
         assert (await fresh.inspect("m"))["metrics"] == (await api.inspect("m"))["metrics"]
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,6 @@ from service.commands import watch
 from service.errors import Overloaded, StoreUnavailable, Unreachable
 from tests.command import okl, serving
 from tests.service.definitions import EXACT, MEAN
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
-    with OklClient(url) as client:
-        yield client
-        for session in client.sessions():
-            client.delete(session["name"])
 
 
 @pytest.fixture

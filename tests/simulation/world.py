@@ -18,7 +18,9 @@ from okl_core.records.record import as_record
 from okl_core.types import F64
 from service.errors import IdConflict, Overloaded, PredictionNotFound, ServiceError, StoreTimeout
 from service.replica.cache import Replicas
+from service.replica.replica import Replica
 from service.replica.snapshots import Snapshots
+from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.session.codec import RoundEntry, decode_entry
 from service.session.limits import SessionLimits
@@ -44,6 +46,12 @@ def simulate(seed: int, lies: float = 0.0) -> World:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(world.run())
     return world
+
+
+class Silent(Summaries):
+    """Nobody lists sessions here, and a schedule knows no timers but its own."""
+
+    def note(self, replica: Replica) -> None: ...
 
 
 @dataclass
@@ -93,7 +101,9 @@ class World:
         limits = SessionLimits(dim=100, bytes=1 << 30, waiting_s=FOREVER_S, batch=100, answer_bytes=1 << 20)
         scheduler = Steady()
         snapshots = Snapshots(link, scheduler, least_bytes=300, replay_s=FOREVER_S)
-        rounds = Rounds(link, Replicas(1 << 30), scheduler, snapshots, limits, patience_s=FOREVER_S, queue=1_000)
+        rounds = Rounds(
+            link, Replicas(1 << 30), scheduler, snapshots, Silent(link), limits, patience_s=FOREVER_S, queue=1_000
+        )
         return Worker(link, rounds, Sessions(link, rounds, limits, most=10))
 
     async def run(self) -> None:
@@ -228,8 +238,8 @@ class World:
     async def _check_copies(self, chain: list[Entry]) -> None:
         """Every worker's copy is what a sequential replay of the chain gives."""
         for worker in self.workers:
-            alone = await self.schedule.drain(worker.rounds.look(NAME, lambda session, _: session.forecast(_probe())))
-            definition = await self.schedule.drain(worker.rounds.look(NAME, lambda session, _: session.definition))
+            alone = await self.schedule.drain(worker.rounds.look(NAME, lambda session, *_: session.forecast(_probe())))
+            definition = await self.schedule.drain(worker.rounds.look(NAME, lambda session, *_: session.definition))
             replayed = Session(definition)
             for entry in chain:
                 replayed.replay(entry.blob)

@@ -1,0 +1,29 @@
+"""A session in each store of the contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from service.store.base import Limits, Store
+from tests.contract.store_calls import FIRST, NAME, RECORD, SUMMARY
+from tests.contract.stores import Make, Place
+
+
+@pytest.fixture
+async def session(store: Store) -> Store:
+    await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
+    return store
+
+
+@pytest.fixture
+async def limited(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> Make:
+    """Makes a store with other limits, with the session in it."""
+
+    async def make(limits: Limits) -> Store:
+        store = await opened(place.make(limits))
+        await store.create(NAME, RECORD, FIRST, summary=SUMMARY)
+        return store
+
+    return make
