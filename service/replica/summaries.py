@@ -55,12 +55,12 @@ class Summaries:
                 if replica.is_used:
                     self.note(replica)
                 continue
-            await self.write(replica.name, summary_of(session))
+            await self.write(replica.name, position.identity, summary_of(session))
 
-    async def write(self, name: str, summary: Summary) -> None:
+    async def write(self, name: str, identity: bytes, summary: Summary) -> None:
         """A summary that fails is no client's error."""
         try:
-            await self._store.summarize(name, summary.t, encode_summary(summary))
+            await self._store.summarize(name, identity, summary.t, encode_summary(summary))
             self._counts.summaries += 1
         except StoreError as error:
             self._counts.summary_failures += 1
