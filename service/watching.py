@@ -14,6 +14,7 @@ from service.rounds import Rounds
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from service.session.definition import Scalar
 from service.session.history.view import HistoryView, view_of
+from service.session.inputs import invalid
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.summary import summary_of
@@ -118,7 +119,10 @@ class Watching:
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingList:
         """Those that wait, and all of them by age: as far as nobody has changed how long they wait."""
         identity, wait_s = await self._rounds.look(name, self._waits_of)
-        page = _there(await self._store.waiting(name, after, limit), name)
+        try:
+            page = _there(await self._store.waiting(name, after, limit), name)
+        except ValueError:
+            raise invalid("/cursor", "is no `next` of a page") from None
         # One that is older expires sooner.
         before = _there(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
         head = await self.head(name)

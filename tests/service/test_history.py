@@ -71,7 +71,7 @@ class Life:
         session = self.session
         raw = session.read_input(x)
         y, task = session.reckoned(truth_of(name, x, i))
-        said = session.history.says()
+        said = session.history.says(session.task)
         pending = session.play(raw, y, task, moment=moment_of(i))
         entry = pending.entry
         self.journal.append(encode_round(entry))
@@ -202,9 +202,9 @@ def test_a_late_round_is_compared_with_what_was_said_when_it_was_asked() -> None
         raw = session.read_input([0.1, 0.2])
         y, task = session.reckoned("yes" if i % 2 else "no")
         # Asked a round ago, when the last label was this one; now it is the other.
-        said = session.history.says()
-        assert said is not None or i == 0
-        old = None if said is None else (said[0], said[1]._replace(value=1.0 - said[1].value))
+        said = session.history.says(session.task)
+        assert said is not None
+        old = (said[0], said[1]._replace(value=1.0 - said[1].value))
         session.learn(session.play(raw, y, task, issued=Issued(0.3), said=old, moment=NO_MOMENT))
     wrong = session.history.rows()[:, COLUMNS["second_error"]].sum()
     assert wrong <= 1.0

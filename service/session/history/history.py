@@ -107,9 +107,13 @@ class History:
         """Is the chunk whole, and to be closed?"""
         return len(self._open) == CHUNK
 
-    def says(self) -> Said | None:
-        """What the trivial forecasters say of the next truth; None before the first."""
-        return None if self.plain is None else self.plain.forecasts()
+    def says(self, task: Task | None) -> Said | None:
+        """What the trivial forecasters say of the next truth; None as long as nobody knows what there is to say."""
+        if self.plain is not None:
+            return self.plain.forecasts()
+        if task is None or (task.truths.is_classifier and not task.truths.names):
+            return None
+        return _plain_of(task).forecasts()
 
     def add(self, task: Task, lived: Lived, moment: Moment, said: Said | None) -> None:
         """A round. `said`: by the trivial forecasters with the prediction, where that was not now."""
@@ -170,7 +174,7 @@ class History:
     def _begun(self, task: Task) -> tuple[Plain, Verdict, Alarms]:
         if self.plain is None or self.verdict is None or self.alarms is None:
             is_classifier = task.truths.is_classifier
-            self.plain = PlainClasses.of(len(task.truths.names)) if is_classifier else PlainNumbers()
+            self.plain = _plain_of(task)
             self.verdict = Verdict(is_of_numbers=not is_classifier)
             self.alarms = Alarms(self._rules, is_classifier=is_classifier)
         return self.plain, self.verdict, self.alarms
@@ -219,6 +223,11 @@ class History:
         if parts["standings"]:
             history.standings = Standings.unpack(parts["standings"])
         return history
+
+
+def _plain_of(task: Task) -> Plain:
+    """Before the first truth."""
+    return PlainClasses.of(len(task.truths.names)) if task.truths.is_classifier else PlainNumbers()
 
 
 _PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
