@@ -109,8 +109,9 @@ class Watching:
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
         """The last rounds, the newest first, as far as the store keeps them."""
-        task = await self._rounds.look(name, lambda session, *_: session.task)
         entries = _there(await self._store.last(name, rounds), name)
+        # Not before: a round that came between may have brought a label.
+        task = await self._rounds.look(name, lambda session, *_: session.task)
         if task is None:
             return []
         found = [past for entry in entries for past in _past_rounds(entry, task)]

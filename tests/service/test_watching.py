@@ -96,6 +96,25 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
     assert [one["t"] for one in (await api.call("GET", "/sessions/s/rounds?last=1"))["rounds"]] == [3]
 
 
+async def test_a_label_that_is_new_while_somebody_looks(
+    workers: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, other = workers
+    await api.http.post("/sessions", json={"name": "s"})
+    await api.update("a", x=[1.0])
+    read = api.store.last
+
+    async def read_late(name: str, rounds: int) -> Any:
+        await other.update("b", x=[2.0])
+        found = await read(name, rounds)
+        await other.update("c", x=[3.0])
+        return found
+
+    monkeypatch.setattr(api.store, "last", read_late)
+    rounds = (await api.call("GET", "/sessions/s/rounds"))["rounds"]
+    assert [one["y"] for one in rounds] == ["b", "a"]
+
+
 async def test_a_regressors_last_rounds_are_in_its_units(api: Api) -> None:
     await api.create(MEAN, y_range=[0, 1000])
     found = await api.predict({"a": 1.5, "b": 2.5})
