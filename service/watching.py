@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from okl_core.records.record import Raw
@@ -114,8 +114,8 @@ class Watching:
         task = await self._rounds.look(name, lambda session, *_: session.task)
         if task is None:
             return []
-        found = [past for entry in entries for past in _past_rounds(entry, task)]
-        return found[-rounds:][::-1]
+        newest = (past for entry in reversed(entries) for past in _past_rounds(entry, task))
+        return list(islice(newest, rounds))
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingList:
         """Those that wait, and all of them by age: as far as nobody has changed how long they wait."""
@@ -166,15 +166,16 @@ def _ages(before: Sequence[int], waiting: int) -> list[Ages]:
 
 
 def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
+    """The newest first."""
     found = decode_entry(entry.blob)
     if isinstance(found, RoundEntry):
         issued = Issued(found.issued, found.label, found.sure)
         yield _past(entry, entry.tip.round, found, found.x, found.y, issued, task)
         return
-    first = entry.tip.round - entry.count + 1
-    rows = zip(found.raws, found.y.tolist(), found.values.tolist(), strict=True)
+    rows = zip(reversed(found.raws), found.y[::-1].tolist(), found.values[::-1].tolist(), strict=True)
     for i, (x, y, value) in enumerate(rows):
-        yield _past(entry, first + i, found, x, y, None if task.truths.has_classes else Issued(value), task)
+        issued = None if task.truths.has_classes else Issued(value)
+        yield _past(entry, entry.tip.round - i, found, x, y, issued, task)
 
 
 def _past(

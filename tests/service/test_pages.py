@@ -435,3 +435,12 @@ def test_how_a_value_is_told(say: Any, value: Any, told: str) -> None:
 )
 def test_who_reads_pages(accept: str, is_preferred: bool) -> None:
     assert prefers_html(accept) is is_preferred
+
+
+def test_a_long_value_is_not_written_out_to_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    dumps, seen = json.dumps, list[int]()
+    monkeypatch.setattr(formats.json, "dumps", lambda given, **more: seen.append(len(given)) or dumps(given, **more))
+    for long in ([0] * 9000, {str(i): i for i in range(9000)}):
+        assert formats.value(long) == dumps(long)[: formats.LONGEST - 1] + "…"
+    assert formats.value([1, {"a": None}]) == '[1, {"a": null}]'
+    assert max(seen) <= formats.LONGEST

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from service import watching
 from service.replica import summaries
 from service.watchers import Watchers
 from tests.service.api import Api, check_problem, serving
@@ -94,6 +95,20 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
     assert oldest["waited_s"] >= 0.0
     assert [one["waited_s"] for one in rounds[:2]] == [None, None]
     assert [one["t"] for one in (await api.call("GET", "/sessions/s/rounds?last=1"))["rounds"]] == [3]
+
+
+async def test_of_a_large_block_only_what_is_asked_for_is_decoded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.create(MEAN)
+    await api.rounds([[1.0]], [1.0])
+    await api.rounds([[float(i)] for i in range(50)], [float(i) for i in range(50)])
+    decoded = []
+    past = watching._past
+    monkeypatch.setattr(watching, "_past", lambda *given: decoded.append(given[1]) or past(*given))
+    rounds = (await api.call("GET", "/sessions/s/rounds?last=3"))["rounds"]
+    assert [(one["t"], one["y"]) for one in rounds] == [(51, 49.0), (50, 48.0), (49, 47.0)]
+    assert decoded == [51, 50, 49]
+    rounds = (await api.call("GET", "/sessions/s/rounds?last=100"))["rounds"]
+    assert [one["t"] for one in rounds] == [*range(51, 0, -1)]
 
 
 async def test_a_label_that_is_new_while_somebody_looks(
