@@ -14,6 +14,7 @@ from okl_core import LearnerSpec
 from okl_core.types import Standing
 from service.session.codec import encode_round
 from service.session.definition import AlarmRules, Definition, Scalar
+from service.session.history import history as history_module
 from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH
 from service.session.history.spread import BIN_ROUNDS, DELAYS_S, Spread
 from service.session.history.standings import MOST_PARTS, OTHERS, Standings
@@ -292,3 +293,19 @@ def test_a_flip_raises_an_alarm_and_a_threshold_another() -> None:
     quiet = stream(Definition("s", spec, labels=("no", "yes"), alarm=AlarmRules(None)), 1200, lambda i: i > 600)
     assert quiet.history.alarms is not None
     assert quiet.history.alarms.count == 0
+
+
+def test_no_round_is_left_out_where_points_are_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many millions of rounds, were these not so few points."""
+    for name in ("WIDTH", "LEVELS"):
+        monkeypatch.setattr(history_module, name, 2)
+    session = Session(KINDS["signs"])
+    for t in range(1, 150):
+        raw = session.read_input([0.1, 0.2])
+        y, task = session.reckoned("yes" if t % 3 else "no")
+        session.learn(session.play(raw, y, task, moment=moment_of(t)))
+        rows = session.history.rows()
+        assert rows[:, COLUMNS["rounds"]].sum() == t
+        assert rows[:, COLUMNS["error"]].sum() == session.card.error
+        assert rows[-1, COLUMNS["at"]] == moment_of(t).at
+        assert len(rows) <= 5

@@ -163,11 +163,14 @@ class History:
 
     def rows(self) -> F64:
         """All points, shape (n, columns), the chunk in the making as the last one."""
-        closed = self.points.rows
+        closed, rest = self.points.rows, self.points.rest
         if not self._open:
-            return closed
-        row = np.zeros(closed.shape[1]) if not len(closed) else closed[-1].copy()
-        row[: len(SUMS)] = np.sum(self._open, axis=0)
+            return np.vstack((closed, rest)) if len(rest) else closed
+        row = np.zeros(closed.shape[1])
+        # What is known at the end of the last chunk.
+        for last in (closed[-1:], rest):
+            row[len(SUMS) :] = last[0, len(SUMS) :] if len(last) else row[len(SUMS) :]
+        row[: len(SUMS)] = rest[:, : len(SUMS)].sum(axis=0) + np.sum(self._open, axis=0)
         row[len(SUMS) : len(SUMS) + 3] = self._moment.at, self._moment.waiting, self._moment.never_came
         return np.vstack((closed, row))
 
