@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from service.errors import Overloaded, ServiceError, SessionNotFound
@@ -49,7 +49,7 @@ class Watchers:
         if self._is_closing or self.count >= self._most:
             raise Overloaded(f"This worker has {self._most} streams of events already; poll instead, or try again.")
 
-    async def watch(self, name: str, position: str | None) -> AsyncIterator[tuple[str, Listed]]:
+    async def watch(self, name: str, position: str | None) -> AsyncGenerator[tuple[str, Listed], None]:
         """The session whenever it has changed from the position that the watcher knows; ends when it is gone, or at once
         where others have taken the room since `check_room`."""
         if self._is_closing or self.count >= self._most:

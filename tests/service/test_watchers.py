@@ -43,8 +43,8 @@ async def test_nobody_joins_while_the_worker_stops(api: Api) -> None:
 async def test_streams_that_begin_at_once_are_no_more_than_allowed(api: Api) -> None:
     await api.create()
     watchers = Watchers(api.worker.watching, most=2)
-    tasks = [asyncio.create_task(anext(watchers.watch("s", None))) for _ in range(5)]
-    found = await asyncio.gather(*tasks, return_exceptions=True)
+    streams = [watchers.watch("s", None) for _ in range(5)]
+    found = await asyncio.gather(*map(anext, streams), return_exceptions=True)
     assert [type(one) for one in found].count(StopAsyncIteration) == 3
 
 
