@@ -217,7 +217,9 @@ class Heralds:
         for number, alarm in enumerate(untold.alarms, start=untold.first):
             await self._post(name, untold, alarm, trace)
             self._counts.alarms_told += 1
-            if not await self._store.told(name, number) and isinstance(await self._store.head(name), Gone):
+            if not await self._store.told(name, untold.identity, number) and isinstance(
+                await self._store.head(name), Gone
+            ):
                 return
 
     async def _post(self, name: str, untold: _Untold, alarm: Alarm, trace: Trace | None) -> None:

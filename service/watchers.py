@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from service.errors import Overloaded, ServiceError, SessionNotFound
@@ -49,8 +49,11 @@ class Watchers:
         if self._is_closing or self.count >= self._most:
             raise Overloaded(f"This worker has {self._most} streams of events already; poll instead, or try again.")
 
-    async def watch(self, name: str, position: str | None) -> AsyncIterator[tuple[str, Listed]]:
-        """The session whenever it has changed from the position that the watcher knows; ends when it is gone."""
+    async def watch(self, name: str, position: str | None) -> AsyncGenerator[tuple[str, Listed], None]:
+        """The session whenever it has changed from the position that the watcher knows; ends when it is gone, or at once
+        where others have taken the room since `check_room`."""
+        if self._is_closing or self.count >= self._most:
+            return
         channel = self._join(name)
         try:
             while True:
@@ -81,10 +84,14 @@ class Watchers:
     def _leave(self, channel: _Channel) -> None:
         channel.watchers -= 1
         if not channel.watchers:
-            if self._channels.get(channel.name) is channel:
-                del self._channels[channel.name]
+            self._forget(channel)
             if channel.task is not None:
                 channel.task.cancel()
+
+    def _forget(self, channel: _Channel) -> None:
+        # Who came meanwhile has another one of this name.
+        if self._channels.get(channel.name) is channel:
+            del self._channels[channel.name]
 
     async def _look_again(self, channel: _Channel) -> None:
         try:
@@ -99,7 +106,7 @@ class Watchers:
                 await asyncio.sleep(EVERY_S)
         finally:
             channel.is_over = True
-            self._channels.pop(channel.name, None)
+            self._forget(channel)
             async with channel.changed:
                 channel.changed.notify_all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from okl_core.records.record import Raw
@@ -14,6 +14,7 @@ from service.rounds import Rounds
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from service.session.definition import Scalar
 from service.session.history.view import HistoryView, view_of
+from service.session.inputs import invalid
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.summary import summary_of
@@ -108,17 +109,21 @@ class Watching:
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
         """The last rounds, the newest first, as far as the store keeps them."""
-        task = await self._rounds.look(name, lambda session, *_: session.task)
         entries = _there(await self._store.last(name, rounds), name)
+        # Not before: a round that came between may have brought a label.
+        task = await self._rounds.look(name, lambda session, *_: session.task)
         if task is None:
             return []
-        found = [past for entry in entries for past in _past_rounds(entry, task)]
-        return found[-rounds:][::-1]
+        newest = (past for entry in reversed(entries) for past in _past_rounds(entry, task))
+        return list(islice(newest, rounds))
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingList:
         """Those that wait, and all of them by age: as far as nobody has changed how long they wait."""
         identity, wait_s = await self._rounds.look(name, self._waits_of)
-        page = _there(await self._store.waiting(name, after, limit), name)
+        try:
+            page = _there(await self._store.waiting(name, after, limit), name)
+        except ValueError:
+            raise invalid("/cursor", "is no `next` of a page") from None
         # One that is older expires sooner.
         before = _there(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
         head = await self.head(name)
@@ -161,15 +166,16 @@ def _ages(before: Sequence[int], waiting: int) -> list[Ages]:
 
 
 def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
+    """The newest first."""
     found = decode_entry(entry.blob)
     if isinstance(found, RoundEntry):
         issued = Issued(found.issued, found.label, found.sure)
         yield _past(entry, entry.tip.round, found, found.x, found.y, issued, task)
         return
-    first = entry.tip.round - entry.count + 1
-    rows = zip(found.raws, found.y.tolist(), found.values.tolist(), strict=True)
+    rows = zip(reversed(found.raws), found.y[::-1].tolist(), found.values[::-1].tolist(), strict=True)
     for i, (x, y, value) in enumerate(rows):
-        yield _past(entry, first + i, found, x, y, None if task.truths.has_classes else Issued(value), task)
+        issued = None if task.truths.has_classes else Issued(value)
+        yield _past(entry, entry.tip.round - i, found, x, y, issued, task)
 
 
 def _past(

@@ -73,9 +73,14 @@ class Thinned:
     def rows(self) -> F64:
         """The rows, shape (n, sums + latest), oldest first: a view until the next `add`.
 
-        The last unit - 1 chunks may be missing: they wait. A unit is one chunk up to width (2^levels - 1) chunks.
+        The last unit - 1 chunks may be missing: they wait, as `rest`. A unit is one chunk up to width (2^levels - 1) chunks.
         """
         return self._rows[: self._size]
+
+    @property
+    def rest(self) -> F64:
+        """The row of the chunks that wait, shape (1, sums + latest), or (0, sums + latest) if none does."""
+        return self._pending[None][: int(self._filled > 0)]
 
     @property
     def chunks(self) -> NDArray[np.int64]:

@@ -30,6 +30,7 @@ from service.api.calls import Scalar, plan
 from service.api.guards import LIMITS
 from service.api.problems import listed, validation_problem
 from service.api.slices import SLICE_BYTES, BodyLimits, SlicedReader
+from service.api.values import ID_PATTERN
 from service.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -65,7 +66,7 @@ def idempotency_key(
             alias="Idempotency-Key",
             min_length=1,
             max_length=128,
-            pattern=r"^[\x21-\x7e]+$",
+            pattern=ID_PATTERN,
             description="Another place for the `id` of the body: a request sent again under it is applied once.",
         ),
     ] = None,

@@ -19,7 +19,9 @@ from pydantic import (
 from service.api.problems import FIRST_TRY
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
+ID_PATTERN = r"^(\.{0,2}[\x21-\x2d\x2f-\x7e]|\.{3})[\x21-\x7e]*$"
+"""Not `.` or `..`: a client takes these out of a path, and would delete the session instead of a prediction."""
+Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=ID_PATTERN)]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
 FieldName = Annotated[Text, Field(min_length=1)]

@@ -85,7 +85,7 @@ async def waiting(
 
 
 @watching.delete(
-    "/sessions/{session}/predictions/{id}",
+    "/sessions/{session}/predictions/{id:path}",
     status_code=204,
     responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PredictionNotFound, *STORE),
     summary="Cancel a prediction",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -86,8 +87,8 @@ def _past_round(one: PastRound) -> Json:
 
 
 def _plain(x: Raw) -> Any:
-    """NaN, a number that is missing, becomes null on the wire."""
-    return x if isinstance(x, dict) else x.tolist()
+    """A number that is missing is NaN here, and null on the wire and in a page."""
+    return x if isinstance(x, dict) else [None if math.isnan(value) else value for value in x.tolist()]
 
 
 def waiting(name: str, found: WaitingList) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
@@ -106,6 +107,11 @@ def span(low: float | None, high: float | None) -> str:
 
 def value(given: Any) -> str:
     """A value of JSON, on one line, its end left out where it is long."""
+    # Each part of a list or object takes a character at least.
+    if isinstance(given, list):
+        given = given[:LONGEST]
+    elif isinstance(given, dict):
+        given = dict(islice(given.items(), LONGEST))
     told = given if isinstance(given, str) else number(given) if isinstance(given, float) else json_line(given)
     return told if len(told) <= LONGEST else told[: LONGEST - 1] + "…"
 

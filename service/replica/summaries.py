@@ -7,7 +7,8 @@ import logging
 
 from service.errors import StoreError
 from service.replica.replica import Replica
-from service.session.summary import Summary, encode_summary, summary_of
+from service.session.session import Session
+from service.session.summary import encode_summary, summary_of
 from service.store.base import Store
 from service.telemetry.counts import Counts
 
@@ -55,13 +56,15 @@ class Summaries:
                 if replica.is_used:
                     self.note(replica)
                 continue
-            await self.write(replica.name, summary_of(session))
+            await self._write(replica.name, position.identity, session)
 
-    async def write(self, name: str, summary: Summary) -> None:
-        """A summary that fails is no client's error."""
+    async def _write(self, name: str, identity: bytes, session: Session) -> None:
+        """A summary that fails is no client's error, and no other session's."""
         try:
-            await self._store.summarize(name, summary.t, encode_summary(summary))
+            summary = summary_of(session)
+            await self._store.summarize(name, identity, summary.t, encode_summary(summary))
             self._counts.summaries += 1
-        except StoreError as error:
+        except Exception as error:
             self._counts.summary_failures += 1
-            log.warning("summary failed", extra={"session": name, "detail": error.detail})
+            detail = error.detail if isinstance(error, StoreError) else repr(error)
+            log.warning("summary failed", extra={"session": name, "detail": detail})

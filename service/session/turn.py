@@ -154,7 +154,7 @@ class Turn:
         self.learn()
         raw = self._read_asked(question) if early is None else early
         threshold = None if session.coverage is None else session.coverage.threshold
-        says = session.history.says()
+        says = session.history.says(session.task)
         entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, self._moment.at, says)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)

@@ -304,7 +304,7 @@ class Store(Protocol):
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is its
-        snapshot's tip or that of an entry after it."""
+        snapshot's tip or that of an entry after it. A summary of a later round counts as one of `to`."""
         ...
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
@@ -337,16 +337,17 @@ class Store(Protocol):
         """
         ...
 
-    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
-        """Replace the head's summary by that of a round; False if there is no such session, or a later round's summary.
+    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
+        """Replace the head's summary by that of a round; False if there is a later round's, or no session of this name whose
+        first tip has the digest `identity`.
 
         Beside the commits: it moves no tip, and no commit is refused for it. It may be lost where the store loses writes
         that it has acknowledged; the next one makes up for that. Raises ValueError for more than SUMMARY_BYTES.
         """
         ...
 
-    async def told(self, name: str, count: int) -> bool:
-        """Note that `count` alarms were delivered; False if there is no such session, or not fewer were before.
+    async def told(self, name: str, identity: bytes, count: int) -> bool:
+        """Note that `count` alarms were delivered; False if not fewer were before, or there is no such session.
 
         Beside the commits, as `summarize`. Raises ValueError for a count below 0 or above 2^53.
         """

@@ -194,14 +194,14 @@ class RedisStore:
         answer = await self._run(scripts.CANCEL, name, self._limits, id, is_write=True)
         return answer[0] == b"cancelled"
 
-    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
+    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
         check_summary(summary, round)
         # Not `is_write`: what is written anew every second waits for no replica.
-        return bool(await self._run(scripts.SUMMARIZE, name, round, summary))
+        return bool(await self._run(scripts.SUMMARIZE, name, identity, round, summary))
 
-    async def told(self, name: str, count: int) -> bool:
+    async def told(self, name: str, identity: bytes, count: int) -> bool:
         check_number(count)
-        return bool(await self._run(scripts.TOLD, name, count, is_write=True))
+        return bool(await self._run(scripts.TOLD, name, identity, count, is_write=True))
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         start = "-" if cursor is None else f"({cursor}"

@@ -32,15 +32,19 @@ VALUES (?1, ?2, ?3, ?4, ?3, ?4, ?3, ?4)
 ADD_RECORD = "INSERT INTO records (session, record) VALUES (?, ?)"
 ADD_NOTES = "INSERT INTO notes (session, summary_round, summary) VALUES (?, ?, ?)"
 SUMMARIZE = """
-UPDATE notes SET summary_round = ?2, summary = ?3
-WHERE session = (SELECT key FROM sessions WHERE name = ?1) AND summary_round <= ?2
+UPDATE notes SET summary_round = ?3, summary = ?4
+WHERE session = (SELECT key FROM sessions WHERE name = ?1 AND first_digest = ?2) AND summary_round <= ?3
 """
-TELL = "UPDATE notes SET told = ?2 WHERE session = (SELECT key FROM sessions WHERE name = ?1) AND told < ?2"
+TELL = """
+UPDATE notes SET told = ?3
+WHERE session = (SELECT key FROM sessions WHERE name = ?1 AND first_digest = ?2) AND told < ?3
+"""
 ADD_PART = "INSERT INTO snapshots (session, size, blob) VALUES (?, ?, ?)"
 ADD_GARBAGE = "INSERT OR IGNORE INTO garbage (session) VALUES (?)"
 SUM_JOURNAL = "SELECT TOTAL(size) FROM journal WHERE session = ? AND round > ?"
 FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round > ? AND round <= ? ORDER BY round DESC"
 TAKE_BACK = "DELETE FROM journal WHERE session = ? AND round > ?"
+BOUND_SUMMARY = "UPDATE notes SET summary_round = ?2 WHERE session = ?1 AND summary_round > ?2"
 FORGET = "DELETE FROM remembered WHERE session = ? AND round > ? RETURNING size"
 FIND_GARBAGE = """
 SELECT garbage.session, sessions.base_round, sessions.snapshot_key
@@ -191,6 +195,7 @@ def rewind(db: sqlite3.Cursor, name: str, tip: Tip, to: Tip) -> bool:
     for (size,) in db.execute(FORGET, (session.key, to.round)):
         session.remembered -= 1
         session.remembered_bytes -= size
+    db.execute(BOUND_SUMMARY, (session.key, to.round))
     session.round, session.digest = to.round, to.digest
     session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, session.start().round)).fetchone()[0])
     tables.save_snapshot(db, session)
@@ -211,12 +216,12 @@ def delete(db: sqlite3.Cursor, name: str, at: Tip | None) -> bool:
     return row is not None
 
 
-def summarize(db: sqlite3.Cursor, name: str, round: int, summary: bytes) -> bool:
-    return db.execute(SUMMARIZE, (name, round, summary)).rowcount == 1
+def summarize(db: sqlite3.Cursor, name: str, identity: bytes, round: int, summary: bytes) -> bool:
+    return db.execute(SUMMARIZE, (name, identity, round, summary)).rowcount == 1
 
 
-def told(db: sqlite3.Cursor, name: str, count: int) -> bool:
-    return db.execute(TELL, (name, count)).rowcount == 1
+def told(db: sqlite3.Cursor, name: str, identity: bytes, count: int) -> bool:
+    return db.execute(TELL, (name, identity, count)).rowcount == 1
 
 
 def has_garbage(db: sqlite3.Cursor) -> bool:

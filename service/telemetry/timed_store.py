@@ -100,11 +100,11 @@ class TimedStore:
     async def cancel(self, name: str, id: str) -> bool:
         return await self._timed("cancel", self._store.cancel(name, id))
 
-    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
-        return await self._timed("summarize", self._store.summarize(name, round, summary))
+    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
+        return await self._timed("summarize", self._store.summarize(name, identity, round, summary))
 
-    async def told(self, name: str, count: int) -> bool:
-        return await self._timed("told", self._store.told(name, count))
+    async def told(self, name: str, identity: bytes, count: int) -> bool:
+        return await self._timed("told", self._store.told(name, identity, count))
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._timed("list", self._store.list(cursor, limit))

@@ -318,6 +318,7 @@ class ModelStore:
                 session.remembered.pop(entry.id, None)
             session.entries = [entry for entry in session.entries if entry.tip.round <= to.round]
             session.tip = to
+            session.summary_round = min(session.summary_round, to.round)
             return True
 
         return await self._ask(name, operation) is True
@@ -371,9 +372,9 @@ class ModelStore:
 
         return await self._ask(name, operation) is True
 
-    async def summarize(self, name: str, round: int, summary: bytes) -> bool:
+    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
         def operation(session: Session) -> bool:
-            if session.summary_round > round:
+            if session.first.digest != identity or session.summary_round > round:
                 return False
             session.summary, session.summary_round = summary, round
             return True
@@ -381,8 +382,10 @@ class ModelStore:
         check_summary(summary, round)
         return await self._ask(name, operation) is True
 
-    async def told(self, name: str, count: int) -> bool:
+    async def told(self, name: str, identity: bytes, count: int) -> bool:
         def operation(session: Session) -> bool:
+            if session.first.digest != identity:
+                return False
             is_more = count > session.told
             session.told = max(session.told, count)
             return is_more

@@ -45,6 +45,7 @@ HOUR_S = 3600.0
 
 Call = Callable[[Store], Awaitable[object]]
 
+backs = st.sampled_from([0, 0, 0, 1])
 names = st.sampled_from(["a"] * 7 + ["b"])
 blobs = st.sampled_from([b"", b"x", b"\x00\xff", bytes(200), bytes(350)])
 answers = st.sampled_from([None, b"", b"yes", bytes(350)])
@@ -183,13 +184,20 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, name: str, id: str) -> None:
         self.both(lambda store: store.cancel(name, id))
 
-    @rule(name=names, round=st.integers(0, 9))
-    def summarize(self, name: str, round: int) -> None:
-        self.both(lambda store: store.summarize(name, round, b"of %d" % round))
+    @rule(name=names, back=backs, round=st.integers(0, 9))
+    def summarize(self, name: str, back: int, round: int) -> None:
+        identity = self.identity(name, back)
+        self.both(lambda store: store.summarize(name, identity, round, b"of %d" % round))
 
-    @rule(name=names, count=st.integers(0, 9))
-    def told(self, name: str, count: int) -> None:
-        self.both(lambda store: store.told(name, count))
+    @rule(name=names, back=backs, count=st.integers(0, 9))
+    def told(self, name: str, back: int, count: int) -> None:
+        identity = self.identity(name, back)
+        self.both(lambda store: store.told(name, identity, count))
+
+    def identity(self, name: str, back: int) -> bytes:
+        """Of the session, or of one of another name or time."""
+        session = self.model.sessions.get(name)
+        return (self.made if session is None else int.from_bytes(session.first.digest) - back).to_bytes(16)
 
     @rule(name=names, limit=st.integers(1, 3))
     def list_waiting(self, name: str, limit: int) -> None:

@@ -14,6 +14,7 @@ from okl_core import LearnerSpec
 from okl_core.types import Standing
 from service.session.codec import encode_round
 from service.session.definition import AlarmRules, Definition, Scalar
+from service.session.history import history as history_module
 from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH
 from service.session.history.spread import BIN_ROUNDS, DELAYS_S, Spread
 from service.session.history.standings import MOST_PARTS, OTHERS, Standings
@@ -71,7 +72,7 @@ class Life:
         session = self.session
         raw = session.read_input(x)
         y, task = session.reckoned(truth_of(name, x, i))
-        said = session.history.says()
+        said = session.history.says(session.task)
         pending = session.play(raw, y, task, moment=moment_of(i))
         entry = pending.entry
         self.journal.append(encode_round(entry))
@@ -202,9 +203,9 @@ def test_a_late_round_is_compared_with_what_was_said_when_it_was_asked() -> None
         raw = session.read_input([0.1, 0.2])
         y, task = session.reckoned("yes" if i % 2 else "no")
         # Asked a round ago, when the last label was this one; now it is the other.
-        said = session.history.says()
-        assert said is not None or i == 0
-        old = None if said is None else (said[0], said[1]._replace(value=1.0 - said[1].value))
+        said = session.history.says(session.task)
+        assert said is not None
+        old = (said[0], said[1]._replace(value=1.0 - said[1].value))
         session.learn(session.play(raw, y, task, issued=Issued(0.3), said=old, moment=NO_MOMENT))
     wrong = session.history.rows()[:, COLUMNS["second_error"]].sum()
     assert wrong <= 1.0
@@ -292,3 +293,19 @@ def test_a_flip_raises_an_alarm_and_a_threshold_another() -> None:
     quiet = stream(Definition("s", spec, labels=("no", "yes"), alarm=AlarmRules(None)), 1200, lambda i: i > 600)
     assert quiet.history.alarms is not None
     assert quiet.history.alarms.count == 0
+
+
+def test_no_round_is_left_out_where_points_are_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many millions of rounds, were these not so few points."""
+    for name in ("WIDTH", "LEVELS"):
+        monkeypatch.setattr(history_module, name, 2)
+    session = Session(KINDS["signs"])
+    for t in range(1, 150):
+        raw = session.read_input([0.1, 0.2])
+        y, task = session.reckoned("yes" if t % 3 else "no")
+        session.learn(session.play(raw, y, task, moment=moment_of(t)))
+        rows = session.history.rows()
+        assert rows[:, COLUMNS["rounds"]].sum() == t
+        assert rows[:, COLUMNS["error"]].sum() == session.card.error
+        assert rows[-1, COLUMNS["at"]] == moment_of(t).at
+        assert len(rows) <= 5

@@ -435,3 +435,22 @@ def test_how_a_value_is_told(say: Any, value: Any, told: str) -> None:
 )
 def test_who_reads_pages(accept: str, is_preferred: bool) -> None:
     assert prefers_html(accept) is is_preferred
+
+
+def test_a_long_value_is_not_written_out_to_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    dumps, seen = json.dumps, list[int]()
+    monkeypatch.setattr(formats.json, "dumps", lambda given, **more: seen.append(len(given)) or dumps(given, **more))
+    for long in ([0] * 9000, {str(i): i for i in range(9000)}):
+        assert formats.value(long) == dumps(long)[: formats.LONGEST - 1] + "…"
+    assert formats.value([1, {"a": None}]) == '[1, {"a": null}]'
+    assert max(seen) <= formats.LONGEST
+
+
+async def test_a_missing_number_is_null_in_the_form_too(memory: Api) -> None:
+    """NaN would be no JSON to send."""
+    await memory.call("POST", "/sessions", {"name": "s"}, status=201)
+    await memory.update(1.0, x=[0.5, 2.0])
+    await memory.update(1.0, x=[None, 2.0])
+    page = (await memory.http.get("/sessions/s/page", headers={"accept": "text/html"})).text
+    assert "[null, 2.0]</textarea>" in page
+    assert "NaN" not in page

@@ -8,9 +8,11 @@ import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from service import watching
 from service.replica import summaries
 from service.watchers import Watchers
 from tests.service.api import Api, check_problem, serving
@@ -95,6 +97,39 @@ async def test_the_last_rounds_are_told_as_they_were(api: Api) -> None:
     assert [one["t"] for one in (await api.call("GET", "/sessions/s/rounds?last=1"))["rounds"]] == [3]
 
 
+async def test_of_a_large_block_only_what_is_asked_for_is_decoded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.create(MEAN)
+    await api.rounds([[1.0]], [1.0])
+    await api.rounds([[float(i)] for i in range(50)], [float(i) for i in range(50)])
+    decoded = []
+    past = watching._past
+    monkeypatch.setattr(watching, "_past", lambda *given: decoded.append(given[1]) or past(*given))
+    rounds = (await api.call("GET", "/sessions/s/rounds?last=3"))["rounds"]
+    assert [(one["t"], one["y"]) for one in rounds] == [(51, 49.0), (50, 48.0), (49, 47.0)]
+    assert decoded == [51, 50, 49]
+    rounds = (await api.call("GET", "/sessions/s/rounds?last=100"))["rounds"]
+    assert [one["t"] for one in rounds] == [*range(51, 0, -1)]
+
+
+async def test_a_label_that_is_new_while_somebody_looks(
+    workers: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, other = workers
+    await api.http.post("/sessions", json={"name": "s"})
+    await api.update("a", x=[1.0])
+    read = api.store.last
+
+    async def read_late(name: str, rounds: int) -> Any:
+        await other.update("b", x=[2.0])
+        found = await read(name, rounds)
+        await other.update("c", x=[3.0])
+        return found
+
+    monkeypatch.setattr(api.store, "last", read_late)
+    rounds = (await api.call("GET", "/sessions/s/rounds"))["rounds"]
+    assert [one["y"] for one in rounds] == ["b", "a"]
+
+
 async def test_a_regressors_last_rounds_are_in_its_units(api: Api) -> None:
     await api.create(MEAN, y_range=[0, 1000])
     found = await api.predict({"a": 1.5, "b": 2.5})
@@ -131,6 +166,41 @@ async def test_what_waits_is_listed_counted_and_cancelled(workers: tuple[Api, Ap
     # Its truth comes after all.
     await other.update(1.0, id="p1", x=[1.0])
     assert (await api.inspect())["never_came"] == 0
+
+
+@pytest.mark.parametrize("cursor", ["", "garbage", "nan:a", "1e400:a", "1-a", "\x00", "x" * 300])
+async def test_a_cursor_that_no_page_gave(api: Api, cursor: str) -> None:
+    await api.create(MEAN)
+    answer = await api.http.get("/sessions/s/predictions", params={"cursor": cursor})
+    problem = check_problem(answer, "invalid-request")
+    assert problem["errors"][0]["pointer"] == "/cursor"
+
+
+@pytest.mark.parametrize("id", ["a/b", "a/../../..", "/", "...", ".a", "..a", "%2F", "x?y#z", "<b>", "\\", '"'])
+async def test_a_prediction_of_any_id_can_be_cancelled(api: Api, id: str) -> None:
+    await api.create(MEAN)
+    await api.predict([1.0], id=id)
+    await api.call("DELETE", f"/sessions/s/predictions/{quote(id, safe='')}", status=204)
+    assert (await api.inspect())["never_came"] == 1
+
+
+@pytest.mark.parametrize("id", [".", ".."])
+async def test_an_id_that_a_client_takes_out_of_a_path_is_refused(api: Api, id: str) -> None:
+    """To cancel the prediction `..` a client would send DELETE /sessions/s."""
+    await api.create(MEAN)
+    await api.refused("invalid-request", "POST", "/sessions/s/predict", {"x": [1.0], "id": id})
+
+
+@pytest.mark.parametrize("labels", [None, LABELS])
+async def test_rivals_of_forecasts_before_the_first_truth_had_seen_none_either(
+    api: Api, labels: list[str] | None
+) -> None:
+    await api.create(MEAN if labels is None else POMDR, labels=labels)
+    ids = [(await api.predict([0.5, 0.5]))["id"] for _ in range(40)]
+    for id in ids:
+        await api.update(0.9 if labels is None else "yes", id=id)
+    points = (await api.call("GET", "/sessions/s/history"))["points"]
+    assert points["total_rival_error"][-1] == pytest.approx(0.9 if labels is None else 1.0)
 
 
 async def test_many_predictions_in_one_request(api: Api) -> None:

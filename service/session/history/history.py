@@ -107,9 +107,13 @@ class History:
         """Is the chunk whole, and to be closed?"""
         return len(self._open) == CHUNK
 
-    def says(self) -> Said | None:
-        """What the trivial forecasters say of the next truth; None before the first."""
-        return None if self.plain is None else self.plain.forecasts()
+    def says(self, task: Task | None) -> Said | None:
+        """What the trivial forecasters say of the next truth; None as long as nobody knows what there is to say."""
+        if self.plain is not None:
+            return self.plain.forecasts()
+        if task is None or (task.truths.is_classifier and not task.truths.names):
+            return None
+        return _plain_of(task).forecasts()
 
     def add(self, task: Task, lived: Lived, moment: Moment, said: Said | None) -> None:
         """A round. `said`: by the trivial forecasters with the prediction, where that was not now."""
@@ -159,18 +163,21 @@ class History:
 
     def rows(self) -> F64:
         """All points, shape (n, columns), the chunk in the making as the last one."""
-        closed = self.points.rows
+        closed, rest = self.points.rows, self.points.rest
         if not self._open:
-            return closed
-        row = np.zeros(closed.shape[1]) if not len(closed) else closed[-1].copy()
-        row[: len(SUMS)] = np.sum(self._open, axis=0)
+            return np.vstack((closed, rest)) if len(rest) else closed
+        row = np.zeros(closed.shape[1])
+        # What is known at the end of the last chunk.
+        for last in (closed[-1:], rest):
+            row[len(SUMS) :] = last[0, len(SUMS) :] if len(last) else row[len(SUMS) :]
+        row[: len(SUMS)] = rest[:, : len(SUMS)].sum(axis=0) + np.sum(self._open, axis=0)
         row[len(SUMS) : len(SUMS) + 3] = self._moment.at, self._moment.waiting, self._moment.never_came
         return np.vstack((closed, row))
 
     def _begun(self, task: Task) -> tuple[Plain, Verdict, Alarms]:
         if self.plain is None or self.verdict is None or self.alarms is None:
             is_classifier = task.truths.is_classifier
-            self.plain = PlainClasses.of(len(task.truths.names)) if is_classifier else PlainNumbers()
+            self.plain = _plain_of(task)
             self.verdict = Verdict(is_of_numbers=not is_classifier)
             self.alarms = Alarms(self._rules, is_classifier=is_classifier)
         return self.plain, self.verdict, self.alarms
@@ -219,6 +226,11 @@ class History:
         if parts["standings"]:
             history.standings = Standings.unpack(parts["standings"])
         return history
+
+
+def _plain_of(task: Task) -> Plain:
+    """Before the first truth."""
+    return PlainClasses.of(len(task.truths.names)) if task.truths.is_classifier else PlainNumbers()
 
 
 _PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")

@@ -4,7 +4,7 @@
 local tip, to = unpack(ARGV)
 local at, packed = tip_and('counters')
 if at ~= tip then return 0 end
-local from = call('HMGET', head, 'snapshot', 'first')
+local from = call('HMGET', head, 'snapshot', 'first', 'summary_round')
 local start = from[1] or from[2]
 if to ~= start and (tonumber(round_of(to)) <= tonumber(round_of(start)) or not has_entry(to)) then return 0 end
 
@@ -28,5 +28,6 @@ if #taken > 0 then
     call('XADD', journal, entry[1], unpack(entry[2]))
   end
 end
+if tonumber(from[3] or 0) > tonumber(round_of(to)) then call('HSET', head, 'summary_round', round_of(to)) end
 call('HSET', head, 'tip', to, 'counters', struct.pack(COUNTERS, unpack(counters, 1, 9)))
 return 1

@@ -32,6 +32,11 @@ local function tip_and(field)
   if call('EXISTS', head) == 1 then error('the head lacks its tip') end
 end
 
+-- Is it the session whose first tip has this digest? Another one may have its name since.
+local function begins_at(identity)
+  return (call('HGET', head, 'first') or ''):match('^%d+:(.*)$') == identity
+end
+
 local function round_of(tip)
   return tip:match('^%d+')
 end

@@ -1,8 +1,8 @@
--- ARGV: round, summary
--- Answers 1, or 0 where there is no session, or the summary of a later round.
+-- ARGV: digest of the session's first tip, round, summary
+-- Answers 1, or 0 where there is no such session, or the summary of a later round.
 
-local round, summary = unpack(ARGV)
+local identity, round, summary = unpack(ARGV)
 local tip, noted = tip_and('summary_round')
-if not tip or tonumber(noted) > tonumber(round) then return 0 end
+if not tip or not begins_at(identity) or tonumber(noted) > tonumber(round) then return 0 end
 call('HSET', head, 'summary', summary, 'summary_round', round)
 return 1

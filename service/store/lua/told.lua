@@ -1,7 +1,8 @@
--- ARGV: how many alarms were delivered
--- Answers 1, or 0 where there is no session, or as many were delivered before.
+-- ARGV: digest of the session's first tip, how many alarms were delivered
+-- Answers 1, or 0 where there is no such session, or as many were delivered before.
 
+local identity, count = unpack(ARGV)
 local tip, noted = tip_and('told')
-if not tip or tonumber(noted or 0) >= tonumber(ARGV[1]) then return 0 end
-call('HSET', head, 'told', ARGV[1])
+if not tip or not begins_at(identity) or tonumber(noted or 0) >= tonumber(count) then return 0 end
+call('HSET', head, 'told', count)
 return 1
