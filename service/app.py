@@ -19,7 +19,6 @@ from service import __version__
 from service.api import documents, problems, routes, watching
 from service.api.dependencies import Worker
 from service.api.guards import Guards
-from service.heralds import Heralds
 from service.logs import configure
 from service.pages import routes as dashboard
 from service.replica.cache import Replicas
@@ -36,8 +35,9 @@ from service.telemetry.census import Census
 from service.telemetry.counts import Counts
 from service.telemetry.exposition import Exposition
 from service.telemetry.timed_store import TimedStore
-from service.watchers import Watchers
-from service.watching import Watching
+from service.watching.heralds import Heralds
+from service.watching.past import Watching
+from service.watching.watchers import Watchers
 
 log = logging.getLogger("okl")
 

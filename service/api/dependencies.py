@@ -8,7 +8,6 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 
 from service.api.values import Name
-from service.heralds import Heralds
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
 from service.rounds import Rounds
@@ -17,8 +16,9 @@ from service.settings import Settings
 from service.store.base import Store
 from service.telemetry.counts import Counts
 from service.telemetry.exposition import Exposition
-from service.watchers import Watchers
-from service.watching import Watching
+from service.watching.heralds import Heralds
+from service.watching.past import Watching
+from service.watching.watchers import Watchers
 
 
 @dataclass(frozen=True, slots=True)

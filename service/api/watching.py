@@ -19,7 +19,7 @@ from service.api.round_schemas import PredictManyBody
 from service.api.routes import PREDICT, STORE
 from service.api.values import Id
 from service.api.watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
-from service.watchers import Watchers
+from service.watching.watchers import Watchers
 
 watching = APIRouter(tags=["watching"])
 many = APIRouter(route_class=BodyRoute, tags=["rounds"])

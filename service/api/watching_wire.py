@@ -18,7 +18,7 @@ from service.api.verdicts import alarm, verdict
 from service.errors import ServiceError
 from service.session.requests import Predicted
 from service.sessions import Listed
-from service.watching import Past, PastRound, WaitingList
+from service.watching.past import Past, PastRound, WaitingList
 
 Json = dict[str, Any]
 

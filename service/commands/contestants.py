@@ -170,7 +170,7 @@ class Contestant:
 
     def _play_late(self, session: Session, row: RecordedRow) -> None:
         raw = self._raw(session, row, None)
-        said = session.history.says()
+        said = session.history.says(session.task)
         self._waiting.append(Waited(raw, row.y, session.forecast(raw), session.lags, said, session.t))
         if len(self._waiting) > self._delay:
             self._learn(session)

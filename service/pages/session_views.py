@@ -9,7 +9,7 @@ from typing import final
 from service.api import watching_wire, wire
 from service.pages.views import Json
 from service.sessions import Sessions
-from service.watching import Watching
+from service.watching.past import Watching
 
 LAST_ROUNDS = 50
 WAITING = 50

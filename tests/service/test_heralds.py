@@ -16,12 +16,12 @@ import pytest
 from pydantic import ValidationError
 
 from service import heralds
-from service.heralds import Heralds
 from service.logs import OfTrace, TextFormatter
 from service.settings import Settings
 from service.store.base import Head
 from service.store.sqlite import SqliteStore
 from service.telemetry.counts import Counts
+from service.watching.heralds import Heralds
 from tests.service.api import Api, serving
 from tests.service.receiver import CLOSE, HANG, Receiver, receiving
 

@@ -9,7 +9,7 @@ import pytest
 from service.replica import summaries
 from service.session.session import Session
 from service.session.summary import Summary, summary_of
-from service.watchers import Watchers
+from service.watching.watchers import Watchers
 from tests.service.api import Api
 
 pytestmark = pytest.mark.anyio

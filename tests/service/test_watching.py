@@ -14,7 +14,7 @@ import pytest
 
 from service import watching
 from service.replica import summaries
-from service.watchers import Watchers
+from service.watching.watchers import Watchers
 from tests.service.api import Api, check_problem, serving
 from tests.service.definitions import MEAN, POMDR
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from service.errors import Overloaded, ServiceError, SessionNotFound
 from service.sessions import Listed
 from service.store.base import Head
-from service.watching import Watching
+from service.watching.past import Watching
 
 log = logging.getLogger("okl.sessions")
 
