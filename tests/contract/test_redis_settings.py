@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_an_error_names_neither_the_server_nor_a_secret(scheme: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "okl")
     port = free_port()
     store = open_store(f"{scheme}://:hunter2@127.0.0.1:{port}/{'main' if scheme == 'redis+sentinel' else ''}")
     with pytest.raises(StoreUnavailable) as raised:

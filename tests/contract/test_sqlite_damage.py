@@ -188,6 +188,7 @@ async def test_a_wrong_value_is_told_or_harmless(tmp_path: Path, caplog: pytest.
 
 
 async def test_a_damaged_session_is_left_out_of_the_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "okl")
     path = tmp_path / "sessions.sqlite3"
     truth = await make(path)
     connection = sqlite3.connect(path, isolation_level=None)

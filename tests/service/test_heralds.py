@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service import heralds
 from service.logs import OfTrace, TextFormatter
 from service.settings import Settings
 from service.store.base import Head
 from service.store.sqlite import SqliteStore
 from service.telemetry.counts import Counts
+from service.watching import heralds
 from service.watching.heralds import Heralds
 from tests.service.api import Api, serving
 from tests.service.receiver import CLOSE, HANG, Receiver, receiving
