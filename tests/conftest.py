@@ -21,7 +21,7 @@ from tests.selection import is_left_out, leave_pairs, mark_slow
 
 # Machines differ in speed, and so do the other processes on them: how long an example takes says nothing.
 settings.register_profile(
-    "okl", settings.default, max_examples=40 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "okl", settings.default, max_examples=25 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("okl")
 

@@ -229,8 +229,11 @@ def assert_nothing_is_left(process: subprocess.Popen[str], settings: Settings) -
 STORIES = {"magic": (), "flights": ("flights", "--chaos")}
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-@pytest.mark.parametrize("tell", [os.kill, os.killpg], ids=["SIGTERM", "Ctrl-C in a terminal"])
+@pytest.mark.parametrize(
+    ("tell", "story"),
+    [(os.kill, STORIES["magic"]), (os.killpg, STORIES["flights"])],
+    ids=["SIGTERM", "Ctrl-C in a terminal"],
+)
 def test_it_takes_its_service_along(
     start: Callable[..., subprocess.Popen[str]],
     settings: Settings,
