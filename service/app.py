@@ -181,7 +181,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         }
 
     counts.gauges = gauges
-    census = Census(store, most=settings.metrics_sessions)
+    census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
     return Worker(
         settings=settings,
         store=store,

@@ -26,6 +26,7 @@ META = "__meta__"
 DIGEST_BYTES = 16
 
 S = TypeVar("S", bound=StatePart)
+A = TypeVar("A")
 
 
 def pack(state: StatePart) -> dict[str, F64]:
@@ -47,6 +48,11 @@ def pack(state: StatePart) -> dict[str, F64]:
     return arrays
 
 
+def part_of(arrays: Mapping[str, A], name: str) -> dict[str, A]:
+    """The arrays of the part of this name, as that part has packed them."""
+    return {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
+
+
 def unpack(
     state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, type[StatePart]] | None = None, within: str = ""
 ) -> S:
@@ -58,7 +64,7 @@ def unpack(
     used: set[str] = set()
     kinds: dict[str, Any] = get_type_hints(state_type) | dict(parts or {})
     for name, kind in kinds.items():
-        own = {key[len(name) + 1 :]: key for key in arrays if key.startswith(f"{name}.")}
+        own = {part: f"{name}.{part}" for part in part_of(arrays, name)}
         if NoneType in get_args(kind):
             [kind] = set(get_args(kind)) - {NoneType}
             if not own:

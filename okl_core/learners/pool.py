@@ -11,7 +11,7 @@ import numpy as np
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import unpack
+from okl_core.contract.state import part_of, unpack
 from okl_core.contract.workload import rows_at_once
 from okl_core.errors import StateFormatError
 from okl_core.losses import LOSSES, Loss
@@ -100,9 +100,8 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return PoolState(0, experts.init(dim), np.full(N, 1.0 / N), np.zeros(N), 0.0)
 
     def unpack(self, config: PoolConfig, arrays: Mapping[str, F64]) -> PoolState:
-        prefix = "cells."
-        own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
-        cells = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        own = {name: array for name, array in arrays.items() if not name.startswith("cells.")}
+        cells = part_of(arrays, "cells")
         kept = unpack(PoolNumbers, own)
         experts = config.team
         if kept.weights.shape != (experts.count,) or kept.losses.shape != (experts.count,):

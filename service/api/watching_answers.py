@@ -53,9 +53,11 @@ class HistoryPoints(_Told):
 
 
 class WeightsAnswer(_Told):
-    """Of the parts of a learner that is made of several, at the end of round `t`: a list of values for each name."""
+    """Of the parts of a learner that is made of several, at the end of round `t`: a list of values for each name. The
+    `leader` has the largest now."""
 
     t: list[int]
+    leader: str
     names: list[str]
     values: list[list[float]]
 

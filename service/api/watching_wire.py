@@ -59,7 +59,12 @@ def history(name: str, past: Past) -> Json:
         "points": view.points,
         "weights": None
         if weights is None
-        else {"t": weights.t, "names": list(weights.parts), "values": list(weights.parts.values())},
+        else {
+            "t": weights.t,
+            "leader": weights.leader,
+            "names": list(weights.parts),
+            "values": list(weights.parts.values()),
+        },
         "reliability": None if view.reliability is None else [asdict(bin) for bin in view.reliability],
         "delays": [asdict(bin) for bin in view.delays],
         "alarms": [alarm(one, is_classifier=is_classifier) for one in view.alarms],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from service.errors import StoreError
 from service.replica.replica import Replica
@@ -17,6 +18,9 @@ log = logging.getLogger("okl.sessions")
 EVERY_S = 1.0
 """So long after a round its session's summary is written; rounds that come meanwhile are in it."""
 
+SHARE = 20.0
+"""What took long is done again after so many times as long: with very many sessions, summaries come less often."""
+
 
 class Summaries:
     """A summary that is lost with the worker is written again with the session's next round."""
@@ -26,6 +30,7 @@ class Summaries:
         self._counts = counts or Counts()
         self._due: dict[str, Replica] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._spent_s = 0.0
         self._writing: set[asyncio.Task[None]] = set()
 
     def note(self, replica: Replica) -> None:
@@ -33,7 +38,8 @@ class Summaries:
         if replica.name not in self._due:
             self._due[replica.name] = replica
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._start)
+                wait_s = max(EVERY_S, SHARE * self._spent_s)
+                self._timer = asyncio.get_running_loop().call_later(wait_s, self._start)
 
     async def close(self) -> None:
         """Write what is due."""
@@ -43,7 +49,7 @@ class Summaries:
 
     def _start(self) -> None:
         self._timer = None
-        due, self._due = list(self._due.values()), {}
+        due, self._due, self._spent_s = list(self._due.values()), {}, 0.0
         task = asyncio.create_task(self._write_all(due))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -61,8 +67,11 @@ class Summaries:
     async def _write(self, name: str, identity: bytes, session: Session) -> None:
         """A summary that fails is no client's error, and no other session's."""
         try:
+            started = time.perf_counter()
             summary = summary_of(session)
-            await self._store.summarize(name, identity, summary.t, encode_summary(summary))
+            blob = encode_summary(summary)
+            self._spent_s += time.perf_counter() - started
+            await self._store.summarize(name, identity, summary.t, blob)
             self._counts.summaries += 1
         except Exception as error:
             self._counts.summary_failures += 1

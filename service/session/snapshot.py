@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, restore
-from okl_core.contract.state import from_bytes, to_bytes
+from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.records.extension import Extension
@@ -65,7 +65,7 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         arrays, meta = from_bytes(blob)
         if meta["position"] != position:
             raise StateFormatError(f"it is of position {meta['position']}, not {position}")
-        session.card = Scorecard.unpack(_part(arrays, "card"))
+        session.card = Scorecard.unpack(part_of(arrays, "card"))
         session.history = History.unpack(definition.alarm, _parted(arrays["history"], meta["history"]))
         if meta["task"] is not None:
             session.task = _task_of(session, meta["task"])
@@ -76,10 +76,10 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         if meta["frozen"] is not None:
             session.frozen = FrozenFrom(*meta["frozen"])
         if session.task is not None and (session.t > 0 or session.frozen is not None):
-            session.learner = _restored(session, session.task, _part(arrays, "learner"))
+            session.learner = _restored(session, session.task, part_of(arrays, "learner"))
         if definition.interval is not None:
-            session.coverage = Coverage.unpack(definition.interval, _part(arrays, "coverage"))
-        session.warmup = _warmup_of(definition, _part(arrays, "warm"))
+            session.coverage = Coverage.unpack(definition.interval, part_of(arrays, "coverage"))
+        session.warmup = _warmup_of(definition, part_of(arrays, "warm"))
     except (StateError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error
     return session
@@ -165,7 +165,3 @@ def _parted(joined: F64, layout: Json) -> dict[str, F64]:
         raise ValueError(f"{len(joined)} numbers of a history that has {ends[-1]}")
     parts = np.split(joined, ends[:-1])
     return {name: part.reshape(shape) for (name, shape), part in zip(layout.items(), parts, strict=True)}
-
-
-def _part(arrays: dict[str, F64], prefix: str) -> dict[str, F64]:
-    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}

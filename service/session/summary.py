@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -12,17 +12,15 @@ from pydantic_core import from_json, to_json
 from okl_core.monitoring.verdict import Judgement
 from service.session.definition import Definition
 from service.session.history.alarms import Alarm
-from service.session.history.view import HistoryView, sparkline, view_of
+from service.session.history.view import outline_of
+from service.session.history.words import error_name
 from service.session.session import Session
-
-RATE_S = 60.0
-"""Rounds a second are those of about the last minute before the last round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """After round `t`. `error` is that of the last rounds, `rate` the rounds a second then; `alarms` counts all, `alarm` is
-    the latest."""
+    the latest. `expires_s`: how long predictions wait, where the session says so."""
 
     kind: str
     t: int = 0
@@ -37,50 +35,42 @@ class Summary:
     sparkline: Sequence[float] = field(default=())
     alarms: int = 0
     alarm: Alarm | None = None
+    expires_s: float | None = None
 
 
 def first_summary(definition: Definition) -> Summary:
     """Of a session that has no rounds yet."""
-    return Summary("auto" if definition.learner is None else definition.learner.kind)
+    kind = "auto" if definition.learner is None else definition.learner.kind
+    return Summary(kind, expires_s=definition.expires_s)
 
 
 def summary_of(session: Session) -> Summary:
     """Of a session as it is now."""
     first, history, task = first_summary(session.definition), session.history, session.task
     if task is None or not history.rounds:
-        return Summary(first.kind, session.t, session.nbytes)
-    view = view_of(history, is_classifier=task.truths.is_classifier)
-    alarms, last = history.alarms, {name: column[-1] for name, column in view.points.items()}
+        return replace(first, t=session.t, nbytes=session.nbytes)
+    is_classifier, alarms = task.truths.is_classifier, history.alarms
+    outline = outline_of(history, is_classifier=is_classifier)
     return Summary(
-        first.kind,
-        session.t,
-        session.nbytes,
-        view.error_name,
-        last["window_error"],
-        session.card.loss,
-        last["coverage"],
-        last["took_s"] or 0.0,
-        rate_of(view),
-        view.verdict,
-        sparkline(view),
-        0 if alarms is None else alarms.count,
-        alarms.latest[-1] if alarms is not None and alarms.latest else None,
+        kind=first.kind,
+        t=session.t,
+        nbytes=session.nbytes,
+        error_name=error_name(is_classifier=is_classifier),
+        error=outline.error,
+        loss=session.card.loss,
+        coverage=outline.coverage,
+        took_s=outline.took_s,
+        rate=outline.rate,
+        verdict=None if history.verdict is None else history.verdict.told(),
+        sparkline=outline.sparkline,
+        alarms=history.alarm_count,
+        alarm=alarms.latest[-1] if alarms is not None and alarms.latest else None,
+        expires_s=first.expires_s,
     )
 
 
-def rate_of(view: HistoryView) -> float:
-    """Rounds a second of about the last RATE_S before the last round."""
-    t, at = view.points["t"], view.points["at"]
-    end, rounds = at[-1] or 0.0, t[-1] or 0.0
-    for i in range(len(t) - 2, -1, -1):
-        then, before = at[i] or 0.0, t[i] or 0.0
-        if end - then >= RATE_S or i == 0:
-            return (rounds - before) / (end - then) if end > then else 0.0
-    return 0.0
-
-
 def encode_summary(summary: Summary) -> bytes:
-    told = asdict(summary)
+    told: dict[str, Any] = {name: getattr(summary, name) for name in Summary.__slots__}
     told["verdict"] = None if summary.verdict is None else summary.verdict._asdict()
     told["alarm"] = None if summary.alarm is None else summary.alarm._asdict()
     told["sparkline"] = [float(f"{error:.4g}") for error in summary.sparkline if math.isfinite(error)]

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, final
 
 from service.errors import StoreError
-from service.session.summary import decode_summary
-from service.store.base import Head, Store
+from service.session.summary import Summary, decode_summary
+from service.store.base import Gone, Head, Store
 from service.telemetry.counts import Sample
 
 log = logging.getLogger("okl.http")
@@ -29,16 +29,21 @@ PAGE, PAGES = 1_000, 10
 PATIENCE_S: Final = 5.0
 """A scrape waits so long for a reading; the reading goes on, and is there for the next one."""
 
+OLDER_S: Final = (60.0, 3_600.0, 86_400.0)
+"""Predictions that have waited for longer than these are told by themselves."""
+
 _BETTER: Final = {"better": 1.0, "worse": -1.0}
 
 
 @final
 class Census:
-    """`most`: sessions with series of their own, those with the latest rounds."""
+    """`most`: sessions with series of their own, those with the latest rounds; `waiting_s`: how long a prediction waits where
+    its session does not say."""
 
-    def __init__(self, store: Store, *, most: int) -> None:
+    def __init__(self, store: Store, *, most: int, waiting_s: float) -> None:
         self._store = store
         self._most = most
+        self._waiting_s = waiting_s
         self._read: tuple[Sequence[Sample], float] | None = None
         self._under_way: asyncio.Task[Sequence[Sample]] | None = None
 
@@ -99,15 +104,28 @@ class Census:
             ("okl_sessions_snapshot_bytes", [], snapshot_bytes),
         ]
         for _, _, head in sorted(latest, key=lambda one: one[1]):
-            found += _of_session(head)
+            summary = decode_summary(head.summary)
+            found += _of_session(head, summary)
+            if head.waiting:
+                found += await self._older(head, summary)
         return found
+
+    async def _older(self, head: Head, summary: Summary) -> list[Sample]:
+        """Who has waited for longer expires sooner."""
+        wait_s = summary.expires_s or self._waiting_s
+        ages = [age for age in OLDER_S if age < wait_s]
+        counts = await self._store.count_waiting(head.name, [wait_s - age for age in ages])
+        if isinstance(counts, Gone):
+            return []
+        labels = [head.name, summary.kind]
+        told = zip(ages, counts, strict=True)
+        return [("okl_session_waiting_older", [*labels, f"{age:.0f}"], count) for age, count in told]
 
 
 _DOWN: Final[Sequence[Sample]] = (("okl_store_up", [], 0.0),)
 
 
-def _of_session(head: Head) -> Iterator[Sample]:
-    summary = decode_summary(head.summary)
+def _of_session(head: Head, summary: Summary) -> Iterator[Sample]:
     labels = [head.name, summary.kind]
     verdict = summary.verdict
     for name, value in (

@@ -95,6 +95,12 @@ STORE_FAMILIES: Final = (
     _of_a_session("okl_session_better", "gauge", "1 if it beats the trivial forecasters for sure, -1 if not, else 0."),
     _of_a_session("okl_session_coverage", "gauge", "Share of the last truths that their interval or set held."),
     _of_a_session("okl_session_waiting", "gauge", "Predictions that wait for their truth."),
+    Family(
+        "okl_session_waiting_older",
+        "gauge",
+        ("session", "kind", "seconds"),
+        "Of these, the ones that have waited for longer than so many seconds.",
+    ),
     _of_a_session("okl_session_never_came", "counter", "Predictions that expired or were cancelled."),
     _of_a_session("okl_session_alarms", "counter", "Alarms raised."),
     _of_a_session("okl_session_learner_bytes", "gauge", "Memory of the learner."),

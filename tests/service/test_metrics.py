@@ -27,6 +27,8 @@ from service.telemetry.counts import Counts
 from service.telemetry.families import OPENMETRICS, STORE_FAMILIES, TEXT, WORKER_FAMILIES
 from service.telemetry.timed_store import TimedStore
 from tests.service.api import Api, serving
+from tests.service.definitions import MEAN, define
+from tests.service.worker import Clock, working
 
 pytestmark = pytest.mark.anyio
 
@@ -212,10 +214,29 @@ async def test_the_latest_sessions_have_series_and_all_are_in_the_totals(memory:
     for i in (3, 7, 5):
         await memory.update(1.0, f"s{i}", x=[1.0])
     for most, expected in ((0, set()), (3, {"s3", "s5", "s7"}), (100, {f"s{i}" for i in range(12)})):
-        found = await Census(memory.store, most=most).samples()
+        found = await Census(memory.store, most=most, waiting_s=60.0).samples()
         assert {labels[0] for name, labels, _ in found if name == "okl_session_rounds"} == expected
         totals = {name: told for name, labels, told in found if not labels}
         assert totals["okl_sessions"] == totals["okl_sessions_read"] == 12
+
+
+async def test_those_that_wait_are_told_by_age(clocked: SqliteStore, clock: Clock) -> None:
+    async with working(clocked) as worker:
+        await worker.sessions.create(define(MEAN, "usual"))
+        await worker.sessions.create(define(MEAN, "short", expires_s=7200.0))
+        for later_s in (6_900.0, 100.0, 1.0):
+            for name in ("usual", "short"):
+                await worker.rounds.predict(name, [1.0], id=f"p{later_s:.0f}")
+            clock.skip(later_s)
+        found = await Census(clocked, most=10, waiting_s=worker.settings.waiting_expires_s).samples()
+    told = {(labels[0], labels[2]): count for name, labels, count in found if name == "okl_session_waiting_older"}
+    assert told == {
+        ("usual", "60"): 2,
+        ("usual", "3600"): 1,
+        ("usual", "86400"): 0,
+        ("short", "60"): 2,
+        ("short", "3600"): 1,
+    }
 
 
 async def test_scrapes_cannot_load_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +251,7 @@ async def test_scrapes_cannot_load_the_store(monkeypatch: pytest.MonkeyPatch) ->
 
     await store.open()
     monkeypatch.setattr(store, "list", slow)
-    found = Census(store, most=10)
+    found = Census(store, most=10, waiting_s=60.0)
     await asyncio.gather(*(found.samples() for _ in range(50)))
     assert calls == 1
     await asyncio.sleep(1.2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from okl_core.contract.learner import Learner, register, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import unpack
+from okl_core.contract.state import part_of, unpack
 from okl_core.contract.workload import rows_at_once
 from okl_core.learners.one_vs_rest.members import Members, OneVsRestConfig, composed, named, scaled
 from okl_core.losses import Loss, log_loss
@@ -116,9 +116,8 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
         return OneVsRestState(0, Members(learner.init(own, dim) for _ in range(config.classes)), 0.0)
 
     def unpack(self, config: OneVsRestConfig, arrays: Mapping[str, F64]) -> OneVsRestState:
-        prefix = "members."
-        own = {name: array for name, array in arrays.items() if not name.startswith(prefix)}
-        members = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        own = {name: array for name, array in arrays.items() if not name.startswith("members.")}
+        members = part_of(arrays, "members")
         kept = unpack(OneVsRestNumbers, own)
         return OneVsRestState(kept.t, Members.unpack_classes(config, members, kept.t), kept.loss)
 

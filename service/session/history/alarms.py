@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from okl_core.contract.state import pack, unpack
+from okl_core.contract.state import pack, part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.drift import DriftAlarm
 from okl_core.types import F64
@@ -85,8 +85,7 @@ class Alarms:
     @classmethod
     def unpack(cls, rules: AlarmRules, arrays: Mapping[str, F64]) -> Alarms:
         """Raises StateFormatError."""
-        alarms, prefix = cls(rules, is_classifier=True), "drift."
-        drift = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        alarms, drift = cls(rules, is_classifier=True), part_of(arrays, "drift")
         try:
             alarms._drift = unpack(DriftAlarm, drift) if drift else None
             alarms.count, alarms._is_above = int(arrays["counts"][0]), bool(arrays["counts"][1])

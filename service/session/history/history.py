@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from okl_core.contract.state import pack, unpack
+from okl_core.contract.state import pack, part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
@@ -32,7 +32,7 @@ CHUNK: Final = 8
 """Rounds of the finest point."""
 
 WIDTH, LEVELS = 32, 16
-"""At most 512 points; the first 4 million rounds end in chunks, more of them in coarser ones."""
+"""At most 512 points; after 16.8 million rounds, width (2^levels - 1) chunks, the finest point is two chunks, and so on."""
 
 SUMS: Final = (
     "rounds",
@@ -210,7 +210,7 @@ class History:
     def unpack(cls, rules: AlarmRules, arrays: Mapping[str, F64]) -> History:
         """Raises StateFormatError."""
         history = cls(rules)
-        parts = {name: _part(arrays, name) for name in _PARTS}
+        parts = {name: part_of(arrays, name) for name in _PARTS}
         try:
             rounds, at, nbytes, waiting, never_came, has_regret, history.bound = arrays["counts"].tolist()
             history.rounds, history.has_regret = int(rounds), bool(has_regret)
@@ -235,7 +235,3 @@ def _plain_of(task: Task) -> Plain:
 
 _PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
 FIXED_BYTES: Final = 8 << 10
-
-
-def _part(arrays: Mapping[str, F64], name: str) -> dict[str, F64]:
-    return {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}

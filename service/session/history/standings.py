@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from okl_core.contract.state import part_of
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.thinned import Thinned
 from okl_core.types import F64, Standing
@@ -69,12 +70,11 @@ class Standings:
     @classmethod
     def unpack(cls, arrays: Mapping[str, F64]) -> Standings:
         """Raises StateFormatError."""
-        standings, prefix = cls(), "points."
-        points = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        standings = cls()
         try:
             text = arrays["names"].astype(np.uint8).tobytes().decode()
         except (KeyError, ValueError) as error:
             raise StateFormatError(f"the names of a learner's parts cannot be read: {error}") from error
         standings.names = text.split("\n") if text else []
-        standings._points = Thinned.unpack(points)
+        standings._points = Thinned.unpack(part_of(arrays, "points"))
         return standings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,15 @@ import numpy as np
 from okl_core.monitoring.verdict import CLASS_NAMES, NUMBER_NAMES, Judgement
 from okl_core.types import F64
 from service.session.history.alarms import Alarm
-from service.session.history.history import LATEST, SUMS, History
+from service.session.history.history import COLUMNS, SUMS, History
 from service.session.history.spread import BINS, DELAYS_S, QUANTILES
+from service.session.history.words import error_name
 from service.session.scorecard import WINDOW
 
 SPARKS = 32
 """Points of the small picture in a list."""
+
+RATE_S = 60.0
 
 _FIRST = (CLASS_NAMES[0], NUMBER_NAMES[0])
 
@@ -45,10 +48,11 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of a learner's parts by name, at the end of round `t`."""
+    """Of a learner's parts by name, at the end of round `t`; the `leader` has the largest now."""
 
     t: Sequence[int]
     parts: dict[str, list[float]]
+    leader: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +68,25 @@ class HistoryView:
     alarms: Sequence[Alarm]
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The last windowed `error`, and some of all of them, evenly taken; `coverage` likewise windowed; `took_s` of the last
+    point; `rate`: rounds a second of about the last RATE_S before the last round."""
+
+    error: float
+    sparkline: Sequence[float]
+    coverage: float | None
+    took_s: float
+    rate: float
+
+
 def view_of(history: History, *, is_classifier: bool) -> HistoryView:
     """What a history tells. Errors are mistake rates or RMSE; `window_*` look at the last rounds, WINDOW of them or the
     point itself where that is longer."""
     judged = None if history.verdict is None else history.verdict.told()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
-        error_name="mistake rate" if is_classifier else "RMSE",
+        error_name=error_name(is_classifier=is_classifier),
         verdict=judged,
         points=_points(history, judged, is_classifier=is_classifier),
         weights=_weights(history),
@@ -80,63 +96,96 @@ def view_of(history: History, *, is_classifier: bool) -> HistoryView:
     )
 
 
-def sparkline(view: HistoryView) -> list[float]:
-    """Some of the windowed errors, evenly taken, the last one among them."""
-    errors = [error for error in view.points["window_error"] if error is not None]
-    if len(errors) <= SPARKS:
-        return errors
-    return [errors[i] for i in np.linspace(0, len(errors) - 1, SPARKS).round().astype(int)]
+def outline_of(history: History, *, is_classifier: bool) -> Outline:
+    """What a list tells of a history that has a round: a part of `view_of`, for a part of its cost."""
+    table = _Table(history)
+    errors = _errors(table.window("error") / table.window("rounds"), is_classifier=is_classifier)
+    few = np.linspace(0, len(errors) - 1, min(SPARKS, len(errors))).round().astype(int)
+    [coverage] = _shares(table.window("kept")[-1:], table.window("promised")[-1:])
+    took_s = (table.point("took_s")[-1] / table.point("rounds")[-1]).item()
+    t, at = table.total("rounds"), table.latest("at")
+    then = max(int(np.searchsorted(at, at[-1] - RATE_S, side="right")) - 1, 0)
+    seconds = (at[-1] - at[then]).item()
+    rate = (t[-1] - t[then]).item() / seconds if seconds > 0.0 else 0.0
+    return Outline(errors[-1].item(), errors[few].tolist(), coverage, took_s, rate)
+
+
+class _Table:
+    """The points of a history by their columns' names: sums of each, of all up to it, and of the window that ends with it."""
+
+    def __init__(self, history: History) -> None:
+        self._rows = history.rows()
+        sums = self._rows[:, : len(SUMS)]
+        self._totals = np.cumsum(sums, axis=0)
+        t = self._totals[:, COLUMNS["rounds"]]
+        before = np.vstack((np.zeros(len(SUMS)), self._totals))
+        self._windows = self._totals - before[np.searchsorted(t, t - WINDOW, side="right")]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def point(self, name: str) -> F64:
+        return self._rows[:, COLUMNS[name]]
+
+    def latest(self, name: str) -> F64:
+        return self.point(name)
+
+    def total(self, name: str) -> F64:
+        return self._totals[:, COLUMNS[name]]
+
+    def window(self, name: str) -> F64:
+        return self._windows[:, COLUMNS[name]]
+
+
+def _errors(means: F64, *, is_classifier: bool) -> F64:
+    return means if is_classifier else np.sqrt(means)
 
 
 def _points(history: History, judged: Judgement | None, *, is_classifier: bool) -> dict[str, Column]:
-    rows = history.rows()
-    sums = dict(zip(SUMS, rows[:, : len(SUMS)].T, strict=True))
-    latest = dict(zip(LATEST, rows[:, len(SUMS) :].T, strict=True))
-    totals = {name: np.cumsum(column) for name, column in sums.items()}
-    rounds, t = sums["rounds"], totals["rounds"]
+    table = _Table(history)
     rival = "first" if judged is None or judged.rival in _FIRST else "second"
-    before = np.searchsorted(t, t - WINDOW, side="right")
+    low, median, high = (table.latest(f"quantile_{q}") for q in QUANTILES)
+    none = [None] * len(table)
 
-    def windowed(name: str) -> F64:
-        return totals[name] - np.concatenate(([0.0], totals[name]))[before]
+    def mean(sums: Callable[[str], F64], name: str) -> Column:
+        return (sums(name) / sums("rounds")).tolist()
 
-    window = windowed("rounds")
+    def error(sums: Callable[[str], F64], name: str) -> Column:
+        return _errors(sums(name) / sums("rounds"), is_classifier=is_classifier).tolist()
 
-    def error_of(total: F64, of: F64) -> Column:
-        mean = total / of
-        return (mean if is_classifier else np.sqrt(mean)).tolist()
-
-    low, median, high = (latest[f"quantile_{q}"] for q in QUANTILES)
-    none = [None] * len(rows)
     return {
-        "t": t.astype(int).tolist(),
-        "at": latest["at"].tolist(),
-        "rounds": rounds.astype(int).tolist(),
-        "loss": (sums["loss"] / rounds).tolist(),
-        "error": error_of(sums["error"], rounds),
-        "window": window.astype(int).tolist(),
-        "window_loss": (windowed("loss") / window).tolist(),
-        "window_error": error_of(windowed("error"), window),
-        "window_rival_loss": (windowed(f"{rival}_loss") / window).tolist(),
-        "window_rival_error": error_of(windowed(f"{rival}_error"), window),
-        "total_loss": (totals["loss"] / t).tolist(),
-        "total_error": error_of(totals["error"], t),
-        "total_rival_loss": (totals[f"{rival}_loss"] / t).tolist(),
-        "total_rival_error": error_of(totals[f"{rival}_error"], t),
-        "coverage": _shares(windowed("kept"), windowed("promised")),
+        "t": _whole(table.total("rounds")),
+        "at": table.latest("at").tolist(),
+        "rounds": _whole(table.point("rounds")),
+        "loss": mean(table.point, "loss"),
+        "error": error(table.point, "error"),
+        "window": _whole(table.window("rounds")),
+        "window_loss": mean(table.window, "loss"),
+        "window_error": error(table.window, "error"),
+        "window_rival_loss": mean(table.window, f"{rival}_loss"),
+        "window_rival_error": error(table.window, f"{rival}_error"),
+        "total_loss": mean(table.total, "loss"),
+        "total_error": error(table.total, "error"),
+        "total_rival_loss": mean(table.total, f"{rival}_loss"),
+        "total_rival_error": error(table.total, f"{rival}_error"),
+        "coverage": _shares(table.window("kept"), table.window("promised")),
         "low": none if is_classifier else low.tolist(),
         "median": none if is_classifier else median.tolist(),
         "high": none if is_classifier else high.tolist(),
-        "dictionary": latest["dictionary"].tolist(),
-        "bytes": latest["bytes"].tolist(),
-        "took_s": (sums["took_s"] / rounds).tolist(),
-        "waiting": latest["waiting"].astype(int).tolist(),
-        "never_came": latest["never_came"].astype(int).tolist(),
-        "late": sums["late"].astype(int).tolist(),
-        "delay_s": _shares(sums["waited_s"], sums["late"]),
-        "regret": latest["regret"].tolist() if history.has_regret else none,
-        "bound": none if math.isnan(history.bound) else [history.bound] * len(rows),
+        "dictionary": table.latest("dictionary").tolist(),
+        "bytes": table.latest("bytes").tolist(),
+        "took_s": mean(table.point, "took_s"),
+        "waiting": _whole(table.latest("waiting")),
+        "never_came": _whole(table.latest("never_came")),
+        "late": _whole(table.point("late")),
+        "delay_s": _shares(table.point("waited_s"), table.point("late")),
+        "regret": table.latest("regret").tolist() if history.has_regret else none,
+        "bound": none if math.isnan(history.bound) else [history.bound] * len(table),
     }
+
+
+def _whole(column: F64) -> Column:
+    return column.astype(int).tolist()
 
 
 def _shares(part: F64, whole: F64) -> Column:
@@ -145,7 +194,10 @@ def _shares(part: F64, whole: F64) -> Column:
 
 def _weights(history: History) -> Weights | None:
     standings = history.standings
-    return None if standings is None else Weights(standings.rounds, standings.weights())
+    if standings is None:
+        return None
+    parts = standings.weights()
+    return Weights(standings.rounds, parts, leader=max(parts, key=lambda name: parts[name][-1]))
 
 
 def _reliability(history: History) -> list[Reliability]:

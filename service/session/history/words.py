@@ -8,6 +8,11 @@ from service.session.history.alarms import Alarm
 _RIVALS = {"majority": "the majority", "mean": "the mean", "last-label": "the last label"}
 
 
+def error_name(*, is_classifier: bool) -> str:
+    """What an error of the session is."""
+    return "mistake rate" if is_classifier else "RMSE"
+
+
 def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
     """How the learner does beside the better trivial forecaster, and whether that is sure.
 
@@ -37,7 +42,7 @@ def alarm_text(alarm: Alarm, *, is_classifier: bool) -> str:
     >>> alarm_text(Alarm(2031, 0.0, "drift", 0.12, 0.61, 2004), is_classifier=True)
     'the mistake rate rose from 12 % to 61 % after round 2,004'
     """
-    what = "mistake rate" if is_classifier else "RMSE"
+    what = error_name(is_classifier=is_classifier)
     before, after = (_number(error, is_classifier=is_classifier) for error in (alarm.before, alarm.after))
     if alarm.kind == "drift":
         return f"the {what} rose from {before} to {after} after round {alarm.since:,}"
