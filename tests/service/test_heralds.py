@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.logs import OfTrace, TextFormatter
 from service.settings import Settings
 from service.store.base import Head
 from service.store.sqlite import SqliteStore
@@ -23,6 +21,7 @@ from service.telemetry.counts import Counts
 from service.watching import heralds
 from service.watching.heralds import Heralds
 from tests.service.api import Api, serving
+from tests.service.kept_lines import kept_lines
 from tests.service.receiver import CLOSE, HANG, Receiver, receiving
 
 pytestmark = pytest.mark.anyio
@@ -45,19 +44,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    class Keeps(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(TextFormatter().format(record))
-
-    handler, logger = Keeps(), logging.getLogger("okl.webhook")
-    handler.addFilter(OfTrace())
-    logger.addHandler(handler)
-    logger.setLevel("DEBUG")
-    yield lines
-    logger.removeHandler(handler)
-    logger.setLevel("NOTSET")
+    with kept_lines("okl.webhook", "DEBUG") as lines:
+        yield lines
 
 
 def served(path: Path, receiver: Receiver, **settings: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.logs import OfTrace, TextFormatter
 from service.trace import trace_of
 from tests.service.api import Api, serving
+from tests.service.kept_lines import kept_lines
 
 pytestmark = pytest.mark.anyio
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -27,19 +26,8 @@ async def api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 def lines(api: Api) -> Iterator[list[str]]:
-    kept: list[str] = []
-
-    class KeepsRequests(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            kept.append(TextFormatter().format(record))
-
-    handler, logger = KeepsRequests(), logging.getLogger("okl.http")
-    handler.addFilter(OfTrace())
-    logger.addHandler(handler)
-    logger.setLevel("INFO")
-    yield kept
-    logger.removeHandler(handler)
-    logger.setLevel("NOTSET")
+    with kept_lines("okl.http", "INFO") as kept:
+        yield kept
 
 
 def facts(line: str) -> dict[str, str]:
