@@ -30,7 +30,9 @@ BLOCK: Final = 100
 TOLD: Final = 80
 """Letters of a verdict or a reason in the table."""
 
-NO_FIGURE: Final = "No figure was saved: it needs matplotlib; install it with `pip install matplotlib` (the extra `plot`)."
+NO_FIGURE: Final = (
+    "No figure was saved: it needs matplotlib; install it with `pip install matplotlib` (the extra `plot`)."
+)
 
 HEADINGS: Final = ("learner", "error", "last 500", "loss", "rounds/s", "stored", "memory", "verdict")
 

