@@ -32,6 +32,8 @@ def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Pop
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell has what it runs in the background ignore Ctrl-C, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
