@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
-from service.api import documents, problems, routes, watching
+from service.api import documents, problems, routes, streams, watching
+from service.api.conversation import Conversations
 from service.api.dependencies import Worker
 from service.api.guards import Guards
 from service.logs import configure
@@ -49,6 +50,9 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 ROUTERS = (
+    streams.streams,
+    streams.lines,
+    streams.bodies,
     routes.bodies,
     routes.sessions,
     watching.many,
@@ -129,7 +133,7 @@ def end_streams(app: FastAPI) -> None:
     """The worker is to stop: what would go on for ever ends now."""
     worker: Worker | None = getattr(app.state, "worker", None)
     if worker is not None:
-        worker.watchers.close()
+        worker.end_streams()
 
 
 def make_worker(settings: Settings, store: Store, counts: Counts | None = None) -> Worker:
@@ -169,12 +173,14 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     )
     watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
     watchers = Watchers(watching, most=settings.max_watchers)
+    conversations = Conversations(rounds, most=settings.max_streams)
 
     def gauges() -> dict[str, float]:
         return {
             "okl_waiting_limit": settings.max_waiting,
             "okl_queued_requests": rounds.queued,
             "okl_event_streams": watchers.count,
+            "okl_streams": conversations.count,
             "okl_copies": len(replicas),
             "okl_copies_bytes": replicas.nbytes,
             "okl_webhook_waiting": 0 if heralds is None else heralds.waiting,
@@ -190,6 +196,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         sessions=Sessions(store, rounds, limits, most=settings.max_sessions),
         watching=watching,
         watchers=watchers,
+        conversations=conversations,
         summaries=summaries,
         counts=counts,
         exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import httpx
 
-from service.errors import PROBLEMS, NotFinite, ServiceError, Unreachable, WrongType
+from service.client_stream import Stream
+from service.errors import NotFinite, ServiceError, Unreachable, WrongType, error_of
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -117,6 +118,13 @@ class OklClient:
             body["x"] = row(x)
         return self._call("POST", "/sessions/update", body)["updates"]
 
+    def step_several(self, steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """What `step` returns of each session, or {"session", "refused": a problem}; the others did theirs.
+
+        A step is {"session": ..., "update": {"id" or "x", "y"}, "predict": {"x", "id"}}.
+        """
+        return self._call("POST", "/sessions/step", {"steps": as_json(list(steps))})["steps"]
+
     def step(
         self,
         session: str,
@@ -143,6 +151,10 @@ class OklClient:
         """`x` is a list of inputs or a frame with a row each, `y` a list or a column of as many truths."""
         body: dict[str, Any] = {"x": rows(x), "y": column(y)}
         return self._call("POST", _path(session, "rounds"), body if id is None else body | {"id": id})
+
+    def stream(self, session: str) -> Stream:
+        """A socket to the session, for many rounds under way at once; a context manager. See `Stream.ask`."""
+        return Stream(self.url, session)
 
     def predict_many(
         self, session: str, xs: Any, ids: Sequence[str] | None = None, *, wait: bool = True
@@ -367,15 +379,4 @@ def _segment(part: str) -> str:
 
 
 def _error(response: httpx.Response) -> ServiceError:
-    """The exception of a problem document: the class by its type, with all members that say more than the class does."""
-    try:
-        document = response.json()
-        slug = document["type"].rpartition("/")[2]
-        detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ServiceError(f"HTTP {response.status_code}: {response.text[:200]}")
-    kind = PROBLEMS.get(slug, ServiceError)
-    known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
-    error = kind.__new__(kind)
-    ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})
-    return error
+    return error_of(response.status_code, response.content)

@@ -31,7 +31,18 @@ from service.replica.tickets import Look, Ticket, known_under, still_open, tell
 from service.session.definition import Input
 from service.session.limits import SessionLimits
 from service.session.moment import Moment
-from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
+from service.session.requests import (
+    Batch,
+    Part,
+    Predicted,
+    Question,
+    Report,
+    RoundsPlayed,
+    Stepped,
+    Told,
+    Updated,
+    as_told,
+)
 from service.session.session import Session
 from service.session.turn import Position, Tell, Turn, refusal
 from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store
@@ -40,7 +51,6 @@ from service.telemetry.counts import Counts
 log = logging.getLogger("okl.sessions")
 
 T = TypeVar("T")
-L = TypeVar("L", Updated, RoundsPlayed)
 
 
 class Rounds:
@@ -101,8 +111,8 @@ class Rounds:
         """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or no truth can
         come, since the session is frozen.
         """
-        told = await self._ask(name, [self._question(x, id, wait)])
-        return _expect(Predicted, told[0])
+        told = await self._ask(name, [self.question(x, id, wait)])
+        return as_told(Predicted, told[0])
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
@@ -113,9 +123,9 @@ class Rounds:
         """
         given: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
         rows = enumerate(zip(xs, given, strict=True))
-        parts = [self._question(x, id, wait)._replace(row=row) for row, (x, id) in rows]
+        parts = [self.question(x, id, wait)._replace(row=row) for row, (x, id) in rows]
         told = await self._ask(name, parts)
-        return [one if isinstance(one, ServiceError) else _expect(Predicted, one) for one in told]
+        return [one if isinstance(one, ServiceError) else as_told(Predicted, one) for one in told]
 
     async def cancel(self, name: str, id: str) -> bool:
         """The truth of this prediction will never come; False if none waits under the id."""
@@ -125,40 +135,41 @@ class Rounds:
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a repeated update gets the first answer."""
         told = await self._ask(name, [report])
-        return self._learned(Updated, told[0])
+        return as_told(Updated, told[0])
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """The truth of one round, then the prediction for the next, in one commit."""
-        updated, predicted = await self._ask(name, [report, self._question(x, id, wait)])
-        if isinstance(predicted, ServiceError):
-            return Stepped(self._learned(Updated, updated), None, predicted)
-        return Stepped(self._learned(Updated, updated), _expect(Predicted, predicted))
+        return Stepped.of(await self._ask(name, [report, self.question(x, id, wait)]))
 
     async def rounds(self, name: str, batch: Batch) -> RoundsPlayed:
         """Many rounds in order, committed together."""
         told = await self._ask(name, [batch])
-        return self._learned(RoundsPlayed, told[0])
+        return as_told(RoundsPlayed, told[0])
 
     async def look(self, name: str, work: Callable[[Session, Head, Position], T]) -> T:
         """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
-    def _learned(self, kind: type[L], told: Told | ServiceError) -> L:
-        found = _expect(kind, told)
-        self._counts.repeated += found.is_duplicate
-        return found
-
-    def _question(self, x: Input, id: str | None, wait: bool) -> Question:
+    def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
 
     def new_id(self) -> str:
         """An id that no worker has made before."""
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
+    def begin(self, name: str, parts: Sequence[Part]) -> asyncio.Future[list[Told | ServiceError]]:
+        """Ask for these parts, in one commit, without waiting: what is begun first is played first. Raises Overloaded."""
+        ticket = self._ticket(parts)
+        self._lines.put(name, ticket)
+        return ticket.answer
+
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
+        return await self._lines.ask(name, self._ticket(parts))
+
+    def _ticket(self, parts: Sequence[Part]) -> Ticket:
         loop = asyncio.get_running_loop()
-        return await self._lines.ask(name, Ticket(parts, loop.time() + self._patience_s, loop.create_future()))
+        return Ticket(parts, loop.time() + self._patience_s, loop.create_future())
 
     # -- the commit loop ----------------------------------------------------------------------------------------------
 
@@ -328,7 +339,7 @@ class Rounds:
             replica.unfinished = turn
         self._remember(replica, turn, answer)
         for ticket, tells in played:
-            tell(ticket, tells, answer)
+            counts.repeated += tell(ticket, tells, answer)
         self._replicas.look(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:
@@ -387,8 +398,3 @@ def _undo(replica: Replica, turn: Turn, before: Session | None) -> None:
         replica.drop()
     else:
         replica.session = before
-
-
-def _expect(kind: type[T], told: Told | ServiceError) -> T:
-    assert isinstance(told, kind)
-    return told

@@ -81,6 +81,8 @@ def _options(settings: Settings) -> dict[str, Any]:
         "port": settings.port,
         "http": Gatekeeper(bounds, AutoHTTPProtocol),
         "ws_max_size": settings.max_row_bytes,
+        # To compress a message of a stream takes longer than to learn from it.
+        "ws_per_message_deflate": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": settings.shutdown_grace_s,
         "timeout_worker_healthcheck": WORKER_ANSWERS_WITHIN_S,

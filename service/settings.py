@@ -96,7 +96,9 @@ class Settings(BaseSettings):
         default=32 << 10, ge=4096, description="Size of a request's head: its line and headers, in bytes."
     )
     head_timeout_s: float = Field(default=10.0, gt=0.0, description="Seconds that the head of a request may take.")
-    body_timeout_s: float = Field(default=30.0, gt=0.0, description="Seconds that the body of a request may take.")
+    body_timeout_s: float = Field(
+        default=30.0, gt=0.0, description="Seconds that the body of a request may take; of a body of lines each piece."
+    )
 
     max_sessions: int = Field(default=10_000, ge=1, description="Sessions in the store; a further one is refused.")
     max_dim: int = Field(default=10_000, ge=1, description="Inputs of a session, categories counted one each.")
@@ -107,6 +109,9 @@ class Settings(BaseSettings):
     max_values: int = Field(default=1_000_000, ge=1024, description="Values in one request body.")
     max_batch: int = Field(default=10_000, ge=1, description="Rounds in one request.")
     max_together: int = Field(default=64, ge=1, description="Sessions in one request.")
+    max_streams: int = Field(
+        default=100, ge=1, description="Streams of rounds of a worker, sockets and bodies of lines."
+    )
     max_watchers: int = Field(default=100, ge=1, description="Streams of events of a worker.")
     max_waiting: int = Field(default=100_000, ge=1, description="Predictions of a session that wait for their truth.")
     waiting_expires_s: float = Field(

@@ -94,17 +94,15 @@ class Fields:
     is_wide: bool = False
     _row: F64 | None = field(init=False, compare=False, repr=False)
     """The centres, where a row of numbers is the vector but for what is missing."""
+    own: int = field(init=False, compare=False, repr=False)
+    """Columns of the fields."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "own", sum(one.width for one in self.fields))
         is_row = all(one.kind == "number" and one.name == str(i) for i, one in enumerate(self.fields))
         is_row &= not (self.hashed or self.spare or self.is_wide)
         is_row &= not any(one.has_indicator for one in self.fields)
         object.__setattr__(self, "_row", np.array([one.centre for one in self.fields]) if is_row else None)
-
-    @property
-    def own(self) -> int:
-        """Columns of the fields."""
-        return sum(one.width for one in self.fields)
 
     @property
     def width(self) -> int:

@@ -67,9 +67,10 @@ def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
         except OverflowError:
             pass  # `_flatten` finds the place.
         else:
-            missing = np.array([value is None for value in x]) if np.isnan(row).any() else False
-            if not (is_fine := np.isfinite(row) | missing).all():
-                raise NotANumberError((int(is_fine.argmin()),), "must be a finite number")
+            if not (is_fine := np.isfinite(row)).all():
+                is_fine |= np.array([value is None for value in x])
+                if not is_fine.all():
+                    raise NotANumberError((int(is_fine.argmin()),), "must be a finite number")
             return row
     record = {}
     _flatten(enumerate(x), "", (), record)

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import Any, Final, final
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from service.errors import RequestTimeout
 
 BODIES_AT_A_TIME: Final = 4
 """The larger ones together may have the size of so many of the largest."""
+
+NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+"""Bodies of lines: each line is bounded, and not the whole."""
+
+
+def kind_of(scope: Scope) -> str:
+    """What the body of a request says that it is: its media type without parameters, in small letters."""
+    return next((_kind(value) for name, value in scope["headers"] if name == b"content-type"), "")
+
+
+@lru_cache(256)
+def _kind(value: bytes) -> str:
+    return value.decode("latin-1").partition(";")[0].strip().lower()
 
 
 @final

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
+from starlette.requests import HTTPConnection
 
+from service.api.conversation import Conversations
 from service.api.values import Name
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
@@ -32,14 +34,20 @@ class Worker:
     sessions: Sessions
     watching: Watching
     watchers: Watchers
+    conversations: Conversations
     summaries: Summaries
     counts: Counts
     exposition: Exposition
     heralds: Heralds | None
 
+    def end_streams(self) -> None:
+        """What would go on for ever ends."""
+        self.watchers.close()
+        self.conversations.close()
+
     async def close(self) -> None:
         """Let what is under way end. The store stays open."""
-        self.watchers.close()
+        self.end_streams()
         await self.exposition.close()
         if self.heralds is not None:
             await self.heralds.close()
@@ -47,7 +55,7 @@ class Worker:
         await self.summaries.close()
 
 
-def worker_of(request: Request) -> Worker:
+def worker_of(request: HTTPConnection) -> Worker:
     return cast(Worker, request.app.state.worker)
 
 
@@ -67,6 +75,14 @@ def watchers_of(request: Request) -> Watchers:
     return worker_of(request).watchers
 
 
+def conversations_of(request: Request) -> Conversations:
+    return worker_of(request).conversations
+
+
+def settings_of(request: Request) -> Settings:
+    return worker_of(request).settings
+
+
 def exposition_of(request: Request) -> Exposition:
     return worker_of(request).exposition
 
@@ -83,6 +99,8 @@ RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
 WatchingDep = Annotated[Watching, Depends(watching_of)]
 WatchersDep = Annotated[Watchers, Depends(watchers_of)]
+ConversationsDep = Annotated[Conversations, Depends(conversations_of)]
+SettingsDep = Annotated[Settings, Depends(settings_of)]
 ExpositionDep = Annotated[Exposition, Depends(exposition_of)]
 MostTogether = Annotated[int, Depends(most_together_of)]
 StoreDep = Annotated[Store, Depends(store_of)]

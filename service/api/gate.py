@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, cast, final
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.bodies import NDJSON, kind_of
 from service.api.joined_writes import JoinedWrites
 from service.api.problems import PROBLEM_JSON, document_of
 from service.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, ServiceError
@@ -146,6 +147,7 @@ class Gate(asyncio.Protocol):
         self._running = 0
         self._length: int | None = 0  # of the body that belongs to `_count`; None where nobody can tell
         self._is_read = True
+        self._is_streamed = False  # the body is read as it comes; the server holds it up
         self._until = self._stalled_until = inf
 
     @property
@@ -168,7 +170,7 @@ class Gate(asyncio.Protocol):
                 return
         elif self._state is State.TAKEN:
             self._count += len(data)
-            if self._count > self._bounds.body_bytes + AHEAD_BYTES:
+            if self._count > self._bounds.body_bytes + AHEAD_BYTES and not self._is_streamed:
                 self._transport.abort()
                 return
         elif self._state is State.REST:
@@ -250,6 +252,7 @@ class Gate(asyncio.Protocol):
         if self._state is not State.CLOSING:
             self._state = State.TAKEN
         length = _length(scope["headers"])
+        self._is_streamed = kind_of(scope) in NDJSON
         # Of a request that came before the last one was answered, nobody knows where its head ended.
         self._length = length if self._is_new or length == 0 else None
         self._is_read = length == 0

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.bodies import Bodies
+from service.api.bodies import NDJSON, Bodies, kind_of
 from service.api.hosts import Hosts, is_own_page, shown
 from service.api.problems import (
     COUNTS,
@@ -124,7 +124,10 @@ class Guards:
                 await exchange.refuse(refusal)
                 return
             announced = headers.get(b"content-length", b"0")
-            if announced.isdigit() and int(announced) > self._limits.body_bytes:
+            if kind_of(scope) in NDJSON:
+                exchange.stream(self._bodies)
+                await exchange.run(self._app)
+            elif announced.isdigit() and int(announced) > self._limits.body_bytes:
                 await exchange.refuse(_too_large(self._limits.body_bytes))
             else:
                 if announced != b"0" or b"transfer-encoding" in headers:
@@ -275,6 +278,15 @@ class Exchange:
 
         self._receive = bounded
 
+    def stream(self, bodies: Bodies) -> None:
+        """The body is of lines, and read as it comes: each piece of it has the time that another body has in all."""
+        receive = self._receive
+
+        async def in_time() -> Message:
+            return await bodies.receive(receive, bodies.deadline())
+
+        self._receive = in_time
+
     async def run(self, app: ASGIApp) -> None:
         # The server looks at its own scope to know that it is a HEAD.
         if self._is_head:
@@ -362,6 +374,11 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
         await app(scope, receive, answering)
     except asyncio.CancelledError:
         pass  # as for any request: the server stops
+    except ServiceError as error:
+        if not is_open:
+            status = error.status
+            _count_refusal(error, scope)
+            await _refuse_socket(error, scope, send)
     except Exception as error:
         log_unexpected(error, scope)
         status = status or FAILED

@@ -3,6 +3,7 @@ path; the second form can be routed by a load balancer."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -16,7 +17,6 @@ from service.api.answers import (
     Prediction,
     ProblemType,
     Readiness,
-    RoundsAnswer,
     SessionDetail,
     SessionPage,
     StepAnswer,
@@ -29,15 +29,24 @@ from service.api.problems import PROBLEMS, RouteNotFound, operation_id, response
 from service.api.round_schemas import (
     PredictBody,
     PredictRequest,
-    RoundsBody,
     StepBody,
     StepRequest,
     UpdateBody,
     UpdateRequest,
 )
 from service.api.schemas import FreezeBody, SessionCreate
-from service.api.several import Predictions, PredictSeveral, Updates, UpdateSeveral, check_names, of_each
-from service.session.requests import Report
+from service.api.several import (
+    Predictions,
+    PredictSeveral,
+    Steps,
+    StepSeveral,
+    Updates,
+    UpdateSeveral,
+    check_names,
+    of_each,
+)
+from service.rounds import Rounds
+from service.session.requests import Report, Stepped
 
 ANY = responses(errors.ServiceError, *REFUSALS)
 """What every route may answer."""
@@ -57,7 +66,7 @@ BODY = (
     errors.UnsupportedMediaType,
     errors.RequestTimeout,
 )
-_ROUNDS = (
+ROUNDS = (
     *BODY,
     *STORE,
     errors.SessionNotFound,
@@ -66,9 +75,9 @@ _ROUNDS = (
     errors.Overloaded,
     errors.IdConflict,
 )
-PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached)
+PREDICT = (*ROUNDS, errors.PredictionExpired, errors.LimitReached)
 _UPDATE = (
-    *_ROUNDS,
+    *ROUNDS,
     errors.PredictionNotFound,
     errors.PredictionExpired,
     errors.SessionFull,
@@ -88,12 +97,13 @@ async def _update(rounds: RoundsDep, session: str, body: UpdateBody, key: str | 
     return reply(wire.update(await rounds.update(session, wire.report_of(body, one_id(body.id, key)))))
 
 
-async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Request) -> Response:
+def _stepped(rounds: Rounds, session: str, body: StepBody) -> Awaitable[Stepped]:
     asked = body.predict
-    told = await rounds.step(
-        session, wire.report_of(body.update, body.update.id), asked.x, id=asked.id, wait=asked.wait
-    )
-    return reply(wire.step(told, request.scope))
+    return rounds.step(session, wire.report_of(body.update, body.update.id), asked.x, id=asked.id, wait=asked.wait)
+
+
+async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Request) -> Response:
+    return reply(wire.step(await _stepped(rounds, session, body), request.scope))
 
 
 @hot.post("/predict", response_model=Prediction, responses=responses(*PREDICT), summary="Ask for a prediction")
@@ -145,19 +155,6 @@ async def step_in_session(body: StepBody, session: SessionPath, rounds: RoundsDe
 
 
 @hot.post(
-    "/sessions/{session}/rounds",
-    response_model=RoundsAnswer,
-    responses=responses(*_ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
-    summary="Many rounds in order",
-)
-async def play_rounds(
-    body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
-) -> Response:
-    """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
-    return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))
-
-
-@hot.post(
     "/sessions/predict",
     response_model=Predictions,
     responses=responses(*BODY),
@@ -172,6 +169,21 @@ async def predict_several(
     id = one_id(body.id, key) or (rounds.new_id() if body.wait else None)
     asked = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
     return reply({"predictions": await of_each(names, asked, wire.prediction, request.scope)})
+
+
+@hot.post(
+    "/sessions/step",
+    response_model=Steps,
+    responses=responses(*BODY),
+    summary="Report truths to several sessions, ask for the next",
+)
+async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether, request: Request) -> Response:
+    """As `POST /step`, in several sessions at once, each with its own truth and its own next input. What one of them refuses
+    is told in its place, and the others have done theirs all the same."""
+    names = [one.session for one in body.steps]
+    check_names(names, most, "steps")
+    asked = [_stepped(rounds, one.session, one) for one in body.steps]
+    return reply({"steps": await of_each(names, asked, lambda told: wire.step(told, request.scope), request.scope)})
 
 
 @hot.post(

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
 
-from service.api.answers import Prediction, Problem, Update
+from service.api.answers import Prediction, Problem, StepAnswer, Update
 from service.api.problems import document_for, listed, unexpected_document
+from service.api.round_schemas import StepRequest
 from service.api.values import Boolean, Id, Input, Name, Number, Scalar
 from service.errors import InvalidInput, PayloadTooLarge, ServiceError
 
@@ -75,6 +76,25 @@ class UpdateSeveral(_Asked):
         return self
 
 
+class StepSeveral(_Asked):
+    """Report truths to several sessions, and ask each of them for its next prediction."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "steps": [
+                        {"session": "price", "update": {"id": "v1", "y": 3.2}, "predict": {"x": [0.1], "id": "v2"}},
+                        {"session": "sold", "update": {"x": [0.4], "y": "yes"}, "predict": {"x": [0.5]}},
+                    ]
+                }
+            ]
+        }
+    )
+
+    steps: list[StepRequest] = Field(min_length=1, fail_fast=True, description="Each session once.")
+
+
 class Refused(BaseModel):
     """A session that refused its part of the request; the others did theirs."""
 
@@ -100,14 +120,22 @@ class Updates(BaseModel):
     updates: list[Update | Refused]
 
 
-def check_names(names: Sequence[str], most: int) -> None:
+class Steps(BaseModel):
+    """One entry a session, in the order of the request: its step, or why it was refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: list[StepAnswer | Refused]
+
+
+def check_names(names: Sequence[str], most: int, member: str = "sessions") -> None:
     """Raises PayloadTooLarge for more than so many sessions, InvalidInput if one is named twice."""
     if len(names) > most:
         raise PayloadTooLarge(f"There are more than {most} sessions; ask in several requests.", limit=most)
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            errors = [{"pointer": f"/sessions/{i}", "detail": f"must be another session than {name!r}, named before"}]
+            errors = [{"pointer": f"/{member}/{i}", "detail": f"must be another session than {name!r}, named before"}]
             raise InvalidInput(listed(errors), errors=errors)
         seen.add(name)
 

@@ -102,7 +102,8 @@ def step(told: Stepped, scope: Scope) -> Json:
     return given
 
 
-def rounds(told: RoundsPlayed) -> Json:
+def totals(told: RoundsPlayed) -> Json:
+    """Of many rounds, without their forecasts."""
     given = {
         "session": told.session,
         "id": told.id,
@@ -110,6 +111,13 @@ def rounds(told: RoundsPlayed) -> Json:
         "rounds": told.rounds,
         "loss": told.loss,
         "mistakes": told.mistakes,
+        "duplicate": told.is_duplicate,
+    }
+    return _without_none(given)
+
+
+def rounds(told: RoundsPlayed) -> Json:
+    given = {
         "scores": told.scores,
         "labels": told.labels,
         "probabilities": told.probabilities,
@@ -117,9 +125,10 @@ def rounds(told: RoundsPlayed) -> Json:
         "lows": told.lows,
         "highs": told.highs,
         "sets": told.sets,
-        "duplicate": told.is_duplicate,
     }
-    return _without_none(given)
+    found = totals(told)
+    is_duplicate = found.pop("duplicate")
+    return found | _without_none(given) | {"duplicate": is_duplicate}
 
 
 def _without_none(given: Json) -> Json:

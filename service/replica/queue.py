@@ -80,12 +80,23 @@ class Lines:
             await self._safely(line, self._serve(line.replica, [ticket]), [ticket])
         finally:
             if line.queue or line.replica.unfinished is not None:
-                driver = asyncio.create_task(self._drive(name, line))
-                self._drivers.add(driver)
-                driver.add_done_callback(self._drivers.discard)
+                self._start(name, line)
             else:
                 self._end(name, line)
         return await ticket.answer
+
+    def put(self, name: str, ticket: Ticket) -> None:
+        """Queue a request without waiting for its answer: those that one caller puts go into one turn. Raises Overloaded."""
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = Line(self._replicas.enter(name))
+            self._start(name, line)
+        self._queue_up(name, line, ticket)
+
+    def _start(self, name: str, line: Line) -> None:
+        driver = asyncio.create_task(self._drive(name, line))
+        self._drivers.add(driver)
+        driver.add_done_callback(self._drivers.discard)
 
     def _queue_up(self, name: str, line: Line, ticket: Ticket | Look) -> None:
         if len(line.queue) >= self._most:

@@ -9,7 +9,7 @@ from typing import Any, final
 from service.errors import Overloaded, ServiceError
 from service.replica.replica import Replica
 from service.session.codec import WaitingEntry
-from service.session.requests import Batch, Part, Question, Told
+from service.session.requests import Batch, Part, Question, RoundsPlayed, Told, Updated
 from service.session.session import Session
 from service.session.turn import Position, Tell
 from service.store.base import Applied, Committed, Head, Waiting
@@ -89,13 +89,13 @@ def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, Waitin
     return known
 
 
-def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) -> None:
-    """Answer a ticket whose turn is durable."""
+def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) -> bool:
+    """Answer a ticket whose turn is durable; was its round learned before?"""
     if ticket.answer.done():
-        return
+        return False
     if isinstance(tells, ServiceError):
         ticket.refuse(tells)
-        return
+        return False
     told: list[Told | ServiceError] = []
     for one in tells:
         try:
@@ -104,5 +104,6 @@ def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) ->
             told.append(error)
     if isinstance(told[0], ServiceError) and not ticket.is_many:
         ticket.refuse(told[0])
-    else:
-        ticket.answer.set_result(told)
+        return False
+    ticket.answer.set_result(told)
+    return isinstance(told[0], Updated | RoundsPlayed) and told[0].is_duplicate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from service.errors import ServiceError
 from service.session.definition import Input, Scalar
@@ -88,6 +88,16 @@ class RoundsPlayed(NamedTuple):
 
 Told = Predicted | Updated | RoundsPlayed
 
+T = TypeVar("T", Predicted, Updated, RoundsPlayed)
+
+
+def as_told(kind: type[T], told: Told | ServiceError) -> T:
+    """What a part of this kind was told. Raises the ServiceError that refused it."""
+    if isinstance(told, ServiceError):
+        raise told
+    assert isinstance(told, kind)
+    return told
+
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
@@ -96,3 +106,11 @@ class Stepped:
     update: Updated
     predict: Predicted | None
     refusal: ServiceError | None = None
+
+    @classmethod
+    def of(cls, told: Sequence[Told | ServiceError]) -> Stepped:
+        """Raises the ServiceError that refused the truth."""
+        updated, predicted = told
+        if isinstance(predicted, ServiceError):
+            return cls(as_told(Updated, updated), None, predicted)
+        return cls(as_told(Updated, updated), as_told(Predicted, predicted))

@@ -54,6 +54,7 @@ WORKER_FAMILIES: Final = (
     _of_a_worker("okl_refused_requests", "counter", "Requests that the guards refused.", "problem"),
     _of_a_worker("okl_problems", "counter", "Problem documents that clients were told.", "problem"),
     _of_a_worker("okl_queued_requests", "gauge", "Requests that wait for their turn at a session."),
+    _of_a_worker("okl_streams", "gauge", "Streams of rounds that are open."),
     _of_a_worker("okl_event_streams", "gauge", "Streams of events that are open."),
     _of_a_worker("okl_loop_lag_seconds", "histogram", "How late the event loop was, looked at once a second."),
     _of_a_worker("okl_store_call_seconds", "histogram", "Calls of the store, and their time.", "call"),

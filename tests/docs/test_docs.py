@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from starlette.routing import WebSocketRoute
 
 from okl_core import types
 from okl_core.contract import lags
 from okl_core.kernels import kernels
 from okl_core.losses import LOSSES
 from service import cli
-from service.api import answers, guards, round_schemas, schemas, watching_answers
+from service.api import answers, guards, round_schemas, schemas, streams, watching_answers
 from service.api.problems import PROBLEMS
 from service.api.schemas import SessionCreate
 from service.app import create_app
@@ -33,9 +34,11 @@ NO_SETTINGS = {CONFIG_FILE_VARIABLE, "OKL_URL"}
 
 
 def routes() -> set[str]:
-    """The API's routes as "METHOD /path"; the one to the interactive documentation is not in the OpenAPI document."""
-    paths = create_app(Settings(store="sqlite://")).openapi()["paths"]
-    return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods} | {"GET /"}
+    """The API's routes as "METHOD /path"; sockets and the dashboard are not in the OpenAPI document."""
+    app = create_app(Settings(store="sqlite://"))
+    paths = app.openapi()["paths"]
+    sockets = {f"WS {route.path}" for route in streams.streams.routes if isinstance(route, WebSocketRoute)}
+    return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods} | sockets | {"GET /"}
 
 
 def test_every_setting_is_documented_with_its_default() -> None:

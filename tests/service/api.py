@@ -115,7 +115,7 @@ def _table(app: FastAPI) -> list[tuple[Any, set[str], TypeAdapter[Any] | None, i
     """(pattern of the path, methods, what the answer is, status) of each route."""
     found = []
     for route in iter_route_contexts(app.routes):
-        if route.path is not None and hasattr(route, "response_model"):
+        if route.path is not None and hasattr(route, "response_model") and route.include_in_schema:
             pattern = compile_path(route.path)[0]
             found.append((pattern, route.methods or set(), _adapter(route.response_model), route.status_code or 200))
     return found

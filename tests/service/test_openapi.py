@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import httpx
 import pytest
 import schemathesis
@@ -33,6 +36,11 @@ CHECKS = [
 ]
 
 schema = schemathesis.openapi.from_dict(create_app(Settings(store="sqlite://")).openapi())
+
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(context: schemathesis.SerializationContext, value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,153 @@
+"""Rounds as lines, one a line, played in blocks: each block is one commit, and its answer is a line.
+
+Where one block ends and the next begins follows from the lines alone. So a body that is sent again under the same key has the
+same blocks under the same ids, and what was applied before is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+from starlette.types import Receive, Scope
+
+from service.api.lines import lines_of
+from service.api.problems import cut, document_for, unexpected_document, validation_problem
+from service.api.values import Input, Scalar, Wire
+from service.errors import InvalidInput, MalformedBody, ServiceError
+from service.rounds import Rounds
+from service.session.requests import Batch, RoundsPlayed, as_told
+
+BLOCK_ROWS: Final = 1000
+BLOCK_BYTES: Final = 1 << 20
+"""A block has so many lines, or fewer that have so many bytes together."""
+
+READ_AT_ONCE: Final = 100
+"""Lines that are read before others have their turn."""
+
+_PLACE: Final = re.compile(r"/([xy])/(\d+)(.*)", re.DOTALL)
+
+
+class Row(Wire):
+    """One round: its input and its truth."""
+
+    x: Input
+    y: Scalar
+
+
+_ROWS: Final[TypeAdapter[list[Row]]] = TypeAdapter(list[Row])
+_ROW: Final[TypeAdapter[Row]] = TypeAdapter(Row)
+
+
+class Block(NamedTuple):
+    """Some rows; `before` counts those before them."""
+
+    x: list[Input]
+    y: list[Scalar]
+    before: int
+
+
+async def blocks_of(receive: Receive, line_bytes: int, rows: int) -> AsyncGenerator[Block]:
+    """The body's rows. Raises InvalidInput, MalformedBody, PayloadTooLarge; what came before that is given first."""
+    taken: list[bytes] = []
+    size = before = 0
+    async with aclosing(lines_of(receive, line_bytes)) as parts:
+        async for lines in parts:
+            for line in lines:
+                taken.append(line)
+                size += len(line)
+                if len(taken) == rows or size >= BLOCK_BYTES:
+                    yield await _read(taken, before)
+                    before += len(taken)
+                    taken, size = [], 0
+    if taken:
+        yield await _read(taken, before)
+
+
+async def _read(lines: Sequence[bytes], before: int) -> Block:
+    found: list[Row] = []
+    for start in range(0, len(lines), READ_AT_ONCE):
+        found += _rows(lines[start : start + READ_AT_ONCE], before + start)
+        await asyncio.sleep(0)
+    return Block([row.x for row in found], [row.y for row in found], before)
+
+
+def _rows(lines: Sequence[bytes], before: int) -> list[Row]:
+    try:
+        found = _ROWS.validate_json(b"[" + b",".join(lines) + b"]")
+        if len(found) == len(lines):
+            return found
+    except ValidationError:
+        pass
+    # Which line is wrong shows when each is read by itself.
+    for i, line in enumerate(lines):
+        try:
+            _ROW.validate_json(line)
+        except ValidationError as error:
+            raise _in_line(validation_problem(error, Row), before + i) from None
+    raise MalformedBody("The lines are no JSON objects, one each.")
+
+
+async def answers_of(
+    rounds: Rounds,
+    session: str,
+    blocks: AsyncGenerator[Block],
+    key: str | None,
+    at: str | None,
+    tell: Callable[[RoundsPlayed], dict[str, Any]],
+    scope: Scope,
+) -> AsyncGenerator[bytes]:
+    """A line a block: what `POST /sessions/{s}/rounds` answers, and `applied`, the rows that were learned so far.
+
+    `tell` makes it. Block i has the id `key`-i. Raises the ServiceError of the first block; a later one is the last line.
+    """
+    applied = 0
+    upcoming = asyncio.ensure_future(anext(blocks, None))
+    try:
+        for i in range(1 << 62):
+            block = await upcoming
+            if block is None:
+                return
+            id = None if key is None else f"{key}-{i}"
+            batch = Batch(block.x, block.y, id, at if i == 0 else None)
+            asked = rounds.begin(session, [batch])
+            # The next block is read while this one is learned.
+            upcoming = asyncio.ensure_future(anext(blocks, None))
+            played = as_told(RoundsPlayed, (await asked)[0])
+            applied += played.rounds
+            yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
+    except ServiceError as error:
+        found = _in_lines(error, applied) if isinstance(error, InvalidInput) else error
+        if not applied:
+            raise found from error
+        yield to_json({"refused": document_for(found, scope), "applied": applied}) + b"\n"
+    except Exception as error:
+        if not applied:
+            raise
+        yield to_json({"refused": unexpected_document(error, scope), "applied": applied}) + b"\n"
+    finally:
+        upcoming.cancel()
+        await asyncio.wait([upcoming])
+
+
+def _in_line(error: ServiceError, index: int) -> ServiceError:
+    """The error of a line by itself, with the line's number, from 1."""
+    detail = cut(error.detail, 500)
+    return type(error)(f"Line {index + 1}: {detail}", **error.extra | {"line": index + 1})
+
+
+def _in_lines(error: InvalidInput, before: int) -> ServiceError:
+    """The error of a block: a place in it is one in a line."""
+    wrong = list(error.extra.get("errors", ()))
+    place = _PLACE.fullmatch(wrong[0]["pointer"]) if wrong else None
+    if "line" in error.extra or place is None:
+        return error
+    part, index, rest = place.groups()
+    first = {"pointer": f"/{part}{rest}", "detail": wrong[0]["detail"]}
+    line = before + int(index) + 1
+    return type(error)(f"Line {line}: {first['pointer']}: {first['detail']}", errors=[first], line=line)

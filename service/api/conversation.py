@@ -1,0 +1,193 @@
+"""A conversation at a session: messages as they come, their answers in the same order, as soon as each is durable.
+
+What has come and is not answered yet is bounded, in number and in bytes; until there is room nothing more is read, so that a
+client that sends faster than its rounds are learned, or reads no answers, is held up by its own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, final
+
+from pydantic_core import to_json
+from starlette.types import Scope
+
+from service.api.messages import Message, Read, asked_of
+from service.api.problems import document_for, unexpected_document
+from service.api.round_schemas import StepBody
+from service.errors import Overloaded, ServiceError, stopping
+from service.rounds import Rounds
+from service.session.requests import Told
+
+MOST_MESSAGES: Final = 256
+"""Messages of one conversation that are not answered yet, those of the last frame beside them."""
+
+MOST_BYTES: Final = 4 << 20
+
+Future = asyncio.Future[list[Told | ServiceError]]
+Tell = Callable[[list[Told | ServiceError]], Any]
+Join = Callable[[Sequence[bytes]], bytes]
+
+
+class Frame(NamedTuple):
+    """Messages that came together, in `size` bytes, and how their answers are put together."""
+
+    messages: Sequence[Read]
+    size: int
+    join: Join
+
+
+class _Begun(NamedTuple):
+    """A message whose answer is to come, or what refused it at once; `id` is the one it names."""
+
+    future: Future | ServiceError
+    tell: Tell
+    id: str | None
+
+
+class _Group(NamedTuple):
+    begun: Sequence[_Begun]
+    size: int
+    join: Join
+
+
+@final
+class Conversations:
+    """Those of one worker, `most` at a time."""
+
+    def __init__(self, rounds: Rounds, *, most: int) -> None:
+        self._rounds = rounds
+        self._most = most
+        self._open: set[asyncio.Task[None]] = set()
+        self._count = 0
+        self._is_closing = False
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return self._count
+
+    def check_room(self) -> None:
+        """Raises Overloaded."""
+        if self._is_closing:
+            raise stopping()
+        if self._count >= self._most:
+            raise Overloaded(f"This worker has {self._most} streams already; try again.")
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Raises Overloaded."""
+        self.check_room()
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+    def close(self) -> None:
+        """Read nothing more; what has been read is answered, and then the conversations end."""
+        self._is_closing = True
+        for task in self._open:
+            task.cancel()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    async def answers(self, session: str, frames: AsyncGenerator[Frame], scope: Scope) -> AsyncGenerator[bytes]:
+        """One a frame, in their order. What refuses the frames themselves is the last answer."""
+        talk = _Conversation(self._rounds, session, scope)
+        reader = asyncio.create_task(talk.read(frames))
+        self._open.add(reader)
+        try:
+            while (group := await talk.groups.get()) is not None:
+                yield group.join([to_json(await talk.told(one), inf_nan_mode="null") for one in group.begun])
+                talk.free(group)
+        finally:
+            self._open.discard(reader)
+            reader.cancel()
+            await asyncio.wait([reader])
+            talk.leave()
+
+
+@final
+class _Conversation:
+    def __init__(self, rounds: Rounds, session: str, scope: Scope) -> None:
+        self.groups: asyncio.Queue[_Group | None] = asyncio.Queue()
+        self._rounds = rounds
+        self._session = session
+        self._scope = scope
+        self._messages = self._bytes = 0
+        self._has_room = asyncio.Event()
+        self._latest: Future | None = None
+
+    async def read(self, frames: AsyncGenerator[Frame]) -> None:
+        """Begin what comes, while there is room."""
+        try:
+            async for frame in frames:
+                begun = [await self._begin(message) for message in frame.messages]
+                self._messages += len(begun)
+                self._bytes += frame.size
+                self.groups.put_nowait(_Group(begun, frame.size, frame.join))
+                while self._messages >= MOST_MESSAGES or self._bytes >= MOST_BYTES:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        except ServiceError as error:
+            self.groups.put_nowait(_Group([_refused(error, None)], 0, b"\n".join))
+        finally:
+            self.groups.put_nowait(None)
+
+    def free(self, group: _Group) -> None:
+        self._messages -= len(group.begun)
+        self._bytes -= group.size
+        self._has_room.set()
+
+    async def _begin(self, message: Read) -> _Begun:
+        if isinstance(message, ServiceError):
+            return _refused(message, None)
+        parts, tell = asked_of(message, self._rounds, self._scope)
+        while True:
+            try:
+                self._latest = self._rounds.begin(self._session, parts)
+            except Overloaded as error:
+                # Others have filled the session's queue. One of ours in it shows when it moves on.
+                if self._latest is None or self._latest.done():
+                    return _refused(error, id_of(message))
+                await asyncio.wait([self._latest])
+            else:
+                return _Begun(self._latest, tell, id_of(message))
+
+    async def told(self, one: _Begun) -> Any:
+        try:
+            if isinstance(one.future, ServiceError):
+                raise one.future
+            return one.tell(await one.future)
+        except ServiceError as error:
+            document = document_for(error, self._scope)
+        except Exception as error:
+            document = unexpected_document(error, self._scope)
+        return {"refused": document} if one.id is None else {"id": one.id, "refused": document}
+
+    def leave(self) -> None:
+        """Nobody waits for the answers that are left."""
+        while not self.groups.empty():
+            group = self.groups.get_nowait()
+            for one in () if group is None else group.begun:
+                if isinstance(one.future, asyncio.Future):
+                    one.future.add_done_callback(_look_away)
+
+
+def id_of(message: Message) -> str | None:
+    """The id that a message is known by to who sent it: that of its truth, or else of its prediction."""
+    return message.update.id if isinstance(message, StepBody) else message.id
+
+
+def _refused(error: ServiceError, id: str | None) -> _Begun:
+    return _Begun(error, lambda told: told, id)
+
+
+def _look_away(future: Future) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,84 @@
+"""Bodies of lines (NDJSON) that are read as they come, and answers that are written while the body is still coming."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any, Final, final
+
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from service.api.bodies import NDJSON, kind_of
+from service.errors import PayloadTooLarge
+
+MEDIA_TYPE: Final = "application/x-ndjson"
+
+
+class LinesRoute(APIRoute):
+    """A route for bodies of lines; those of another kind at the same path are another route's."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or kind_of(scope) not in NDJSON:
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+@final
+class Streamed(Response):
+    """An answer in parts. Nobody listens for the client's leaving meanwhile: the body may still be read."""
+
+    def __init__(self, parts: AsyncGenerator[bytes], media_type: str = MEDIA_TYPE) -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._parts) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def lines_of(receive: Receive, most_bytes: int) -> AsyncGenerator[list[bytes]]:
+    """The lines that have come, without blank ones, as soon as they are whole; the last one may lack its end.
+
+    Raises PayloadTooLarge for a line of more than `most_bytes`, ClientDisconnect where the body breaks off: what is left
+    then is no line.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message: Any = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        data, is_last = message.get("body", b""), not message.get("more_body", False)
+        head, end, rest = data.rpartition(b"\n")
+        if end or is_last:
+            whole = b"".join([*parts, head, rest if is_last and not end else b""])
+            found = [*_lines(whole, most_bytes), *(_lines(rest, most_bytes) if is_last and end else ())]
+            parts, size = [], 0
+            if found:
+                yield found
+        if is_last:
+            return
+        parts.append(rest)
+        size += len(rest)
+        if size > most_bytes:
+            raise _too_long(most_bytes)
+
+
+def _lines(data: bytes, most_bytes: int) -> Iterator[bytes]:
+    for line in data.split(b"\n"):
+        if len(line) > most_bytes:
+            raise _too_long(most_bytes)
+        if line and not line.isspace():
+            yield line
+
+
+def _too_long(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"A line is larger than {limit} bytes.", limit=limit)

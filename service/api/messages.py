@@ -1,0 +1,98 @@
+"""The messages of a stream: how they are read, what each asks of its session, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+from starlette.types import Scope
+
+from service.api import wire
+from service.api.problems import validation_problem
+from service.api.round_schemas import PredictBody, StepBody, UpdateBody
+from service.errors import MalformedBody, PayloadTooLarge, ServiceError
+from service.rounds import Rounds
+from service.session.requests import Part, Predicted, Stepped, Told, Updated, as_told
+
+Message = PredictBody | UpdateBody | StepBody
+Read = Message | ServiceError
+"""A message, or what is wrong with it."""
+
+MODELS: Final = {"<predict>": PredictBody, "<update>": UpdateBody, "<step>": StepBody}
+
+
+def _kind(value: Any) -> str:
+    """What a message is shows in its members; the tags never show in an error's pointer."""
+    if isinstance(value, dict):
+        if "update" in value or "predict" in value:
+            return "<step>"
+        if "y" in value:
+            return "<update>"
+    return "<predict>"
+
+
+_Message = Annotated[
+    Annotated[PredictBody, Tag("<predict>")]
+    | Annotated[UpdateBody, Tag("<update>")]
+    | Annotated[StepBody, Tag("<step>")],
+    Discriminator(_kind),
+]
+_ONE: TypeAdapter[Message] = TypeAdapter(_Message)
+_MANY: TypeAdapter[list[Message]] = TypeAdapter(list[_Message])
+
+
+def read_one(data: bytes) -> Read:
+    """One message of JSON."""
+    try:
+        return _ONE.validate_json(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        model = MODELS.get(str(found[0]["loc"][0]) if found[0]["loc"] else "", PredictBody)
+        return validation_problem(error, model)
+
+
+def read_array(data: bytes, most: int) -> list[Read]:
+    """The messages of a JSON array, `most` at most. Raises MalformedBody, PayloadTooLarge."""
+    try:
+        found = _MANY.validate_json(data)
+    except ValidationError:
+        # Which of them is wrong shows when each is read by itself.
+        try:
+            found = from_json(data, allow_inf_nan=False)
+        except ValueError as error:
+            raise MalformedBody(f"The message is not JSON: {error}.") from None
+        if len(found) <= most:
+            return [read_one(to_json(one)) for one in found]
+    if len(found) > most:
+        raise PayloadTooLarge(f"There are more than {most} messages in one; send them in several.", limit=most)
+    return list(found)
+
+
+def read_lines(lines: Sequence[bytes]) -> list[Read]:
+    """A message a line."""
+    if len(lines) > 1:
+        try:
+            found = _MANY.validate_json(b"[" + b",".join(lines) + b"]")
+        except ValidationError:
+            pass
+        else:
+            if len(found) == len(lines):
+                return list(found)
+    return [read_one(line) for line in lines]
+
+
+def asked_of(
+    message: Message, rounds: Rounds, scope: Scope
+) -> tuple[list[Part], Callable[[list[Told | ServiceError]], Any]]:
+    """What it asks, and how the answer of a session is told. That raises the ServiceError that refused it."""
+    match message:
+        case PredictBody():
+            parts: list[Part] = [rounds.question(message.x, message.id, message.wait)]
+            return parts, lambda told: wire.prediction(as_told(Predicted, told[0]))
+        case UpdateBody():
+            return [wire.report_of(message, message.id)], lambda told: wire.update(as_told(Updated, told[0]))
+        case StepBody(update=update, predict=predict):
+            parts = [wire.report_of(update, update.id), rounds.question(predict.x, predict.id, predict.wait)]
+            return parts, lambda told: wire.step(Stepped.of(told), scope)

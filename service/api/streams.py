@@ -1,0 +1,196 @@
+"""Rounds as a stream: a socket, or lines in both directions; and blocks of many rounds, as JSON or as lines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from service import errors
+from service.api import wire
+from service.api.answers import RoundsAnswer
+from service.api.blocks import BLOCK_ROWS, answers_of, blocks_of
+from service.api.bodies import NDJSON, kind_of
+from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
+from service.api.conversation import MOST_MESSAGES, Frame
+from service.api.dependencies import (
+    ConversationsDep,
+    IfMatch,
+    RoundsDep,
+    SessionPath,
+    SettingsDep,
+    WatchingDep,
+    worker_of,
+)
+from service.api.lines import MEDIA_TYPE, LinesRoute, Streamed, lines_of
+from service.api.messages import read_array, read_lines, read_one
+from service.api.problems import from_validation, responses
+from service.api.round_schemas import RoundsBody
+from service.api.routes import ROUNDS, STORE
+from service.api.values import Name
+from service.errors import InvalidInput, ServiceError, UnsupportedMediaType
+
+streams = APIRouter(tags=["rounds"])
+lines = APIRouter(route_class=LinesRoute, tags=["rounds"])
+bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
+"""Of the path that both have, the route for lines must come first."""
+
+STOPS: Final = 1012
+"""What WebSockets call a service that restarts: connect again, and send again what was not answered."""
+
+AT_ONCE: Final = 100
+"""Lines that are read before others have their turn."""
+
+_NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
+_LINES: Final[dict[str, Any]] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, an object a line."}}}
+_TO_LINES: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": _LINES}}
+
+
+# -- messages in any order ------------------------------------------------------------------------------------------
+
+
+@streams.websocket("/sessions/{session}/stream")
+async def socket(websocket: WebSocket) -> None:
+    """predict, update and step as messages, many under way; each is answered, in their order, when it is durable."""
+    session = _named(websocket.path_params["session"])
+    worker = worker_of(websocket)
+    conversations = worker.conversations
+    with conversations.room():
+        await worker.watching.head(session)
+        await websocket.accept()
+        try:
+            async with aclosing(conversations.answers(session, _frames(websocket), websocket.scope)) as answers:
+                async for answer in answers:
+                    await websocket.send_text(answer.decode())
+            await websocket.close(STOPS if conversations.is_closing else 1000)
+        except WebSocketDisconnect:
+            pass
+
+
+async def _frames(websocket: WebSocket) -> AsyncGenerator[Frame]:
+    """A message, or an array of messages, as each comes. Ends when the client leaves."""
+    while True:
+        message = await websocket.receive()
+        if message["type"] != "websocket.receive":
+            return
+        text = message.get("text")
+        data = message["bytes"] if text is None else text.encode()
+        if not data.lstrip().startswith(b"["):
+            yield Frame([read_one(data)], len(data), b"".join)
+            continue
+        try:
+            found = read_array(data, MOST_MESSAGES)
+        except ServiceError as error:
+            yield Frame([error], len(data), b"".join)
+        else:
+            yield Frame(found, len(data), _array)
+
+
+def _array(answers: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(answers) + b"]"
+
+
+def _lines(answers: Sequence[bytes]) -> bytes:
+    return b"\n".join(answers) + b"\n"
+
+
+def _named(name: str) -> str:
+    """Raises InvalidName."""
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise from_validation([one | {"loc": ("session",)} for one in error.errors(include_url=False)]) from None
+
+
+@streams.post(
+    "/sessions/{session}/stream",
+    response_class=Response,
+    responses={200: {"content": _LINES}}
+    | responses(errors.InvalidInput, errors.SessionNotFound, errors.Overloaded, errors.UnsupportedMediaType, *STORE),
+    openapi_extra=_TO_LINES,
+    summary="Rounds as lines, in both directions",
+)
+async def stream(
+    session: SessionPath,
+    request: Request,
+    watching: WatchingDep,
+    conversations: ConversationsDep,
+    settings: SettingsDep,
+) -> Response:
+    """A message a line, as `{"x": ...}`, `{"id": ..., "y": ...}` or `{"update": ..., "predict": ...}`; each is answered by a
+    line, in their order, when it is durable. Answers come while the body is still being sent."""
+    if kind_of(request.scope) not in NDJSON:
+        raise UnsupportedMediaType(f"The body must be lines of JSON and say so: Content-Type: {MEDIA_TYPE}.")
+    conversations.check_room()
+    await watching.head(session)
+
+    async def frames() -> AsyncGenerator[Frame]:
+        try:
+            async with aclosing(lines_of(request.receive, settings.max_row_bytes)) as parts:
+                async for found in parts:
+                    for start in range(0, len(found), AT_ONCE):
+                        some = found[start : start + AT_ONCE]
+                        yield Frame(read_lines(some), sum(map(len, some)), _lines)
+        except ClientDisconnect:
+            return
+
+    async def answers() -> AsyncGenerator[bytes]:
+        with conversations.room():
+            async with aclosing(conversations.answers(session, frames(), request.scope)) as found:
+                async for answer in found:
+                    yield answer
+
+    return Streamed(answers())
+
+
+# -- blocks of rounds -----------------------------------------------------------------------------------------------
+
+
+@lines.post("/sessions/{session}/rounds", include_in_schema=False)
+async def play_lines(
+    session: SessionPath,
+    request: Request,
+    rounds: RoundsDep,
+    conversations: ConversationsDep,
+    settings: SettingsDep,
+    key: IdempotencyKey,
+    at: IfMatch,
+    block: Annotated[int, Query(ge=1, le=10_000)] = BLOCK_ROWS,
+    answers: Literal["all", "totals"] = "all",
+) -> Response:
+    """A round a line, `{"x": ..., "y": ...}`, in blocks; `totals` leaves out what was forecast."""
+    told = wire.rounds if answers == "all" else wire.totals
+    with conversations.room():
+        blocks = blocks_of(request.receive, settings.max_row_bytes, min(block, settings.max_batch))
+        found = answers_of(rounds, session, blocks, key, at, told, request.scope)
+        first = await anext(found, None)
+    if first is None:
+        raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have a line a round"}])
+
+    async def all_answers() -> AsyncGenerator[bytes]:
+        with conversations.room():
+            yield first
+            async with aclosing(found), aclosing(blocks):
+                async for answer in found:
+                    yield answer
+
+    return Streamed(all_answers())
+
+
+@bodies.post(
+    "/sessions/{session}/rounds",
+    response_model=RoundsAnswer,
+    responses=responses(*ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
+    openapi_extra={"requestBody": {"content": _LINES}},
+    summary="Many rounds in order",
+)
+async def play_rounds(
+    body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
+) -> Response:
+    """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
+    return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))

@@ -1,0 +1,133 @@
+"""Rounds over one socket: many messages under way, each learned exactly once, whatever becomes of the connection."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Final
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from service.errors import Unreachable, error_of
+
+UNDER_WAY: Final = 128
+"""Messages that are sent before the first of them is answered."""
+
+BACK_WITHIN_S: Final = 30.0
+AGAIN_AFTER_S: Final = 0.2
+MOST_ANSWER_BYTES: Final = 16 << 20
+
+
+class Stream:
+    """A socket to one session; not for use from several threads at once. Made by `OklClient.stream`.
+
+    A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
+    `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the connection
+    breaks, a new one is made and what was not answered is sent again. Raises Unreachable if none can be made for 30 s.
+    """
+
+    def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
+        self._url = "ws" + url.removeprefix("http")
+        self._session = session
+        self._headers = dict(headers or {})
+        self._prefix = secrets.token_urlsafe(9)
+        self._count = itertools.count()
+        self._stack = ExitStack()
+        self._socket = self._connected(time.monotonic())
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def ask(self, messages: Iterable[Mapping[str, Any]], *, together: int = 1) -> Iterator[dict[str, Any]]:
+        """The answers, in the order of the messages, as they come; `together` messages are sent as one.
+
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}.
+        """
+        frames = self._frames(iter(messages), together)
+        sent: deque[tuple[str, int]] = deque()
+        under_way = 0
+        while True:
+            while under_way < UNDER_WAY and (frame := next(frames, None)) is not None:
+                sent.append(frame)
+                under_way += frame[1]
+                try:
+                    self._socket.send(frame[0])
+                except ConnectionClosed:
+                    self._send_again(sent)
+            if not sent:
+                return
+            try:
+                answer = json.loads(self._socket.recv())
+            except ConnectionClosed:
+                self._send_again(sent)
+                continue
+            _, size = sent.popleft()
+            under_way -= size
+            yield from answer if isinstance(answer, list) else [answer] * size
+
+    def one(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of one message. Raises the ServiceError that refused it."""
+        answer = next(self.ask([message]))
+        if "refused" in answer:
+            refused = answer["refused"]
+            raise error_of(refused["status"], json.dumps(refused).encode())
+        return answer
+
+    def _frames(self, messages: Iterator[Mapping[str, Any]], together: int) -> Iterator[tuple[str, int]]:
+        while some := [self._named(one) for one in itertools.islice(messages, together)]:
+            yield json.dumps(some[0] if len(some) == 1 else some), len(some)
+
+    def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The message with an id in each of its parts that changes anything."""
+        found = dict(message)
+        parts = [found[part] for part in ("update", "predict") if part in found]
+        if parts:
+            return {part: self._named(found[part]) for part in ("update", "predict") if part in found}
+        if "id" not in found and found.get("wait", True):
+            found["id"] = f"{self._prefix}-{next(self._count):x}"
+        return found
+
+    def _send_again(self, sent: Iterable[tuple[str, int]]) -> None:
+        """All that was not answered, on a new connection."""
+        started = time.monotonic()
+        while True:
+            self._socket = self._connected(started)
+            try:
+                for text, _ in sent:
+                    self._socket.send(text)
+            except ConnectionClosed:
+                continue
+            return
+
+    def _connected(self, started: float) -> ClientConnection:
+        self.close()
+        address = f"{self._url}/sessions/{self._session}/stream"
+        while True:
+            try:
+                connection = connect(
+                    address, additional_headers=self._headers, compression=None, max_size=MOST_ANSWER_BYTES
+                )
+                return self._stack.enter_context(connection)
+            except InvalidStatus as error:
+                refusal = error_of(error.response.status_code, bytes(error.response.body or b""))
+                if refusal.status not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
+                    raise refusal from error
+            except (OSError, InvalidHandshake, TimeoutError) as error:
+                if time.monotonic() - started > BACK_WITHIN_S:
+                    raise Unreachable(f"No service answers at {self._url} ({error}).") from error
+            time.sleep(AGAIN_AFTER_S)

@@ -1,0 +1,283 @@
+"""Streams over real sockets: what is told is what single requests are told, in order, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from service.api.conversation import MOST_MESSAGES
+from service.api.lines import lines_of
+from service.client import OklClient
+from service.demo_data import magic
+from service.errors import PayloadTooLarge, SessionNotFound
+from tests.service.definitions import POMDR
+
+X, Y = magic()
+ROWS = X[:400].round(6).tolist()
+TRUTHS = ["yes" if y > 0 else "no" for y in Y[:400]]
+LABELS = ("no", "yes")
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture
+def session(client: OklClient) -> str:
+    client.create("s", POMDR, labels=LABELS)
+    return "s"
+
+
+def lines(rows: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def told(answer: httpx.Response) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def without_session(answer: dict[str, Any]) -> dict[str, Any]:
+    parts = {key: without_session(value) for key, value in answer.items() if isinstance(value, dict)}
+    return {key: value for key, value in answer.items() if key != "session"} | parts
+
+
+def messages(n: int, delay: int) -> Iterator[dict[str, Any]]:
+    """Predictions whose truths come `delay` rounds later; every third truth goes with the next prediction."""
+    for i in range(n + delay):
+        predict = {"x": ROWS[i], "id": f"i{i}"} if i < n else None
+        truth = {"id": f"i{i - delay}", "y": TRUTHS[i - delay]} if i >= delay else None
+        if predict and truth and i % 3 == 0:
+            yield {"update": truth, "predict": predict}
+            continue
+        yield from [one for one in (predict, truth) if one]
+
+
+def plain(client: OklClient, message: dict[str, Any]) -> dict[str, Any]:
+    """The same as a request of its own."""
+    if "update" in message:
+        update, predict = message["update"], message["predict"]
+        return client.step("twin", update["y"], id=update["id"], next_x=predict["x"], next_id=predict["id"])
+    if "y" in message:
+        return client.update("twin", message["y"], id=message.get("id"), x=message.get("x"))
+    return client.predict("twin", message["x"], id=message["id"])
+
+
+@pytest.mark.parametrize("together", [1, 7, 100])
+def test_socket_is_told_what_requests_are_told(client: OklClient, session: str, together: int) -> None:
+    client.create("twin", POMDR, labels=LABELS)
+    asked = list(messages(60, 5))
+    with client.stream(session) as stream:
+        answers = list(stream.ask(asked, together=together))
+    assert [without_session(one) for one in answers] == [without_session(plain(client, one)) for one in asked]
+    assert client.inspect("s")["metrics"] == client.inspect("twin")["metrics"]
+
+
+def test_lines_are_told_what_requests_are_told(client: OklClient, url: str, session: str) -> None:
+    client.create("twin", POMDR, labels=LABELS)
+    asked = list(messages(60, 5))
+    answer = httpx.post(f"{url}/sessions/s/stream", content=lines(asked), headers=NDJSON)
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert [without_session(one) for one in told(answer)] == [without_session(plain(client, one)) for one in asked]
+
+
+def test_lines_are_answered_while_the_body_is_still_sent(url: str, session: str) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection, connection.makefile("rb") as found:
+        head = "POST /sessions/s/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n"
+        connection.sendall(f"{head}Content-Type: application/x-ndjson\r\n\r\n".encode())
+        for i in range(5):
+            line = b"\n" + lines([{"x": ROWS[i], "y": TRUTHS[i]}])
+            for piece in (line[:9], line[9:]):
+                connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            while not i and found.readline() != b"\r\n":
+                pass
+            answer = json.loads(found.read(int(found.readline(), 16)))
+            assert answer["t"] == i + 1
+            assert found.readline() == b"\r\n"
+        connection.sendall(b"0\r\n\r\n")
+        assert found.readline() == b"0\r\n"
+
+
+def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: OklClient, session: str) -> None:
+    good = {"x": ROWS[0], "y": "yes"}
+    bad: list[tuple[Any, str]] = [
+        ({"x": [1, 2], "y": "yes", "z": 1}, "invalid-request"),
+        ({"id": "nothing", "y": "no"}, "prediction-not-found"),
+        ({"y": "no"}, "invalid-request"),
+        (3, "invalid-request"),
+        ({"update": {"y": "no"}, "predict": {"x": ROWS[0]}}, "invalid-request"),
+        ({"x": ROWS[0], "y": "perhaps"}, "invalid-request"),
+    ]
+    asked = [one for pair in bad for one in (pair[0], good)]
+    with connect(f"ws{url.removeprefix('http')}/sessions/s/stream") as connection:
+        connection.send(json.dumps(asked))
+        answers = json.loads(connection.recv())
+        connection.send("{")
+        assert json.loads(connection.recv())["refused"]["type"] == "/problems/malformed-body"
+        connection.send(json.dumps([good] * (MOST_MESSAGES + 1)))
+        assert json.loads(connection.recv())["refused"]["type"] == "/problems/payload-too-large"
+        connection.send(b"[")
+        assert json.loads(connection.recv())["refused"]["type"] == "/problems/malformed-body"
+    by_line = told(httpx.post(f"{url}/sessions/s/stream", content=lines(asked), headers=NDJSON))
+    for found in (answers, by_line):
+        assert len(found) == len(asked)
+        for (_, slug), answer, after in zip(bad, found[::2], found[1::2], strict=True):
+            assert answer["refused"]["type"].endswith(slug) or answer["refused"]["type"].endswith("wrong-truth"), answer
+            assert after["loss"] >= 0
+    assert found[2]["id"] == "nothing"
+    assert client.inspect("s")["t"] == 2 * len(bad)
+
+
+def test_a_repeated_message_is_learned_once(client: OklClient, session: str) -> None:
+    asked = [{"x": row, "y": y, "id": f"r{i}"} for i, (row, y) in enumerate(zip(ROWS[:50], TRUTHS, strict=False))]
+    with client.stream(session) as stream:
+        first = list(stream.ask(asked))
+        again = list(stream.ask(asked, together=10))
+    assert [one | {"duplicate": True} for one in first] == again
+    assert client.inspect("s")["t"] == 50
+
+
+def test_more_than_is_bounded_waits(url: str, client: OklClient, session: str) -> None:
+    """A client that sends 20 times as much as may be under way, and reads only then, is told all."""
+    n = 20 * MOST_MESSAGES
+    with connect(f"ws{url.removeprefix('http')}/sessions/s/stream", compression=None) as connection:
+
+        def send() -> None:
+            for i in range(n):
+                connection.send(json.dumps({"x": ROWS[i % 400], "y": TRUTHS[i % 400]}))
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        for t in range(n):
+            assert json.loads(connection.recv(timeout=30))["t"] == t + 1
+        sender.join()
+
+
+def test_no_such_session(url: str, client: OklClient) -> None:
+    with pytest.raises(SessionNotFound):
+        client.stream("nobody")
+    for name, status in (("nobody", 404), ("a b", 422)):
+        with pytest.raises(InvalidStatus) as refused:
+            connect(f"ws{url.removeprefix('http')}/sessions/{name.replace(' ', '%20')}/stream")
+        assert refused.value.response.status_code == status
+        assert json.loads(refused.value.response.body or b"")["status"] == status
+        answer = httpx.post(f"{url}/sessions/{name}/stream", content=b"{}\n", headers=NDJSON)
+        assert answer.status_code == status
+
+
+def test_too_large_a_message_ends_the_socket(url: str, session: str) -> None:
+    with connect(f"ws{url.removeprefix('http')}/sessions/s/stream", compression=None) as connection:
+        connection.send("[" + "0," * (1 << 20))
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+
+
+# -- rounds as lines ------------------------------------------------------------------------------------------------
+
+
+def rows(n: int) -> list[dict[str, Any]]:
+    return [{"x": row, "y": y} for row, y in zip(ROWS[:n], TRUTHS[:n], strict=True)]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_rounds_as_lines_are_rounds(url: str, client: OklClient, session: str, block: int) -> None:
+    client.create("twin", POMDR, labels=LABELS)
+    answer = httpx.post(f"{url}/sessions/s/rounds?block={block}", content=lines(rows(90)), headers=NDJSON)
+    found = told(answer)
+    assert [one["applied"] for one in found] == [*range(block, 90, block), 90]
+    scores = np.concatenate([one["scores"] for one in found])
+    assert scores == pytest.approx(client.rounds("twin", ROWS[:90], TRUTHS[:90])["scores"], rel=1e-9)
+    short = httpx.post(f"{url}/sessions/s/rounds?answers=totals", content=lines(rows(9)), headers=NDJSON)
+    assert told(short)[0].keys() == {"session", "t", "rounds", "loss", "mistakes", "duplicate", "applied"}
+
+
+def test_sent_again_under_its_key(url: str, client: OklClient, session: str) -> None:
+    """The first half, as if the connection had broken there; then all."""
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    body = lines(rows(100))
+    half = body[: len(lines(rows(60)))]
+    first = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=half, headers=headers))
+    again = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=body, headers=headers))
+    assert [one["duplicate"] for one in again] == [True] * 3 + [False] * 2
+    assert [one["scores"] for one in again[:3]] == [one["scores"] for one in first]
+    assert client.inspect("s")["t"] == 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [({"x": ROWS[0]}, "/y"), ({"x": [1e999], "y": "yes"}, "/x/0"), ({"x": ROWS[0], "y": 3}, "/y")],
+)
+def test_a_wrong_line_is_named(url: str, client: OklClient, session: str, wrong: dict[str, Any], pointer: str) -> None:
+    good = rows(60)
+    body = lines([*good[:50], wrong, *good[50:]])
+    *played, last = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=body, headers=NDJSON))
+    assert [one["applied"] for one in played] == [20, 40]
+    assert last["applied"] == 40
+    assert last["refused"]["line"] == 51
+    assert last["refused"]["errors"][0]["pointer"] == pointer
+    assert "Line 51" in last["refused"]["detail"]
+    assert client.inspect("s")["t"] == 40
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=lines([wrong]), headers=NDJSON)
+    assert answer.status_code == 422
+    assert answer.json()["line"] == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"{}{}\n", b'{"x":[1],\n"y":1}\n', b"[1]\n", b"\xff\n"])
+def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
+    assert answer.status_code in (400, 422)
+
+
+def test_a_line_has_a_bound_and_the_body_none(url: str, client: OklClient, session: str) -> None:
+    line = lines(rows(1))
+    many = httpx.post(
+        f"{url}/sessions/s/rounds?answers=totals", content=line * (10_000_000 // len(line)), headers=NDJSON, timeout=120
+    )
+    assert told(many)[-1]["applied"] == 10_000_000 // len(line)
+    long = httpx.post(f"{url}/sessions/s/rounds", content=b"[" + b"0," * (1 << 20), headers=NDJSON)
+    assert long.status_code == 413
+
+
+def test_lines_elsewhere_are_refused(url: str, session: str) -> None:
+    answer = httpx.post(f"{url}/sessions/s/predict", content=b"{}\n", headers=NDJSON)
+    assert answer.status_code == 415
+
+
+@given(st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_size=8), st.data())
+def test_lines_whatever_the_pieces(found: list[bytes], data: st.DataObject) -> None:
+    body = b"\n".join(found) + data.draw(st.sampled_from([b"", b"\n"]))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=5)))
+    pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    given = iter([{"type": "http.request", "body": p, "more_body": i < len(pieces) - 1} for i, p in enumerate(pieces)])
+
+    async def receive() -> Message:
+        return next(given)
+
+    async def collect() -> list[bytes]:
+        return [line async for lines in lines_of(receive, 1000) for line in lines]
+
+    assert asyncio.run(collect()) == [line for line in found if line and not line.isspace()]
+
+
+def test_a_line_that_never_ends() -> None:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"0" * 100, "more_body": True}
+
+    async def collect() -> None:
+        async for _ in lines_of(receive, 1000):
+            raise AssertionError
+
+    with pytest.raises(PayloadTooLarge):
+        asyncio.run(collect())
