@@ -151,8 +151,8 @@ def encode_block(entry: BlockEntry) -> bytes:
 def encode_inputs(raws: Sequence[Raw]) -> bytes:
     """Those of several rounds."""
     rows = [raw for raw in raws if not isinstance(raw, dict)]
-    if len(rows) == len(raws) and rows and (d := len(rows[0])) and all([len(row) == d for row in rows]):
-        return _U32.pack(len(rows[0])) + b"".join(row.tobytes() for row in rows)
+    if len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows):
+        return _U32.pack(d) + b"".join(row.tobytes() for row in rows)
     return _U32.pack(0) + b"".join(_sized(to_bytes(raw)) for raw in raws)
 
 

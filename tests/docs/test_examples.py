@@ -164,7 +164,9 @@ def test_curl_answers_as_printed(page: Path, url: str) -> None:
         assert len(answers) == len(printed)
         for (body, _, status), expected in zip(answers, printed, strict=True):
             assert status.startswith("2"), body
-            assert expected is None or fits(body.rstrip("\n"), expected), f"{name_of(page)} prints {expected}\nanswered was {body}"
+            assert expected is None or fits(body.rstrip("\n"), expected), (
+                f"{name_of(page)} prints {expected}\nanswered was {body}"
+            )
 
 
 def printed_answers(block: str) -> list[str | None]:
