@@ -14,6 +14,8 @@ from typing import Any
 from bench.http_client import HEALTHY_WITHIN_S, HOST, RawClient, Timed, free_port
 from service.client import OklClient
 
+STOPS_WITHIN_S = 30.0
+
 
 class Worker:
     """One worker process. `settings` are those of the service, by name; what it prints goes to the file `log`, if given.
@@ -64,6 +66,12 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def stop(self) -> None:
+        """With SIGTERM: what is under way is answered."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(STOPS_WITHIN_S)
 
     @contextmanager
     def connection(self) -> Iterator[Timed]:

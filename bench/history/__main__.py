@@ -1,5 +1,5 @@
-"""`python -m bench.history [--store sqlite|redis|sentinel|cluster] [--rounds N] [--workers N] [--clients N] [--seed S]
-[--faults kill-worker,kill-redis,stop-master,promote,restore-backup,recreate] [--each N]`: is every acknowledged round there?
+"""`python -m bench.history [--store sqlite|redis|sentinel|cluster] [--transport requests|socket|lines|mixed] [--rounds N]
+[--workers N] [--clients N] [--seed S] [--faults kill-worker,upgrade,...] [--each N]`: is every acknowledged round there?
 
 Exit codes: 0 all is well, 1 a violation, 2 a wrong option.
 """
@@ -18,12 +18,12 @@ from pathlib import Path
 from service.start import prepare
 
 STORES = ("sqlite", "redis", "sentinel", "cluster")
-FAULTS = ("kill-worker", "kill-redis", "stop-master", "promote", "restore-backup", "recreate")
+FAULTS = ("kill-worker", "upgrade", "kill-redis", "stop-master", "promote", "restore-backup", "recreate")
 APPLY = {
-    "sqlite": ("kill-worker", "restore-backup", "recreate"),
-    "redis": ("kill-worker", "kill-redis", "stop-master", "restore-backup", "recreate"),
-    "sentinel": ("kill-worker", "kill-redis", "stop-master", "promote", "restore-backup", "recreate"),
-    "cluster": ("kill-worker", "kill-redis", "stop-master", "promote", "restore-backup", "recreate"),
+    "sqlite": ("kill-worker", "upgrade", "restore-backup", "recreate"),
+    "redis": ("kill-worker", "upgrade", "kill-redis", "stop-master", "restore-backup", "recreate"),
+    "sentinel": ("kill-worker", "upgrade", "kill-redis", "stop-master", "promote", "restore-backup", "recreate"),
+    "cluster": ("kill-worker", "upgrade", "kill-redis", "stop-master", "promote", "restore-backup", "recreate"),
 }
 """Faults that a store can have."""
 
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--sessions", type=int, default=10)
+    parser.add_argument("--transport", choices=("requests", "socket", "lines", "mixed"), default="requests")
     parser.add_argument("--seed", type=int, help="default: a new one")
     parser.add_argument("--faults", help="comma-separated; default: all that the store can have; none: an empty text")
     parser.add_argument("--each", type=int, default=4, help="faults of each kind")
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.each,
         options.appendfsync,
         options.wait_replicas,
+        options.transport,
     )
     folder = options.keep or Path(tempfile.mkdtemp(prefix="okl-history-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,8 @@ from bench.history.allotment import Allotment
 from bench.history.attempts import REFUSED, Action, Attempt
 from bench.history.final import PROBES
 from bench.history.inputs import input_of, truth_of
-from bench.history.raw_http import Connection, Heard
+from bench.history.raw_http import Heard
+from bench.history.streamed import connection
 
 TIMEOUT_S = 15.0
 PERSISTENCE_S = 60.0
@@ -79,13 +80,16 @@ class Caller:
     began: float
     allotment: Allotment
     sessions: Sequence[str]
+    transport: str = "requests"
     attempts: list[Attempt] = field(default_factory=list)
     abandoned: int = 0
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
         self._dice = Random(f"{self.seed}-{self.number}")
-        self._connections = [Connection(port, self.began, TIMEOUT_S) for port in self.ports]
+        self._connections = [
+            connection(port, self.began, TIMEOUT_S, self.transport, self.number) for port in self.ports
+        ]
         self._opened: deque[Opened] = deque()
         self._done: deque[Errand] = deque(maxlen=REMEMBERED)
         self._ids = 0

@@ -92,6 +92,8 @@ class Injection:
         self._history.faults.append(fault)
         if kind == "kill-worker":
             fault.detail = self._kill_workers(self._dice.choice((1, 1, 1, 2)))
+        elif kind == "upgrade":
+            fault.detail = self._upgrade()
         else:
             fault.detail = self._strike(kind)
         fault.end = self._now()
@@ -103,6 +105,13 @@ class Injection:
         time.sleep(self._dice.choice((0.0, 0.0, 0.5, 2.0)))
         self._start(victims)
         return f"kill -9 of worker {' and '.join(map(str, victims))}"
+
+    def _upgrade(self) -> str:
+        """As a new version is rolled out: one worker after the other is stopped, in its own time, and started."""
+        for i, worker in enumerate(self._workers):
+            worker.stop()
+            self._start([i])
+        return "all workers stopped and started, one after the other"
 
     def _strike(self, kind: str) -> str:
         victims = [self._dice.randrange(len(self._workers))] if self._dice.random() < WORKER_TOO else []

@@ -28,7 +28,7 @@ RIDGES = 1
 ALWAYS = ("kill-worker", "recreate")
 """What can be done to any store."""
 
-REDIS_ALWAYS = {"kill-worker", "kill-redis", "stop-master", "recreate"}
+REDIS_ALWAYS = {"kill-worker", "upgrade", "kill-redis", "stop-master", "recreate"}
 """With these alone a single Redis with `appendfsync always` may lose nothing."""
 
 
@@ -46,6 +46,7 @@ class RunOptions:
     each: int = 4
     appendfsync: str | None = None
     wait_replicas: int = 0
+    transport: str = "requests"
 
     @property
     def fsync(self) -> str:
@@ -104,7 +105,9 @@ def _play(options: RunOptions, history: History, store: OwnStore, workers: Seque
     names = list(history.kinds)
     allotment = Allotment(names, options.rounds)
     ports = [worker.port for worker in workers]
-    callers = [Caller(i, options.seed, ports, began, allotment, names) for i in range(options.clients)]
+    callers = [
+        Caller(i, options.seed, ports, began, allotment, names, options.transport) for i in range(options.clients)
+    ]
     plan = schedule(Random(options.seed), options.faults, options.each, options.rounds)
     injection = Injection(plan, store, workers, allotment, history, began, lambda: time.monotonic() - began)
     threads = [threading.Thread(target=one.run, daemon=True) for one in (injection, *callers)]

@@ -316,7 +316,9 @@ def test_a_schedule_follows_from_its_seed() -> None:
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
 def test_a_worker_is_killed_and_nothing_is_lost(store: str, tmp_path: Path) -> None:
     """`python -m bench.history` has the long runs, with all faults."""
-    options = RunOptions(store, rounds=200, workers=3, clients=8, sessions=4, seed=5, faults=("kill-worker",), each=1)
+    options = RunOptions(
+        store, rounds=200, workers=3, clients=9, sessions=4, seed=5, faults=("kill-worker",), each=1, transport="mixed"
+    )
     history, finals = run(options, tmp_path)
     violations = check(history, finals)
     assert violations == [], report(history, finals, violations, "pytest")
