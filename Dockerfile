@@ -8,7 +8,8 @@ COPY service service
 RUN /opt/okl/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.13-slim
-RUN useradd --system --create-home --home-dir /var/lib/okl okl
+# Kubernetes tells by a number alone that somebody is not root.
+RUN useradd --uid 10001 --create-home --home-dir /var/lib/okl --shell /usr/sbin/nologin okl
 COPY --from=build /opt/okl /opt/okl
 # `okl` chooses the kernels of the BLAS (OKL_BLAS_KERNELS) and one thread; the thread is set here for whatever else runs.
 ENV PATH=/opt/okl/bin:$PATH \
@@ -16,9 +17,9 @@ ENV PATH=/opt/okl/bin:$PATH \
     OPENBLAS_NUM_THREADS=1 \
     OKL_HOST=0.0.0.0 \
     OKL_PORT=8000 \
-    OKL_STORE=sqlite:////var/lib/okl/okl.sqlite3 \
     OKL_LOG_FORMAT=json
-USER okl
+USER 10001:10001
+# Where nothing else is said the sessions are in data/okl.sqlite3 here.
 WORKDIR /var/lib/okl
 VOLUME /var/lib/okl
 EXPOSE 8000
