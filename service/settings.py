@@ -157,8 +157,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then the environment, then files such as okl_store in the folder OKL_SECRETS_DIR, then the TOML file that
-        OKL_CONFIG_FILE names (okl.toml if it is there).
+        """Arguments, then the environment, then the folder OKL_SECRETS_DIR with a file for each, such as okl_store, then the
+        TOML file that OKL_CONFIG_FILE names (okl.toml if it is there).
         """
         named = os.environ.get(CONFIG_FILE_VARIABLE)
         if named is not None and not Path(named).is_file():

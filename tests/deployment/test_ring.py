@@ -22,7 +22,6 @@ def nodes(count: int) -> list[str]:
 
 def test_it_is_the_ring_of_nginx() -> None:
 
-
     with upstreams(3) as servers:
         gone = f"127.0.0.1:{free_port()}"
         names = [server.name for server in servers]

@@ -10,22 +10,24 @@ from typing import Any
 
 
 class Upstream(ThreadingHTTPServer):
-    """Answers every request with its own port; with `breaks` it reads a request and closes without an answer."""
+    """Answers every request with its own address; with `breaks` it reads a request and closes without an answer."""
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__((host, port), _Handler)
         self.asked: list[str] = []
         self.breaks = False
 
     @property
     def name(self) -> str:
-        return f"127.0.0.1:{self.server_port}"
+        return f"{self.server_address[0]}:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # One write an answer.
+    wbufsize = 64 << 10
     server: Upstream
 
     def _answer(self) -> None:
@@ -48,9 +50,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def upstreams(count: int) -> Iterator[list[Upstream]]:
+def upstreams(count: int, host: str = "127.0.0.1", port: int = 0) -> Iterator[list[Upstream]]:
     with ExitStack() as stack:
-        servers = [stack.enter_context(Upstream()) for _ in range(count)]
+        servers = [stack.enter_context(Upstream(host, port)) for _ in range(count)]
         for server in servers:
             # The loop polls for the end: a tenth of the default.
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
