@@ -5,7 +5,10 @@ COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN python -m venv /opt/okl && /opt/okl/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY okl_core okl_core
 COPY service service
-RUN /opt/okl/bin/pip install --no-cache-dir --no-deps .
+# A fifth of it all is the tests of numpy and scipy, and pip, which nobody needs any more.
+RUN /opt/okl/bin/pip install --no-cache-dir --no-deps . \
+    && find /opt/okl/lib/*/site-packages/numpy /opt/okl/lib/*/site-packages/scipy -type d -name tests -prune -exec rm -rf {} + \
+    && /opt/okl/bin/pip uninstall --yes pip
 
 FROM python:3.13-slim
 # Kubernetes tells by a number alone that somebody is not root.
