@@ -36,6 +36,9 @@ BURSTS = 6
 WARM_UP = 600
 """Rounds of each session; more than those from which it finds its scale."""
 
+AGAIN = 20
+"""Rounds of each session after them, as those that are measured."""
+
 
 @dataclass
 class Contestant:
@@ -65,12 +68,12 @@ class Contestant:
         return sum(float(line.split()[-1]) for line in lines if line.startswith("okl_replayed_rounds_total"))
 
 
-def requests(prefix: str, sessions: int, first: int, rounds: int) -> list[list[bytes]]:
+def requests(sessions: int, first: int, rounds: int) -> list[list[bytes]]:
     """For each session its requests: each reports the truth of the round before and asks for the next prediction."""
     X, y = rows()
     made = []
     for session in range(sessions):
-        path = f"/sessions/{prefix}{session}"
+        path = f"/sessions/s{session}"
         mine = []
         for number in range(first, first + rounds):
             row = (number * sessions + session) % len(y)
@@ -164,18 +167,21 @@ def compare(rounds: int, learner: str, sessions: int) -> list[Contestant]:
                 addresses = [f"{HOST}:{worker.port}" for worker in workers]
                 front = stack.enter_context(balancer(addresses))
             found.append((Contestant(name, workers, front), store))
+        X, y = rows()
         for one, store in found:
             client = RawClient(one.ports[0])
             for number in range(sessions):
                 body = {"name": f"s{number}", "learner": learner, "labels": [-1, 1]}
-                status, answer = client.send(client.prepare("/sessions", json.dumps(body).encode()))
-                if status != 201:
-                    raise RuntimeError(answer.decode())
+                first = {"x": X[:WARM_UP].tolist(), "y": y[:WARM_UP].tolist()}
+                for path, content in (("/sessions", body), (f"/sessions/s{number}/rounds", first)):
+                    status, answer = client.send(client.prepare(path, json.dumps(content).encode()))
+                    if status not in (200, 201):
+                        raise RuntimeError(answer.decode())
             client.close()
-            burst(one, store, requests("s", sessions, 0, WARM_UP), keep=False)
+            burst(one, store, requests(sessions, 0, AGAIN), keep=False)
         each = rounds // (BURSTS * sessions)
         for number in range(BURSTS):
-            made = requests("s", sessions, WARM_UP + number * each, each)
+            made = requests(sessions, AGAIN + number * each, each)
             for one, store in found if number % 2 == 0 else reversed(found):
                 burst(one, store, made)
     return [one for one, _ in found]

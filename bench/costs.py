@@ -10,8 +10,9 @@ inputs). A line a learner and a way to ask:
     file B       bytes that the append-only file grows a round, before it is written anew
 
 and a line a learner for its sessions: what they take in the worker and in Redis, and the CPU to load one that the worker does
-not have. Then what 10^3, 10^5 and 10^7 rounds a second need by the costs of the line `--plan` names, each core used to
-`--use` of what it can. docs/capacity.md says what to make of it.
+not have. CPU is dearer while other work shares the machine: what 1,000 numbers as JSON cost says how dear. Then what 10^3,
+10^5 and 10^7 rounds a second need by the costs of the way `--plan` names, each core used to `--use` of what it can.
+docs/capacity.md says what to make of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -158,6 +160,15 @@ def worker_bytes() -> float:
         return 1024.0 * int(status.partition("VmRSS:")[2].split()[0])
 
 
+def unit_us() -> float:
+    """CPU to write and read 1,000 numbers as JSON: what this machine, with what else runs on it, is worth."""
+    numbers = np.random.default_rng(0).normal(size=1000).tolist()
+    before = time.process_time()
+    for _ in range(1000):
+        json.loads(json.dumps(numbers))
+    return 1e3 * (time.process_time() - before)
+
+
 def plan(costs: RoundCosts, use: float) -> Iterator[str]:
     yield f"{'rounds/s':>10}{'workers':>9}{'Redis':>7}{'Gbit/s clients':>16}{'Gbit/s store':>14}{'file MB/s':>11}"
     for rate in TARGETS:
@@ -175,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--use", type=float, default=0.6, help="the share of a core that is to be used")
     options = parser.parse_args(arguments)
     print(f"a worker without sessions takes {worker_bytes() / 1e6:.0f} MB\n")
+    before = unit_us()
     units = (f"{name:>11}" for name in ("worker us", "Redis us", "wire B", "store B", "file B"))
     print(f"{'':<28}" + "".join(units))
     measured = {name: measure(LEARNERS[name], options.rounds) for name in options.learner or LEARNERS}
@@ -182,6 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for way, costs in found.items():
             numbers = "".join(f"{getattr(costs, field.name):11.0f}" for field in fields(costs))
             print(f"{name:<11}{way:<17}{numbers}")
+    print(
+        f"\n1,000 numbers as JSON, written and read, took {before:.0f} us before this and {unit_us():.0f} us after it"
+    )
     print(f"\n{'a session':<28}{'learner kB':>11}{'Redis kB':>11}{'load ms':>11}")
     for name, (_, session) in measured.items():
         print(f"{name:<28}{session.learner_bytes / 1e3:11.0f}{session.redis_bytes / 1e3:11.0f}{session.load_ms:11.1f}")

@@ -7,8 +7,8 @@ real one. For each change of the workers it prints
     most      the load of the busiest worker over the mean load, sessions being alike
     reload    CPU seconds that all workers together take to load the sessions that moved
 
-and for one hot session how much of all load its worker has. What a session costs to load is measured here, on this
-machine: sessions of three sizes are read from an SQLite store and unpacked (bench.costs).
+and for one hot session how much of all load its worker has. `python -m bench.costs` measures what
+a session costs to load.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def imbalance(servers: Sequence[str], keys: Sequence[str]) -> float:
 def hot_share(servers: Sequence[str], keys: Sequence[str], share: float) -> float:
     """The load of the busiest server over all load, where the first key has this share of it and the others the rest."""
     ring = Ring(servers)
-    loads: Counter[str] = Counter()
+    loads = dict.fromkeys(servers, 0.0)
     for number, key in enumerate(keys):
-        loads[ring.server(key)] += share if number == 0 else (1 - share) / (len(keys) - 1)  # pyright: ignore
+        loads[ring.server(key)] += share if number == 0 else (1 - share) / (len(keys) - 1)
     return max(loads.values())
 
 
