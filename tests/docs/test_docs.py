@@ -27,7 +27,12 @@ from tests.docs.generated import END, Json, own_learners
 from tests.docs.pages import DOCS, PAGES, README, ROOT, name_of, section, table_rows, text_of
 
 SETTING = re.compile(r"\bOKL_[A-Z_]+\b")
-NO_SETTINGS = {CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, "OKL_URL", *SETTING.findall((ROOT / "docker" / "tls.yml").read_text())}
+NO_SETTINGS = {
+    CONFIG_FILE_VARIABLE,
+    SECRETS_VARIABLE,
+    "OKL_URL",
+    *SETTING.findall((ROOT / "docker" / "tls.yml").read_text()),
+}
 
 
 # -- everything is named ----------------------------------------------------------------------------------------------
