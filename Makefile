@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The kernels of OpenBLAS for another kind of processor; any that this one can run: "Haswell Prescott".
 CORETYPES ?= Prescott
 
-.PHONY: run serve test test-fast test-kernels test-one lint docs bench lock clean delete-data tools
+.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs bench sbom audit lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -38,6 +38,15 @@ test-kernels: .venv/dev
 			tests/golden tests/contract/test_learners.py || exit 1; \
 	done
 
+# All that needs Redis, on Valkey or another server that speaks its protocol: make test-valkey SERVER=/path/to/redis-server
+SERVER ?= valkey-server
+test-valkey: .venv/dev tools
+	OKL_TEST_REDIS=$(SERVER) $(PYTEST) -m redis
+
+# The image, built and run by buildah as root, without an engine. Minutes; what it needs: tests/tools/image_test.sh
+image-test:
+	sh tests/tools/image_test.sh
+
 # make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"; with TIMES=20, tests that draw draw 20 times as much.
 test-one: .venv/dev tools
 	$(BIN)/pytest $(T)
@@ -62,7 +71,15 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.papers.aioli
 	$(BIN)/python -m bench.papers.metric
 
-# A Redis server, curl and Chromium for the tests: those on PATH, or the distribution's packages.
+# What the image is made of, as CycloneDX; and whether a known weakness is in it, which asks a service on the internet.
+sbom: .venv/uv
+	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.lock \
+		--pyproject pyproject.toml --output-reproducible --output-format JSON --output-file sbom.json
+
+audit: .venv/uv
+	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --requirement requirements.lock
+
+# A Redis server, nginx, openssl, curl and Chromium for the tests: those on PATH, or the distribution's packages.
 tools:
 	@sh tests/tools/install_tools.sh
 

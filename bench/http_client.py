@@ -151,6 +151,10 @@ class Process:
             self._process.wait()
         self._log.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """CPU seconds that the process has used, of all its threads, in user and kernel mode."""
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()

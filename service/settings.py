@@ -1,4 +1,4 @@
-"""Every knob of the service. Read from the environment (prefix OKL_) and from a TOML file; the environment wins."""
+"""Every knob of the service. Read from the environment (prefix OKL_), files of secrets and a TOML file; the first wins."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic_settings import (
     BaseSettings,
     NoDecode,
     PydanticBaseSettingsSource,
+    SecretsSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
@@ -21,6 +22,7 @@ from service.errors import ConfigurationError
 from service.start import check_choice
 
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
+SECRETS_VARIABLE = "OKL_SECRETS_DIR"
 
 
 def _listed(value: object) -> object:
@@ -160,12 +162,20 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments first, then the environment, then the TOML file that OKL_CONFIG_FILE names (okl.toml if it is there)."""
+        """Arguments, then the environment, then the folder OKL_SECRETS_DIR with a file for each, such as okl_store, then the
+        TOML file that OKL_CONFIG_FILE names (okl.toml if it is there).
+        """
         named = os.environ.get(CONFIG_FILE_VARIABLE)
         if named is not None and not Path(named).is_file():
             raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is no file.")
         file = TomlConfigSettingsSource(settings_cls, toml_file=named or "okl.toml")
-        return init_settings, env_settings, file
+        folder = os.environ.get(SECRETS_VARIABLE)
+        if folder is None:
+            return init_settings, env_settings, file
+        # A store that is not named would be a file on this machine: nobody would miss the secret until its sessions are gone.
+        if not os.access(folder, os.R_OK | os.X_OK) or not Path(folder).is_dir():
+            raise ConfigurationError(f"{SECRETS_VARIABLE} names {folder}, which is no folder that can be read.")
+        return init_settings, env_settings, SecretsSettingsSource(settings_cls, secrets_dir=folder), file
 
 
 def without_password(url: str) -> str:

@@ -21,6 +21,9 @@ from redis.retry import Retry
 TOOLS = Path(__file__).parents[1] / ".tools" / "redis"
 START_TIMEOUT_S = 10.0
 
+SERVER = os.environ.get("OKL_TEST_REDIS", "redis-server")
+"""Another server that speaks Redis, by its name or path: `make test-valkey`."""
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -30,8 +33,10 @@ def free_port() -> int:
 
 def find_redis() -> tuple[str, dict[str, str]]:
     """The server's path and the environment that it needs."""
-    if found := shutil.which("redis-server"):
+    if found := shutil.which(SERVER):
         return found, dict(os.environ)
+    if SERVER != "redis-server":
+        pytest.fail(f"OKL_TEST_REDIS names {SERVER}, which is no program.", pytrace=False)
     unpacked = TOOLS / "usr" / "bin" / "redis-server"
     if not unpacked.exists():
         pytest.fail("There is no redis-server on PATH or in .tools/redis: run `make tools`.", pytrace=False)

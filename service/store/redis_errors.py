@@ -31,7 +31,8 @@ MOVED_ON = (ReadOnlyError, MasterDownError, BusyLoadingError)
 _DAMAGE = ("WRONGTYPE", "user_script:", "The ID specified in X")
 """How the answers begin that come from what a script finds under a session's keys."""
 
-_FORBIDDEN = "The user executing the script can't"
+_FORBIDDEN = ("The user executing the script can't", "ACL failure in script")
+"""Of Redis 7.0, and of Redis 8 and Valkey."""
 
 _log = logging.getLogger("okl.store")
 

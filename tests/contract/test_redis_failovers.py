@@ -12,7 +12,7 @@ import pytest
 import redis
 from redis.asyncio.connection import ConnectionPool
 
-from service.errors import StoreUnavailable
+from service.errors import StoreError, StoreUnavailable
 from service.store.base import Behind, Committed, Tip
 from service.store.redis_cluster import Cluster
 from service.store.redis_connections import WATCH_S, Lanes
@@ -106,6 +106,36 @@ async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_p
             with connect(servers.replica.port, servers.password) as client:
                 assert client.role()[0] == b"master"
                 assert client.xlen(JOURNAL) == 2
+
+
+async def test_with_wait_replicas_no_commit_that_was_answered_is_lost(tmp_path: Path) -> None:
+    """The master is killed with commits under way; what Sentinel makes the master has every one that was answered."""
+    with redis_sentinel(tmp_path) as servers:
+        async with opened(f"{servers.url}&wait_replicas=1&wait_ms=500") as store, opened(servers.url) as other:
+            await store.create(NAME, b"record", FIRST)
+            answered = FIRST
+
+            async def commit_on() -> None:
+                nonlocal answered
+                while True:
+                    new = entry(answered, f"x{answered.round}")
+                    assert outcomes_of(await store.commit(NAME, answered, [new])) == []
+                    answered = new.tip
+
+            commits = asyncio.ensure_future(commit_on())
+            while answered.round < 50:
+                assert not commits.done()
+                await asyncio.sleep(0.005)
+            servers.master.kill()
+            # One that nobody can take any more: the new master has no replica.
+            with pytest.raises(StoreError):
+                await commits
+            reading = await eventually(lambda: read(other, answered))
+            assert reading.head.tip.round - answered.round in (0, 1)
+            # That last one is sent again. Whether or not it was taken it is there once.
+            new = entry(answered, f"x{answered.round}")
+            assert outcomes_of(await eventually(lambda: other.commit(NAME, answered, [new]))) == []
+            assert (await read(other, None)).head.tip == new.tip
 
 
 async def test_a_store_closes_although_a_cancellation_is_swallowed() -> None:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import CONFIG_FILE_VARIABLE, Settings, without_password
+from service.errors import ConfigurationError
+from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, without_password
 
 
 @pytest.fixture(autouse=True)
 def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working directory, and no setting in the environment."""
     monkeypatch.chdir(tmp_path)
-    for name in (CONFIG_FILE_VARIABLE, *(f"OKL_{field.upper()}" for field in Settings.model_fields)):
+    for name in (CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, *(f"OKL_{field.upper()}" for field in Settings.model_fields)):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -103,3 +104,24 @@ def test_kernels_are_named_as_openblas_names_them() -> None:
     assert Settings(blas_kernels="skylakex").blas_kernels == "SkylakeX"
     with pytest.raises(ValidationError, match="Haswell"):
         Settings(blas_kernels="haswel")
+
+
+def test_files_of_secrets_after_the_environment_and_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    (tmp_path / "okl.toml").write_text('store = "sqlite://"\nmax_dim = 1\n')
+    (folder / "okl_store").write_text("redis://okl:hush@redis:6379/0\n")
+    (folder / "okl_max_batch").write_text("2")
+    monkeypatch.setenv("OKL_MAX_BATCH", "3")
+    assert Settings().store == "sqlite://"
+    monkeypatch.setenv(SECRETS_VARIABLE, str(folder))
+    settings = Settings()
+    assert (settings.store, settings.max_batch, settings.max_dim) == ("redis://okl:hush@redis:6379/0", 3, 1)
+
+
+def test_secrets_that_are_named_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRETS_VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        Settings()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the tests run and Python does not bring: a Redis server, curl and Chromium. Nothing to do where they are; else the
+# What the tests run and Python does not bring: a Redis server, nginx, openssl, curl and Chromium. Nothing to do where they are; else the
 # distribution's packages. Without the rights to install them, Redis is unpacked into .tools/redis.
 set -eu
 
@@ -36,6 +36,16 @@ apt_install() {
 program=curl package=curl
 if ! command -v curl >/dev/null 2>&1; then
     apt_install curl ca-certificates || give_up "installing it needs root or sudo"
+fi
+
+program=nginx package=nginx
+if ! PATH="$PATH:/usr/sbin" command -v nginx >/dev/null 2>&1; then
+    apt_install nginx || give_up "installing it needs root or sudo"
+fi
+
+program=openssl package=openssl
+if ! command -v openssl >/dev/null 2>&1; then
+    apt_install openssl || give_up "installing it needs root or sudo"
 fi
 
 program=chromium package=chromium

@@ -1,0 +1,82 @@
+#!/bin/sh
+# Runs nginx in front of the workers that have the names in OKL_WORKERS at present, and tells it when they change.
+#
+# nginx's own `server NAME resolve` gives all addresses of a name one place in the ring of `hash ... consistent`, and deals
+# requests among them in turn: no session would stay with a worker. So each address gets a line of its own here.
+#
+#   OKL_WORKERS        name:port, several separated by spaces; IPv4                   okl:8000
+#   OKL_LISTEN         where to listen, as of nginx's `listen`                        8080
+#   OKL_LISTEN_TLS     the same with TLS, if there are tls.crt and tls.key            8443
+#   OKL_TLS_DIR        where these two are; looked at again as often as the names     /run/tls
+#   OKL_LOOK_EVERY_S   seconds between two looks                                      2
+#   OKL_RUN_DIR        a folder to write to                                           /tmp/nginx
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+run=${OKL_RUN_DIR:-/tmp/nginx}
+tls=${OKL_TLS_DIR:-/run/tls}
+PATH=$PATH:/usr/sbin
+
+workers() {
+    for worker in ${OKL_WORKERS:-okl:8000}; do
+        getent ahostsv4 "${worker%:*}" | cut -d ' ' -f 1 | sort -u \
+            | sed "s/.*/    server &:${worker##*:} max_fails=2 fail_timeout=2s;/"
+    done | sort
+}
+
+# What the certificate is now: nginx reads it at a reload only.
+certificate() {
+    if [ -r "$tls/tls.crt" ] && [ -r "$tls/tls.key" ]; then
+        cat "$tls/tls.crt" "$tls/tls.key" | cksum
+    fi
+}
+
+write() {
+    {
+        echo "upstream workers {"
+        echo "    zone workers 256k;"
+        echo "    hash \$ring_key consistent;"
+        echo "$servers"
+        # The service closes a connection that was idle for 5 s.
+        echo "    keepalive 64;"
+        echo "    keepalive_timeout 4s;"
+        echo "}"
+    } >"$run/workers.conf"
+    echo "listen ${OKL_LISTEN:-8080};" >"$run/listen.conf"
+    if [ -n "$certified" ]; then
+        echo "listen ${OKL_LISTEN_TLS:-8443} ssl; ssl_certificate $tls/tls.crt; ssl_certificate_key $tls/tls.key;" \
+            "ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:tls:4m; ssl_session_tickets off;"
+    fi >"$run/tls.conf"
+}
+
+mkdir -p "$run"
+cp "$here/nginx.conf" "$run/nginx.conf"
+servers=$(workers)
+until [ -n "$servers" ]; do
+    echo "no address of ${OKL_WORKERS:-okl:8000} yet" >&2
+    sleep 1
+    servers=$(workers)
+done
+certified=$(certificate)
+write
+if [ "${1:-}" = test ]; then
+    exec nginx -p "$run" -c "$run/nginx.conf" -e stderr -t
+fi
+
+nginx -p "$run" -c "$run/nginx.conf" -e stderr -g 'daemon off;' &
+nginx=$!
+# QUIT: requests that run are answered.
+trap 'kill -QUIT $nginx 2>/dev/null || true' TERM INT QUIT
+while kill -0 "$nginx" 2>/dev/null; do
+    sleep "${OKL_LOOK_EVERY_S:-2}" &
+    wait $! || true
+    # Nobody found is no news: a name server that is away for a moment must not stop a service that runs.
+    found=$(workers)
+    certified_now=$(certificate)
+    if [ -n "$found" ] && [ "$found$certified_now" != "$servers$certified" ]; then
+        servers=$found certified=$certified_now
+        write
+        kill -HUP "$nginx"
+    fi
+done
+wait "$nginx"

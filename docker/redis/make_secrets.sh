@@ -1,0 +1,25 @@
+#!/bin/sh
+# make_secrets.sh ACL SECRETS: a password for Redis, once. ACL/users.acl is what Redis reads (the password's hash only),
+# SECRETS/okl_store is the setting OKL_STORE of the workers. Where both are there, nothing is changed.
+set -eu
+
+acl=$1/users.acl
+store=$2/okl_store
+if [ -s "$acl" ] && [ -s "$store" ]; then
+    exit 0
+fi
+umask 077
+password=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
+hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
+# The workers see the keys of sessions, and no command that could stop the server or read what is another's.
+cat >"$acl.new" <<END
+user default on nopass resetkeys resetchannels -@all +ping
+user okl on #$hash ~okl:* resetchannels +@all -@admin -@dangerous +info +config|get
+END
+printf 'redis://okl:%s@%s/0\n' "$password" "${OKL_REDIS_ADDRESS:-redis:6379}" >"$store.new"
+if [ "$(id -u)" -eq 0 ]; then
+    chown "${OKL_REDIS_USER:-999}" "$acl.new"
+    chown "${OKL_USER:-10001}" "$store.new"
+fi
+mv "$acl.new" "$acl"
+mv "$store.new" "$store"
