@@ -37,6 +37,7 @@ from service.api.round_schemas import (
 )
 from service.api.schemas import FreezeBody, SessionCreate
 from service.api.several import Predictions, PredictSeveral, Updates, UpdateSeveral, check_names, of_each
+from service.keys import visit
 from service.session.requests import Report
 
 ANY = responses(errors.ServiceError, *REFUSALS)
@@ -154,6 +155,7 @@ async def play_rounds(
     body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
 ) -> Response:
     """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
+    visit.spend(len(body.y))
     return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))
 
 
@@ -169,6 +171,7 @@ async def predict_several(
     """As `POST /predict`, of one input, by several sessions at once. What one of them refuses is told in its place."""
     names = body.sessions
     check_names(names, most)
+    visit.spend(len(names))
     id = one_id(body.id, key) or (rounds.new_id() if body.wait else None)
     asked = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
     return reply({"predictions": await of_each(names, asked, wire.prediction, request.scope)})
@@ -187,6 +190,7 @@ async def update_several(
     them refuses is told in its place, and the others have learned all the same."""
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
+    visit.spend(len(names))
     id = one_id(body.id, key)
     asked = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
     return reply({"updates": await of_each(names, asked, wire.update, request.scope)})
@@ -246,7 +250,7 @@ async def list_sessions(
     limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = 100,
 ) -> Response:
     """In the order of their names."""
-    return reply(wire.page(await sessions.list(cursor, limit)))
+    return reply(wire.page(await sessions.list(cursor, limit, visit.prefix())))
 
 
 @sessions.get(
