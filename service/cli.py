@@ -26,7 +26,7 @@ from rich.table import Table
 from service import __version__
 from service.client import OklClient, local_url
 from service.commands.keys_app import keys_app
-from service.commands.outcome import INTERRUPTED, REFUSED, told
+from service.commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
 from service.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
 from service.logs import configure
 from service.settings import Settings, without_password
@@ -88,7 +88,7 @@ def serve(
     import service.app  # noqa: F401  (now, before the signals are heeded)
     from service import server
 
-    with told():
+    with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
             raise ConfigurationError("A store in memory is one worker's own; name a file: sqlite:///okl.sqlite3.")
@@ -172,7 +172,7 @@ def run_demo(
     from service.demos import common, flights, magic
 
     common.import_all()
-    with told():
+    with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if story == "flights":
             flights.run(settings, console, rounds=rounds, stop=exit, is_chaos=chaos)
@@ -217,7 +217,7 @@ def replay(
         spec = json.loads(learner) if learner is not None and learner.lstrip().startswith("{") else learner
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
-    with told(), _client(url, key) as client:
+    with told_in_a_line(), _client(url, key) as client:
         selection = Selection.of(label, drop=drop, only=only, fill=fill)
         way = Sending(batch, start, out, delay, warmup)
         found, scored = run(client, console, file, session=session, selection=selection, learner=spec, way=way)
@@ -250,7 +250,7 @@ def compare(
     from service.commands import compare as comparing
     from service.commands.recording import Selection
 
-    with told():
+    with told_in_a_line():
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
         compared = comparing.compare(console, file, selection, learner or [], delay=delay)
         console.print(comparing.table_of(compared))
@@ -277,7 +277,7 @@ def watch(
     """Show a session as it goes, until Ctrl-C: verdict, errors, alarms, last rounds; lines, where there is no terminal."""
     from service.commands import watch as watching
 
-    with told(), _client(url, key) as client:
+    with told_in_a_line(), _client(url, key) as client:
         watching.watch(client, console, session, once=once)
 
 
@@ -290,7 +290,7 @@ def sessions(
     key: KeyOption = None,
 ) -> None:
     """List sessions, inspect one, or delete it."""
-    with told(), _client(url, key) as client:
+    with told_in_a_line(), _client(url, key) as client:
         if name is None:
             console.print(_listing(client.sessions()))
         elif delete:
@@ -321,7 +321,7 @@ def run_repair(
         finally:
             await store.close()
 
-    with told():
+    with told_in_a_line():
         report = asyncio.run(repaired(open_store(_settings(store=store).store)))
     lost = report.rounds - report.kept
     if report.trouble is None:

@@ -124,8 +124,8 @@ class Sessions:
         return await self._rounds.look(name, _inspected)
 
     async def list(self, cursor: str | None, limit: int, prefix: str = "") -> Listing:
-        """Those whose names begin so, in the order of their names. Nothing is decoded, so that a session that cannot be read is
-        listed too."""
+        """Those whose names begin so, in the order of their names. Nothing is decoded, so that a session that cannot be read
+        is listed too."""
         if prefix and (cursor is None or cursor < prefix):
             # Behind all names that come before the first that begins so.
             cursor = prefix[:-1] + chr(ord(prefix[-1]) - 1) + chr(0x7F)

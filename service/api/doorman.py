@@ -1,7 +1,7 @@
 """Who may come in: pure ASGI, behind the guards and in front of every route, plain requests and websockets alike.
 
-Where keys are required a request has one, in `Authorization: Bearer okl_...`, or a browser has the cookie of one; `doors` says
-what the key must be for. Where none are, nothing is asked.
+Where keys are required a request has one, in `Authorization: Bearer okl_...`, or a browser has the cookie of one; `doors`
+says what the key must be for. Where none are, nothing is asked.
 """
 
 from __future__ import annotations

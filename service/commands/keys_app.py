@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.commands.outcome import REFUSED, told
+from service.commands.outcome import REFUSED, told_in_a_line
 from service.logs import configure
 from service.settings import Settings
 
@@ -35,7 +35,7 @@ def create_key(
     """Make a key. It is printed once, on standard output, and cannot be had again."""
     from service.commands import keys
 
-    with told():
+    with told_in_a_line():
         key, text = keys.create(_store(store), name, scope, prefix=prefix, expires=expires, rate=rate)
     typer.echo(
         f"{key.id}: {key.scope.word}, sessions {prefix}*; keep what follows, nobody can tell it again.", err=True
@@ -48,7 +48,7 @@ def list_keys(store: StoreOption = None) -> None:
     """All keys, without their secrets."""
     from service.commands import keys
 
-    with told():
+    with told_in_a_line():
         found = keys.all_keys(_store(store))
     table = Table(*("id", "name", "scope", "prefix", "rate", "made (UTC)", "expires (UTC)"))
     for key in found:
@@ -63,7 +63,7 @@ def revoke_key(
     """Revoke a key: within two seconds no worker takes it any more."""
     from service.commands import keys
 
-    with told():
+    with told_in_a_line():
         was_there = keys.revoke(_store(store), id)
     if not was_there:
         typer.echo("There is no such key.", err=True)

@@ -16,7 +16,7 @@ REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def told_in_a_line() -> Iterator[None]:
     """Errors on purpose as one line, not as a traceback. Signals are heeded from here on: imports come before it."""
     heed_signals()
     try:

@@ -1,6 +1,6 @@
 """An API key: what it may do, how it is written, and what is stored of it.
 
-`okl_<id>_<secret>`: the id is public, eight characters; the secret has 32 random bytes. It is told once, when the key is made.
+`okl_<id>_<secret>`: the id is public, eight characters; the secret has 32 random bytes. It is told once, when it is made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How often a key may ask. The bucket of tokens is in the store, one for all workers; a worker takes some ahead.
 
-A worker that has a token lets a request in without asking the store. It takes a tenth of the burst at a time, and no more than
-flow in a tenth of a second, but one at least; call that the lease. So in any time T all W workers together let in at most
-burst + rate T + W leases; and a request may be refused while the other workers hold W - 1 leases that they do not use.
+A worker that has a token lets a request in without asking the store. It takes a tenth of the burst at a time, and no more
+than flow in a tenth of a second, but one at least; call that the lease. So in any time T all W workers together let in at
+most burst + rate T + W leases; and a request may be refused while the others hold W - 1 leases that they do not use.
 """
 
 from __future__ import annotations
