@@ -145,8 +145,17 @@ async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) ->
         sent.append(message)
 
     raw = [(b"host", b"okl"), *((k.lower().encode(), v.encode()) for k, v in headers.items())]
-    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": raw}
-    task = asyncio.create_task(api.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send))
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": raw,
+    }
+    task = asyncio.create_task(
+        api.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
+    )
     while not sent and not task.done():
         await asyncio.sleep(0.01)
     task.cancel()
@@ -274,7 +283,12 @@ async def test_an_open_door_asks_for_nothing(keyed: Keyed, door: Door) -> None:
 
 async def test_what_has_no_door_is_told_to_those_with_a_key_alone(keyed: Keyed) -> None:
     http, headers = keyed.api.http, keyed.keys["admin"].headers
-    for method, path in (("GET", "/nothing"), ("PATCH", f"/sessions/{IN}"), ("OPTIONS", "/sessions"), ("GET", "//sessions")):
+    for method, path in (
+        ("GET", "/nothing"),
+        ("PATCH", f"/sessions/{IN}"),
+        ("OPTIONS", "/sessions"),
+        ("GET", "//sessions"),
+    ):
         check_problem(await http.request(method, path), "unauthenticated")
     check_problem(await http.get("/nothing", headers=headers), "not-found")
     found = await http.patch(f"/sessions/{IN}", headers=headers)
@@ -294,7 +308,21 @@ async def test_a_route_that_nobody_has_decided_on_is_closed(tmp_path: Path) -> N
 async def test_lists_have_the_sessions_of_the_prefix_alone_page_by_page(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     admin = await make(url)
-    names = ["team", "team-", "team--", "team-0", "team-A", "team-a", "team-zz", "team.", "teamA", "a", "z", "tea", "Team-a"]
+    names = [
+        "team",
+        "team-",
+        "team--",
+        "team-0",
+        "team-A",
+        "team-a",
+        "team-zz",
+        "team.",
+        "teamA",
+        "a",
+        "z",
+        "tea",
+        "Team-a",
+    ]
     async with guarded(url) as api:
         for name in names:
             await api.http.post("/sessions", json={"name": name}, headers=admin.headers)
