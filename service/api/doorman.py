@@ -90,7 +90,8 @@ class Doorman:
         try:
             if key is None:
                 raise Unauthenticated(_wrong(text, cookie))
-            await self._keyring.admit(key)
+            if key.rate is not None:
+                await self._keyring.admit(key)
             if door is None:
                 raise _no_door(others)
             self._check(key, door, caller, scope)
@@ -120,8 +121,23 @@ class Doorman:
                 raise OriginNotAllowed("Who is signed in by a cookie may write from the pages of this service alone.")
 
     async def _let_in(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        token = visit.current.set(caller)
+        try:
+            if door.is_audited:
+                await self._act(caller, door, scope, receive, send)
+            elif door.is_long and caller.key is not None:
+                await self._while_good(caller.key, scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        finally:
+            visit.current.reset(token)
+            if caller.outside is not None:
+                facts = facts_of(caller.key_id, method_or(scope), door.path, [caller.outside], request_id(scope))
+                self._audit.refused(facts, Forbidden.status, Forbidden.slug)
+
+    async def _act(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the audit log has, whatever comes of it."""
         status = 0
-        refusal: ServiceError | None = None
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -129,27 +145,15 @@ class Doorman:
                 status = message["status"]
             await send(message)
 
-        token = visit.current.set(caller)
         try:
-            if door.is_long and caller.key is not None:
-                await self._while_good(caller.key, scope, receive, send)
-            elif door.is_audited:
-                await self._app(scope, receive, noted)
-            else:
-                await self._app(scope, receive, send)
+            await self._app(scope, receive, noted)
         except ServiceError as error:
-            refusal = error
+            status = status or error.status
             raise
         finally:
-            visit.current.reset(token)
-            key = None if caller.key is None else caller.key.id
-            outside = caller.outside
-            if outside is not None:
-                facts = facts_of(key, method_or(scope), door.path, [outside], request_id(scope))
-                self._audit.refused(facts, Forbidden.status, Forbidden.slug)
-            elif door.is_audited:
-                facts = facts_of(key, method_or(scope), door.path, caller.sessions, request_id(scope))
-                self._audit.done(facts, status or (0 if refusal is None else refusal.status))
+            if caller.outside is None:
+                facts = facts_of(caller.key_id, method_or(scope), door.path, caller.sessions, request_id(scope))
+                self._audit.done(facts, status)
 
     async def _while_good(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
         """What may go on for ever ends when its key does."""

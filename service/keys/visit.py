@@ -7,7 +7,7 @@ and each `Name` passes through `named` here. So no route needs a check of its ow
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from service.errors import Forbidden, Unauthenticated
@@ -25,14 +25,18 @@ class Visit:
     key: Key | None
     keyring: Keyring
     has_cookie: bool = False
-    sessions: list[str] = field(default_factory=list)
+    sessions: tuple[str, ...] = ()
     outside: str | None = None
     """A session that it may not name, and has."""
+
+    @property
+    def key_id(self) -> str | None:
+        return None if self.key is None else self.key.id
 
     def enter(self, session: str) -> None:
         """Raises Forbidden, whether or not there is such a session."""
         if session not in self.sessions and len(self.sessions) < MOST_NAMED:
-            self.sessions.append(session)
+            self.sessions += (session,)
         if self.key is not None and not session.startswith(self.key.prefix):
             self.outside = session
             raise Forbidden("This key is for other sessions.")

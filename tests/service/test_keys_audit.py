@@ -98,9 +98,13 @@ async def test_no_secret_is_in_any_log_error_metric_or_page(tmp_path: Path, told
     assert made.secret not in everything
     assert made.secret[:-2] not in everything
     assert made.key.digest.hex() not in everything
-    stored = b"".join(one.read_bytes() for one in tmp_path.glob("okl.sqlite3*"))
+    stored = _bytes_of(tmp_path)
     assert made.key.id.encode() in stored
     assert made.secret.encode() not in stored
+
+
+def _bytes_of(folder: Path) -> bytes:
+    return b"".join(one.read_bytes() for one in folder.glob("okl.sqlite3*"))
 
 
 @pytest.mark.anyio

@@ -132,6 +132,7 @@ class Keyed:
 
 async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) -> httpx.Response:
     sent: list[Any] = []
+    has_begun = asyncio.Event()
     asked = 0
 
     async def receive() -> Any:
@@ -143,6 +144,7 @@ async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) ->
 
     async def send(message: Any) -> None:
         sent.append(message)
+        has_begun.set()
 
     raw = [(b"host", b"okl"), *((k.lower().encode(), v.encode()) for k, v in headers.items())]
     scope = {
@@ -156,8 +158,7 @@ async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) ->
     task = asyncio.create_task(
         api.app({**scope, "http_version": "1.1", "scheme": "http", "root_path": ""}, receive, send)
     )
-    while not sent and not task.done():
-        await asyncio.sleep(0.01)
+    await has_begun.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     body = b"".join(message.get("body", b"") for message in sent[1:])
