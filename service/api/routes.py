@@ -40,7 +40,9 @@ from service.api.several import Predictions, PredictSeveral, Updates, UpdateSeve
 from service.keys import visit
 from service.session.requests import Report
 
-ANY = responses(errors.ServiceError, *REFUSALS)
+_OF_KEYS = (errors.Unauthenticated, errors.Forbidden, errors.TooManyRequests)
+
+ANY = responses(errors.ServiceError, *REFUSALS, *_OF_KEYS)
 """What every route may answer."""
 
 hot = APIRouter(route_class=BodyRoute, tags=["rounds"], responses=ANY, generate_unique_id_function=operation_id)
@@ -67,7 +69,7 @@ _ROUNDS = (
     errors.Overloaded,
     errors.IdConflict,
 )
-PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached)
+PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached, errors.TooManyRequests)
 _UPDATE = (
     *_ROUNDS,
     errors.PredictionNotFound,
@@ -206,7 +208,15 @@ _CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag"
     response_model=SessionDetail,
     status_code=201,
     responses=_CREATED
-    | responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.SessionExists, errors.LimitReached),
+    | responses(
+        *BODY,
+        *STORE,
+        errors.InvalidConfig,
+        errors.UnknownLearner,
+        errors.SessionExists,
+        errors.LimitReached,
+        errors.TooManyRequests,
+    ),
     summary="Create a session",
 )
 async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
@@ -228,6 +238,7 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
         errors.SessionExists,
         errors.SessionFailed,
         errors.LimitReached,
+        errors.TooManyRequests,
         errors.Overloaded,
     ),
     summary="Freeze a session",
