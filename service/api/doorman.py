@@ -211,12 +211,13 @@ def method_or(scope: Scope) -> str:
 
 def _credentials(scope: Scope) -> tuple[str, str | None]:
     """What stands after `Bearer`, and the cookie where no such header is given. What is given twice counts as wrong."""
-    given = cookies = None
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            given = value if given is None else b""
-        elif name == b"cookie":
-            cookies = value if cookies is None else b""
+    raw: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(raw)
+    given, cookies = headers.get(b"authorization"), headers.get(b"cookie")
+    if len(headers) < len(raw):
+        names = [name for name, _ in raw]
+        given = b"" if names.count(b"authorization") > 1 else given
+        cookies = b"" if names.count(b"cookie") > 1 else cookies
     if given is not None:
         method, _, text = given.decode("latin-1").partition(" ")
         return (text.strip(" ") if method.lower() == "bearer" else ""), None

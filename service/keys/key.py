@@ -89,7 +89,7 @@ def mint(
 def digest_of(text: str) -> bytes:
     """The only trace of a secret in the store. It has 256 random bits, which nobody guesses however fast the hash is: what a
     slow hash is for, passwords that people choose, does not occur."""
-    return hashlib.sha256(text.encode("latin-1")).digest()
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
 def id_in(text: str) -> str | None:
