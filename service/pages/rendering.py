@@ -24,7 +24,8 @@ HEADERS: Final[Mapping[str, str]] = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
+    # Not "no-referrer": a browser would then send the forms for signing in and out with the origin "null".
+    "Referrer-Policy": "same-origin",
     "Vary": "Accept, Accept-Encoding",
 }
 """Of every page, the pages of errors among them. The charts are drawn on a canvas and need no style of their own."""
