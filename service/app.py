@@ -19,9 +19,13 @@ from service import __version__
 from service.api import documents, problems, routes, streams, watching
 from service.api.conversation import Conversations
 from service.api.dependencies import Worker
+from service.api.doorman import Doorman
 from service.api.guards import Guards
+from service.keys.audit import Audit
+from service.keys.keyring import Keyring, is_open_without_keys
 from service.logs import configure
 from service.pages import routes as dashboard
+from service.pages import signing
 from service.replica.cache import Replicas
 from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
@@ -60,10 +64,11 @@ ROUTERS = (
     routes.operations,
     dashboard.pages,
     dashboard.twins,
+    signing.signing,
 )
 """All but those of `routes.hot`, which are the app's own."""
 
-READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "Traceparent", "X-Request-Id")
+READ_OF_PAGES = ("Authorization", "Content-Type", "Idempotency-Key", "If-Match", "Traceparent", "X-Request-Id")
 TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
 """The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
 
@@ -72,6 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The application. Without arguments (as uvicorn's factory) the settings come from the environment."""
     settings = settings or Settings()
     counts = Counts()
+    keyring, audit = Keyring(is_open=is_open_without_keys(settings)), Audit()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,6 +85,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         store = open_store(settings.store, _store_limits(settings))
         await store.open()
+        keyring.keep(store)
+        await keyring.refresh()
         worker = make_worker(settings, store, counts)
         app.state.worker = worker
         learner_kinds()  # finds and imports the learners now, not in the first request
@@ -113,9 +121,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         generate_unique_id_function=problems.operation_id,
         routes=routes.hot.routes,
     )
+    app.state.keyring, app.state.audit = keyring, audit
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.add_middleware(Doorman, keyring=keyring, audit=audit)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -1,4 +1,4 @@
-"""The command line: okl serve, demo, replay, compare, watch, sessions, repair, version.
+"""The command line: okl serve, keys, demo, replay, compare, watch, sessions, repair, version.
 
 Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try again later) a store that does not answer,
 130 interrupted. What went wrong is one line on standard error.
@@ -13,7 +13,6 @@ import logging
 import platform
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,22 +20,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from service import __version__
 from service.client import OklClient, local_url
-from service.errors import ConfigurationError, ServiceError, StoreRefused, StoreTimeout, StoreUnavailable
+from service.commands.keys_app import keys_app
+from service.commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
+from service.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
 from service.logs import configure
 from service.settings import Settings, without_password
-from service.start import heed_signals
 from service.store.base import Store, open_store
 
 if TYPE_CHECKING:
     from service.replica.repair import RepairReport
 
-REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 STORE_RETRY_S = 1.0
 
 log = logging.getLogger("okl")
@@ -46,10 +44,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(keys_app, name="keys")
 console = Console(width=None if sys.stdout.isatty() else 100)
 
 Url = Annotated[
     str | None, typer.Option(help="Where the service is; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", help="API key of the service.", envvar="OKL_KEY", show_envvar=True)
 ]
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on.")]
@@ -62,45 +64,17 @@ FillOption = Annotated[str, typer.Option(help="For an empty cell: a value, `prev
 DelayOption = Annotated[int, typer.Option(min=0, help="Tell the truth of a row when so many more were predicted.")]
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """Errors on purpose as one line, not as a traceback. Signals are heeded from here on: imports come before it."""
-    heed_signals()
-    try:
-        yield
-    except ServiceError as error:
-        _fail(f"{error.title}: {error.detail}", _exit_code(error))
-    except tomllib.TOMLDecodeError as error:
-        _fail(f"The configuration file is not TOML: {error}", WRONG_OPTION)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        _fail(f"Setting {'; '.join(wrong)}", WRONG_OPTION)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _exit_code(error: ServiceError) -> int:
-    if isinstance(error, ConfigurationError):
-        return WRONG_OPTION
-    return TRY_LATER if isinstance(error, StoreUnavailable | StoreTimeout) else REFUSED
-
-
-def _fail(message: str, code: int) -> None:
-    typer.echo(" ".join(message.split()), err=True)
-    raise typer.Exit(code) from None
-
-
 def _settings(**options: Any) -> Settings:
     return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
-def _client(url: str | None) -> OklClient:
+def _client(url: str | None, key: str | None) -> OklClient:
     if url is None:
         settings = Settings()
         if settings.port == 0:
             raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")
-        url = local_url(settings.host, settings.port)
-    return OklClient(url)
+        url = local_url(settings.host, settings.port, "https" if settings.tls_cert else "http")
+    return OklClient(url, key=key)
 
 
 @app.command()
@@ -114,14 +88,28 @@ def serve(
     import service.app  # noqa: F401  (now, before the signals are heeded)
     from service import server
 
-    with _told():
+    with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
             raise ConfigurationError("A store in memory is one worker's own; name a file: sqlite:///okl.sqlite3.")
         open_store(settings.store)
         configure(settings)
         asyncio.run(_wait_for_store(settings))
+        _check_who_may_enter(settings)
         server.serve(settings, workers=workers)
+
+
+def _check_who_may_enter(settings: Settings) -> None:
+    """Raises ConfigurationError where others reach the service and nobody has decided who may."""
+    from service.commands.keys import was_one_made
+    from service.keys.keyring import is_open_without_keys
+
+    if settings.require_keys or is_open_without_keys(settings) or was_one_made(settings.store):
+        return
+    raise ConfigurationError(
+        f"Others reach {settings.host}, and there is no API key: make one with `okl keys create NAME`, listen on 127.0.0.1, "
+        "or let everybody in with OKL_ALLOW_ANONYMOUS=true."
+    )
 
 
 async def _wait_for_store(settings: Settings) -> None:
@@ -184,7 +172,7 @@ def run_demo(
     from service.demos import common, flights, magic
 
     common.import_all()
-    with _told():
+    with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if story == "flights":
             flights.run(settings, console, rounds=rounds, stop=exit, is_chaos=chaos)
@@ -218,6 +206,7 @@ def replay(
     ] = 0,
     delay: DelayOption = 0,
     url: Url = None,
+    key: KeyOption = None,
 ) -> None:
     """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
     from service.commands.recording import Selection
@@ -228,7 +217,7 @@ def replay(
         spec = json.loads(learner) if learner is not None and learner.lstrip().startswith("{") else learner
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint="--learner") from None
-    with _told(), _client(url) as client:
+    with told_in_a_line(), _client(url, key) as client:
         selection = Selection.of(label, drop=drop, only=only, fill=fill)
         way = Sending(batch, start, out, delay, warmup)
         found, scored = run(client, console, file, session=session, selection=selection, learner=spec, way=way)
@@ -261,7 +250,7 @@ def compare(
     from service.commands import compare as comparing
     from service.commands.recording import Selection
 
-    with _told():
+    with told_in_a_line():
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
         compared = comparing.compare(console, file, selection, learner or [], delay=delay)
         console.print(comparing.table_of(compared))
@@ -283,11 +272,12 @@ def watch(
     session: Annotated[str, typer.Argument(help="The session.")],
     once: Annotated[bool, typer.Option("--once", help="Print how it is now, and end.")] = False,
     url: Url = None,
+    key: KeyOption = None,
 ) -> None:
     """Show a session as it goes, until Ctrl-C: verdict, errors, alarms, last rounds; lines, where there is no terminal."""
     from service.commands import watch as watching
 
-    with _told(), _client(url) as client:
+    with told_in_a_line(), _client(url, key) as client:
         watching.watch(client, console, session, once=once)
 
 
@@ -297,9 +287,10 @@ def sessions(
     delete: Annotated[bool, typer.Option("--delete", help="Delete the session.")] = False,
     json_alone: Annotated[bool, typer.Option("--json", help="One session as JSON, without the line of words.")] = False,
     url: Url = None,
+    key: KeyOption = None,
 ) -> None:
     """List sessions, inspect one, or delete it."""
-    with _told(), _client(url) as client:
+    with told_in_a_line(), _client(url, key) as client:
         if name is None:
             console.print(_listing(client.sessions()))
         elif delete:
@@ -330,7 +321,7 @@ def run_repair(
         finally:
             await store.close()
 
-    with _told():
+    with told_in_a_line():
         report = asyncio.run(repaired(open_store(_settings(store=store).store)))
     lost = report.rounds - report.kept
     if report.trouble is None:

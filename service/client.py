@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
@@ -37,12 +38,15 @@ class OklClient:
             okl.update("clicks", "yes", id=prediction["id"])
     """
 
-    def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0) -> None:
+    def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:
+        """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
         self.url = url
         # To read the certificates of the authorities takes 75 ms of CPU, and http has no use for them.
         is_verified = not url.lower().startswith("http:")
         limits = httpx.Limits(keepalive_expiry=KEEP_ALIVE_S)
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, limits=limits, verify=is_verified)
+        key = os.environ.get("OKL_KEY") if key is None else key
+        self._headers = headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, limits=limits, verify=is_verified, headers=headers)
 
     def __enter__(self) -> OklClient:
         return self
@@ -154,7 +158,7 @@ class OklClient:
 
     def stream(self, session: str) -> Stream:
         """A socket to the session, for many rounds under way at once; a context manager. See `Stream.ask`."""
-        return Stream(self.url, session)
+        return Stream(self.url, session, self._headers)
 
     def predict_many(
         self, session: str, xs: Any, ids: Sequence[str] | None = None, *, wait: bool = True
@@ -363,10 +367,10 @@ def _names(series: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def local_url(host: str, port: int) -> str:
+def local_url(host: str, port: int, scheme: str = "http") -> str:
     """Where a service that listens at this address is reached from the same machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _path(session: str, *action: str) -> str:

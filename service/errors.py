@@ -17,6 +17,9 @@ ServiceError
 ├── UnsupportedMediaType    415  unsupported-media-type
 ├── HostNotAllowed          421  host-not-allowed
 ├── OriginNotAllowed        403  origin-not-allowed
+├── Unauthenticated         401  unauthenticated
+├── Forbidden               403  forbidden
+├── TooManyRequests         429  too-many-requests
 ├── UriTooLong              414  uri-too-long
 ├── HeadTooLarge            431  head-too-large
 ├── RequestTimeout          408  request-timeout
@@ -35,7 +38,9 @@ ServiceError
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 
@@ -45,7 +50,9 @@ class ServiceError(Exception):
     slug: ClassVar[str] = "internal-error"
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
+    headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Those of its answer, beside the usual ones."""
 
     def __init__(self, detail: str, **extra: Any) -> None:
         """`extra` are the members that the problem document carries beside the standard ones."""
@@ -221,6 +228,29 @@ class OriginNotAllowed(ServiceError):
     """A web page of another origin sent the request. List the origin in OKL_ALLOWED_ORIGINS if it may."""
 
     slug, status, title = "origin-not-allowed", 403, "Origin not allowed"
+
+
+class Unauthenticated(ServiceError):
+    """The request has no key, or none that is valid: `Authorization: Bearer okl_...`. `okl keys create` makes one."""
+
+    slug, status, title = "unauthenticated", 401, "Unauthenticated"
+    headers = MappingProxyType({"WWW-Authenticate": 'Bearer realm="okl"'})
+
+
+class Forbidden(ServiceError):
+    """The key is for less than this: for a lesser scope, or for other sessions, whether or not there are any."""
+
+    slug, status, title = "forbidden", 403, "Forbidden"
+
+
+class TooManyRequests(ServiceError):
+    """The key has used up its rate. Wait as long as `Retry-After` says. Nothing changed."""
+
+    slug, status, title = "too-many-requests", 429, "Too many requests"
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"The rate of this key is used up; try again in {wait_s:.3g} s.")
+        self.retry_after_s = max(1, math.ceil(wait_s))
 
 
 class UriTooLong(ServiceError):

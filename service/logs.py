@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, Final
 
+from service.errors import ConfigurationError
+from service.keys.audit import AuditFile
 from service.settings import Settings
 from service.trace import current
 
@@ -121,3 +123,19 @@ def configure(settings: Settings) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(settings.log_level.upper())
+    _configure_audit(settings, handler)
+
+
+def _configure_audit(settings: Settings, handler: logging.Handler) -> None:
+    """The file has all of the audit log, whatever the least level is."""
+    logger = logging.getLogger("okl.audit")
+    logger.handlers = [handler] if logging.getLogger("okl").isEnabledFor(logging.INFO) else []
+    if settings.audit_file:
+        try:
+            file = AuditFile(settings.audit_file, settings.audit_file_bytes)
+        except OSError as error:
+            raise ConfigurationError(f"OKL_AUDIT_FILE: {error}.") from error
+        file.setFormatter(JsonFormatter())
+        logger.handlers.append(file)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)

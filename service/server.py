@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import signal
+import ssl
 import sys
 import tempfile
 import threading
@@ -77,6 +78,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         body_timeout_s=settings.body_timeout_s,
     )
     return {
+        **_tls(settings),
         "host": settings.host,
         "port": settings.port,
         "http": Gatekeeper(bounds, AutoHTTPProtocol),
@@ -91,6 +93,26 @@ def _options(settings: Settings) -> dict[str, Any]:
         "server_header": False,
         "lifespan": "on",
     }
+
+
+def _tls(settings: Settings) -> dict[str, Any]:
+    """What uvicorn needs to speak TLS. Raises ConfigurationError where it could not."""
+    if not settings.tls_cert:
+        if settings.tls_key or settings.tls_ca:
+            raise ConfigurationError("OKL_TLS_KEY and OKL_TLS_CA need a certificate: name its file in OKL_TLS_CERT.")
+        return {}
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A key with a password would have OpenSSL ask for it on a terminal that is not there.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key or None, password="")
+        if settings.tls_ca:
+            context.load_verify_locations(settings.tls_ca)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"OKL_TLS_CERT, OKL_TLS_KEY or OKL_TLS_CA: {error}.") from error
+    options: dict[str, Any] = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key or None}
+    if settings.tls_ca:
+        options |= {"ssl_ca_certs": settings.tls_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return options
 
 
 def _allow_files(wanted: int) -> None:

@@ -123,10 +123,16 @@ class Sessions:
         """Raises SessionNotFound."""
         return await self._rounds.look(name, _inspected)
 
-    async def list(self, cursor: str | None, limit: int) -> Listing:
-        """In the order of their names. Nothing is decoded, so that a session that cannot be read is listed too."""
+    async def list(self, cursor: str | None, limit: int, prefix: str = "") -> Listing:
+        """Those whose names begin so, in the order of their names. Nothing is decoded, so that a session that cannot be read
+        is listed too."""
+        if prefix and (cursor is None or cursor < prefix):
+            # Behind all names that come before the first that begins so.
+            cursor = prefix[:-1] + chr(ord(prefix[-1]) - 1) + chr(0x7F)
         page = await self._store.list(cursor, limit)
-        return Listing([Listed(head, decode_summary(head.summary)) for head in page.heads], page.cursor)
+        heads = [head for head in page.heads if head.name.startswith(prefix)]
+        is_over = len(heads) < len(page.heads)
+        return Listing([Listed(head, decode_summary(head.summary)) for head in heads], None if is_over else page.cursor)
 
     async def delete(self, name: str, at: str | None = None) -> None:
         """Raises SessionNotFound, and PreconditionFailed where the session is not at the tip of this label."""

@@ -92,6 +92,24 @@ class Settings(BaseSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
         default=(), description="Origins whose web pages may use the service, such as https://example.com; * for all."
     )
+    require_keys: bool = Field(
+        default=False, description="Ask for a key from the first request on, though none was made yet."
+    )
+    allow_anonymous: bool = Field(
+        default=False,
+        description="Let everybody in on an address that others reach, as long as no key was ever made.",
+    )
+    audit_file: str = Field(
+        default="", description="File of the audit log, in lines of JSON; it and 4 before it are kept."
+    )
+    audit_file_bytes: int = Field(
+        default=10 << 20, ge=4096, description="A file of the audit log that would grow larger ends."
+    )
+    tls_cert: str = Field(default="", description="File of the certificate, PEM, those of its authorities after it.")
+    tls_key: str = Field(default="", description="File of the certificate's private key, PEM.")
+    tls_ca: str = Field(
+        default="", description="File of authorities, PEM: clients must have a certificate that one of them signed."
+    )
     max_connections: int = Field(default=1_000, ge=1, description="Open connections of a worker.")
     max_requests: int = Field(default=500, ge=1, description="Requests that a worker answers at the same time.")
     max_head_bytes: int = Field(

@@ -20,6 +20,7 @@ from service.api.lines import lines_of
 from service.api.problems import cut, document_for, unexpected_document, validation_problem
 from service.api.values import Input, Scalar, Wire
 from service.errors import InvalidInput, MalformedBody, ServiceError
+from service.keys import visit
 from service.rounds import Rounds
 from service.session.requests import Batch, RoundsPlayed, as_told
 
@@ -113,6 +114,7 @@ async def answers_of(
             block = await upcoming
             if block is None:
                 return
+            visit.spend(len(block.y))
             id = None if key is None else f"{key}-{i}"
             batch = Batch(block.x, block.y, id, at if i == 0 else None)
             asked = rounds.begin(session, [batch])

@@ -18,6 +18,7 @@ from service.api.messages import Message, Read, asked_of
 from service.api.problems import document_for, unexpected_document
 from service.api.round_schemas import StepBody
 from service.errors import Overloaded, ServiceError, stopping
+from service.keys import visit
 from service.rounds import Rounds
 from service.session.requests import Told
 
@@ -148,6 +149,10 @@ class _Conversation:
         if isinstance(message, ServiceError):
             return _refused(message, None)
         parts, tell = asked_of(message, self._rounds, self._scope)
+        try:
+            await visit.admit()
+        except ServiceError as error:
+            return _refused(error, id_of(message))
         while True:
             try:
                 self._latest = self._rounds.begin(self._session, parts)

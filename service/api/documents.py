@@ -27,6 +27,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     schemas |= problem.pop("$defs")
     schemas["Problem"] = problem
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key."}
+    }
+    document["security"] = [{"key": []}, {}]
     # FastAPI announces validation errors in a form of its own; ours are problems, and each route names them.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)

@@ -308,7 +308,7 @@ class Exchange:
                 await self._write(unexpected_problem(error, self._scope))
 
     async def refuse(self, error: ServiceError) -> None:
-        _count_refusal(error, self._scope)
+        count_refusal(error, self._scope)
         await self._write(answer(error, self._scope))
 
     async def _write(self, response: Response) -> None:
@@ -341,7 +341,7 @@ class Exchange:
         await self._send(message)
 
 
-def _count_refusal(error: ServiceError, scope: Scope) -> None:
+def count_refusal(error: ServiceError, scope: Scope) -> None:
     refused = scope[COUNTS].refused
     refused[error.slug] = refused.get(error.slug, 0) + 1
 
@@ -361,14 +361,14 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
             # So the router answers where no route is.
             missing = RouteNotFound("There is no websocket at this path.")
             status = missing.status
-            await _refuse_socket(missing, scope, send)
+            await refuse_socket(missing, scope, send)
             return
         await send(message)
 
     if refusal is not None:
         await receive()
-        _count_refusal(refusal, scope)
-        await _refuse_socket(refusal, scope, send)
+        count_refusal(refusal, scope)
+        await refuse_socket(refusal, scope, send)
         return refusal.status
     try:
         await app(scope, receive, answering)
@@ -387,7 +387,7 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
     return status
 
 
-async def _refuse_socket(error: ServiceError, scope: Scope, send: Send) -> None:
+async def refuse_socket(error: ServiceError, scope: Scope, send: Send) -> None:
     if "websocket.http.response" not in scope.get("extensions", ()):
         await send({"type": "websocket.close", "code": 1008, "reason": error.title})
         return

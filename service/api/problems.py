@@ -102,8 +102,13 @@ def problem(error: ServiceError, request: Request) -> Response:
 
 def answer(error: ServiceError, scope: Scope) -> Response:
     """The same for those who have no request, only its scope."""
-    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    return _response(document_for(error, scope), error.status, headers)
+    return _response(document_for(error, scope), error.status, headers_of(error))
+
+
+def headers_of(error: ServiceError) -> dict[str, str]:
+    """Those that the answer to an error has beside the usual ones."""
+    retry = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    return retry | dict(error.headers)
 
 
 def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:

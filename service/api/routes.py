@@ -45,10 +45,13 @@ from service.api.several import (
     check_names,
     of_each,
 )
+from service.keys import visit
 from service.rounds import Rounds
 from service.session.requests import Report, Stepped
 
-ANY = responses(errors.ServiceError, *REFUSALS)
+_OF_KEYS = (errors.Unauthenticated, errors.Forbidden, errors.TooManyRequests)
+
+ANY = responses(errors.ServiceError, *REFUSALS, *_OF_KEYS)
 """What every route may answer."""
 
 hot = APIRouter(route_class=BodyRoute, tags=["rounds"], responses=ANY, generate_unique_id_function=operation_id)
@@ -75,7 +78,7 @@ ROUNDS = (
     errors.Overloaded,
     errors.IdConflict,
 )
-PREDICT = (*ROUNDS, errors.PredictionExpired, errors.LimitReached)
+PREDICT = (*ROUNDS, errors.PredictionExpired, errors.LimitReached, errors.TooManyRequests)
 _UPDATE = (
     *ROUNDS,
     errors.PredictionNotFound,
@@ -166,6 +169,7 @@ async def predict_several(
     """As `POST /predict`, of one input, by several sessions at once. What one of them refuses is told in its place."""
     names = body.sessions
     check_names(names, most)
+    visit.spend(len(names))
     id = one_id(body.id, key) or (rounds.new_id() if body.wait else None)
     asked = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
     return reply({"predictions": await of_each(names, asked, wire.prediction, request.scope)})
@@ -182,6 +186,7 @@ async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether,
     is told in its place, and the others have done theirs all the same."""
     names = [one.session for one in body.steps]
     check_names(names, most, "steps")
+    visit.spend(len(names))
     asked = [_stepped(rounds, one.session, one) for one in body.steps]
     return reply({"steps": await of_each(names, asked, lambda told: wire.step(told, request.scope), request.scope)})
 
@@ -199,6 +204,7 @@ async def update_several(
     them refuses is told in its place, and the others have learned all the same."""
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
+    visit.spend(len(names))
     id = one_id(body.id, key)
     asked = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
     return reply({"updates": await of_each(names, asked, wire.update, request.scope)})
@@ -214,7 +220,15 @@ _CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag"
     response_model=SessionDetail,
     status_code=201,
     responses=_CREATED
-    | responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.SessionExists, errors.LimitReached),
+    | responses(
+        *BODY,
+        *STORE,
+        errors.InvalidConfig,
+        errors.UnknownLearner,
+        errors.SessionExists,
+        errors.LimitReached,
+        errors.TooManyRequests,
+    ),
     summary="Create a session",
 )
 async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
@@ -236,6 +250,7 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
         errors.SessionExists,
         errors.SessionFailed,
         errors.LimitReached,
+        errors.TooManyRequests,
         errors.Overloaded,
     ),
     summary="Freeze a session",
@@ -258,7 +273,7 @@ async def list_sessions(
     limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = 100,
 ) -> Response:
     """In the order of their names."""
-    return reply(wire.page(await sessions.list(cursor, limit)))
+    return reply(wire.page(await sessions.list(cursor, limit, visit.prefix())))
 
 
 @sessions.get(

@@ -34,6 +34,7 @@ from service.api.round_schemas import RoundsBody
 from service.api.routes import ROUNDS, STORE
 from service.api.values import Name
 from service.errors import InvalidInput, ServiceError, UnsupportedMediaType
+from service.keys import visit
 
 streams = APIRouter(tags=["rounds"])
 lines = APIRouter(route_class=LinesRoute, tags=["rounds"])
@@ -193,4 +194,5 @@ async def play_rounds(
     body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
 ) -> Response:
     """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
+    visit.spend(len(body.y))
     return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))

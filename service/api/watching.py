@@ -19,6 +19,7 @@ from service.api.round_schemas import PredictManyBody
 from service.api.routes import PREDICT, STORE
 from service.api.values import Id
 from service.api.watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
+from service.keys import visit
 from service.watching.watchers import Watchers
 
 watching = APIRouter(tags=["watching"])
@@ -109,6 +110,7 @@ async def cancel(
 async def predict_many(body: PredictManyBody, session: SessionPath, rounds: RoundsDep, request: Request) -> Response:
     """All at the session's present round, in one commit. An input that is refused refuses the request; a prediction that
     could not be kept says why in its place."""
+    visit.spend(len(body.x))
     told = await rounds.predict_many(session, body.x, ids=body.ids, wait=body.wait)
     return reply(watching_wire.many_predictions(session, told, request.scope))
 

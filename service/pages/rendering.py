@@ -12,6 +12,8 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoes
 from starlette.responses import Response
 
 from service import __version__
+from service.keys import visit
+from service.keys.key import KeyScope
 from service.pages.assets import version
 from service.pages.charts import in_page
 from service.pages.formats import FILTERS
@@ -22,7 +24,8 @@ HEADERS: Final[Mapping[str, str]] = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
+    # Not "no-referrer": a browser would then send the forms for signing in and out with the origin "null".
+    "Referrer-Policy": "same-origin",
     "Vary": "Accept, Accept-Encoding",
 }
 """Of every page, the pages of errors among them. The charts are drawn on a canvas and need no style of their own."""
@@ -52,10 +55,22 @@ _ENVIRONMENT: Final = _environment()
 
 async def page(request: Request, template: str, status: int = 200, **told: Any) -> Response:
     """Rendered in a thread of its own: rounds of sessions do not wait for a long list."""
+    told |= _rights()
     takes_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
     body, is_gzipped = await asyncio.to_thread(_rendered, template, takes_gzip, told)
     headers = dict(HEADERS) | ({"Content-Encoding": "gzip"} if is_gzipped else {})
     return Response(body, status, headers, media_type="text/html")
+
+
+def _rights() -> dict[str, bool]:
+    """What the reader's key is for: pages hide the rest. The doorman refuses it anyway."""
+    visiting = visit.current.get()
+    return {
+        "may_write": visit.may(KeyScope.WRITE),
+        "may_admin": visit.may(KeyScope.ADMIN),
+        "is_keyed": visiting is not None and visiting.key is not None,
+        "is_signed_in": visiting is not None and visiting.has_cookie,
+    }
 
 
 def _rendered(template: str, takes_gzip: bool, told: Mapping[str, Any]) -> tuple[bytes, bool]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from okl_core import learner_kinds
 from service.api.body import reply
 from service.api.dependencies import SessionPath, SessionsDep, WatchingDep
-from service.api.problems import RouteNotFound, document_for, from_validation
+from service.api.problems import RouteNotFound, document_for, from_validation, headers_of
 from service.api.values import Name
 from service.errors import ServiceError
 from service.pages import charts
@@ -45,8 +45,7 @@ class PageRoute(APIRoute):
                 problem = document_for(told, request.scope)
                 name = request.path_params.get("session") if problem["type"] == "/problems/session-failed" else None
                 answer = await page(request, "problem.html", told.status, problem=problem, failed=name)
-                if told.retry_after_s is not None:
-                    answer.headers["Retry-After"] = str(told.retry_after_s)
+                answer.headers.update(headers_of(told))
                 return answer
 
         return handler

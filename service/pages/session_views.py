@@ -7,6 +7,7 @@ import time
 from typing import final
 
 from service.api import watching_wire, wire
+from service.keys import visit
 from service.pages.views import Json
 from service.sessions import Sessions
 from service.watching.past import Watching
@@ -24,7 +25,7 @@ class SessionViews:
         self._watching = watching
 
     async def index(self, cursor: str | None, limit: int) -> Json:
-        now, listing = time.time(), await self._sessions.list(cursor, limit)
+        now, listing = time.time(), await self._sessions.list(cursor, limit, visit.prefix())
         lines = [watching_wire.line(listed, now) for listed in listing.sessions]
         return {"sessions": lines, "next": listing.cursor, "now": now}
 

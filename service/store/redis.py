@@ -38,6 +38,7 @@ from service.store.base import (
 )
 from service.store.redis_connections import Connections
 from service.store.redis_errors import is_damage, log_failure, store_error
+from service.store.redis_keys import RedisKeys
 from service.store.redis_replies import (
     HEAD_FIELDS,
     Damage,
@@ -82,6 +83,7 @@ class RedisStore:
 
     def __init__(self, connections: Connections, limits: Limits) -> None:
         self._connections = connections
+        self.keys = RedisKeys(connections)
         self._tail = (limits.tail, limits.tail_bytes)
         self._remembered_us = microseconds(limits.remembered_s)
         self._limits = LIMITS.pack(

@@ -33,6 +33,7 @@ from service.store.base import (
 from service.store.sqlite_checkpoints import Checkpoints
 from service.store.sqlite_commit import cancel, commit
 from service.store.sqlite_file import DRIVER_ERRORS, MEMORY, SYNCHRONOUS, SqliteFile, store_error, transact
+from service.store.sqlite_keys import SqliteKeys
 from service.store.sqlite_tables import TooMuchHere
 from service.store.sqlite_thread import Operation, SqliteThread
 from service.store.sqlite_waiting import count_waiting, waiting
@@ -67,6 +68,7 @@ class SqliteStore:
         self._writes_here = path != MEMORY and synchronous in WITHOUT_FLUSH
         self._limits = limits or Limits()
         self._clock = clock
+        self.keys = SqliteKeys(self._run_here, clock)
         self._checkpoints = Checkpoints(self._file)
         self._thread: SqliteThread | None = None
         self._here: sqlite3.Cursor | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from service.errors import StoreCorrupt, StoreTimeout, StoreUnavailable
+from service.store.sqlite_keys import KEY_TABLES
 from service.store.sqlite_tables import SCHEMA, SCHEMA_VERSION
 
 T = TypeVar("T")
@@ -179,6 +180,8 @@ def _make_tables(connection: sqlite3.Connection, path: str) -> None:
         for statement in _statements(SCHEMA):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    for statement in _statements(KEY_TABLES):
+        connection.execute(statement)
     connection.execute("COMMIT")
 
 

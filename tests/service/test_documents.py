@@ -19,7 +19,7 @@ from tests.service.api import Api, check_problem, serving
 
 pytestmark = pytest.mark.anyio
 
-UNDOCUMENTED = {"/docs", "/redoc", "/openapi.json"} | {
+UNDOCUMENTED = {"/signin", "/signout", "/docs", "/redoc", "/openapi.json"} | {
     route.path
     for router in (dashboard.pages, dashboard.twins)
     for route in router.routes

@@ -14,7 +14,8 @@ export async function call(method, path, body) {
 }
 
 export function curl(url, body) {
-  return `curl ${url} --json '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+  const key = document.body.dataset.keyed === undefined ? "" : ' -H "Authorization: Bearer $OKL_KEY"';
+  return `curl ${url}${key} --json '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
 }
 
 export function say(node, text, isBad = false) {

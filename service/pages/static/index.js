@@ -29,10 +29,13 @@ function show() {
   document.getElementById("create-curl").textContent = curl(`${form.dataset.base}/sessions`, asked());
 }
 
-form.addEventListener("input", show);
-show();
-onSubmit(form, async () => {
-  const { ok, told } = await call("POST", "/sessions", asked());
-  if (ok) location.assign(`/sessions/${encodeURIComponent(told.name)}/page`);
-  else say(document.getElementById("create-told"), told, true);
-});
+// Whose key is for less has no form.
+if (form) {
+  form.addEventListener("input", show);
+  show();
+  onSubmit(form, async () => {
+    const { ok, told } = await call("POST", "/sessions", asked());
+    if (ok) location.assign(`/sessions/${encodeURIComponent(told.name)}/page`);
+    else say(document.getElementById("create-told"), told, true);
+  });
+}

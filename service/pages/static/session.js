@@ -10,7 +10,7 @@ const byId = (id) => document.getElementById(id);
 // -- try it: the JSON is what is sent; the fields write into it ------------------------------------------------------
 
 const tryForm = byId("try-form");
-const box = tryForm.elements.x;
+const box = tryForm?.elements.x;
 
 function input() {
   try {
@@ -37,29 +37,32 @@ function valueOf(field) {
   return field.dataset.type === "boolean" ? field.value === "true" : field.value;
 }
 
-tryForm.addEventListener("input", (event) => {
-  const field = event.target;
-  if (field.dataset.field !== undefined) {
-    const x = input()?.x;
-    const record = x && typeof x === "object" && !Array.isArray(x) ? x : {};
-    box.value = JSON.stringify({ ...record, [field.dataset.field]: valueOf(field) });
-  }
+// Whose key is for less has no such form.
+if (tryForm) {
+  tryForm.addEventListener("input", (event) => {
+    const field = event.target;
+    if (field.dataset.field !== undefined) {
+      const x = input()?.x;
+      const record = x && typeof x === "object" && !Array.isArray(x) ? x : {};
+      box.value = JSON.stringify({ ...record, [field.dataset.field]: valueOf(field) });
+    }
+    showCurl();
+  });
   showCurl();
-});
-showCurl();
 
-onSubmit(tryForm, async () => {
-  const body = asked();
-  const answer = await call("POST", `${path}/predict`, body);
-  byId("try-box").hidden = !answer.ok;
-  if (!answer.ok) return say(byId("try-told"), answer.told, true);
-  const { told } = answer;
-  const forecast = told.label ?? told.value;
-  const sure = told.probability === undefined ? "" : `, probability ${(100 * told.probability).toFixed(1)} %`;
-  say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sure}`);
-  byId("try-answer").textContent = JSON.stringify(told, null, 2);
-  if (body.wait) live.soon();
-});
+  onSubmit(tryForm, async () => {
+    const body = asked();
+    const answer = await call("POST", `${path}/predict`, body);
+    byId("try-box").hidden = !answer.ok;
+    if (!answer.ok) return say(byId("try-told"), answer.told, true);
+    const { told } = answer;
+    const forecast = told.label ?? told.value;
+    const sure = told.probability === undefined ? "" : `, probability ${(100 * told.probability).toFixed(1)} %`;
+    say(byId("try-told"), forecast === undefined ? "Nothing to forecast before the first truth." : `${forecast}${sure}`);
+    byId("try-answer").textContent = JSON.stringify(told, null, 2);
+    if (body.wait) live.soon();
+  });
+}
 
 // -- waiting predictions, freeze, delete -------------------------------------------------------------------------------
 
@@ -75,10 +78,11 @@ byId("waiting").addEventListener("click", async (event) => {
 });
 
 const freezeForm = byId("freeze-form");
-onSubmit(freezeForm, async (given) => {
-  const { ok, told } = await call("POST", `${path}/freeze`, { name: given.get("name"), rule: given.get("rule") });
-  if (ok) location.assign(`/sessions/${encodeURIComponent(told.name)}/page`);
-  else say(byId("freeze-told"), told, true);
-});
-
-deleteForm();
+if (freezeForm) {
+  onSubmit(freezeForm, async (given) => {
+    const { ok, told } = await call("POST", `${path}/freeze`, { name: given.get("name"), rule: given.get("rule") });
+    if (ok) location.assign(`/sessions/${encodeURIComponent(told.name)}/page`);
+    else say(byId("freeze-told"), told, true);
+  });
+  deleteForm();
+}

@@ -1,0 +1,283 @@
+"""Who may come in: pure ASGI, behind the guards and in front of every route, plain requests and websockets alike.
+
+Where keys are required a request has one, in `Authorization: Bearer okl_...`, or a browser has the cookie of one; `doors`
+says what the key must be for. Where none are, nothing is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from typing import Final, final
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.doors import WEBSOCKET, Door, Doors
+from service.api.guards import count_refusal, refuse_socket
+from service.api.hosts import is_own_page
+from service.api.problems import answer, request_id
+from service.api.templates import method_of
+from service.errors import (
+    Forbidden,
+    MethodNotAllowed,
+    OriginNotAllowed,
+    RouteNotFound,
+    ServiceError,
+    StoreError,
+    Unauthenticated,
+)
+from service.keys import visit
+from service.keys.audit import Audit, facts_of
+from service.keys.key import Key, id_in
+from service.keys.keyring import SEEN_S, Keyring
+from service.keys.visit import Visit
+
+COOKIE: Final = "okl_key"
+SIGN_IN: Final = "/signin"
+_NO_ORIGINS: Final = frozenset[str]()
+
+
+@final
+class Doorman:
+    """ASGI middleware: `app.add_middleware(Doorman, keyring=keyring)`, before the guards are added around it."""
+
+    def __init__(self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None) -> None:
+        self._app = app
+        self._keyring = keyring
+        self._audit = audit or Audit()
+        self._doors = Doors()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        method: str = WEBSOCKET if kind == "websocket" else scope["method"]
+        door, session, others = self._doors.find(method, scope["path"])
+        if door is not None and door.scope is None:
+            await self._app(scope, receive, send)
+            return
+        keyring = self._keyring
+        try:
+            if keyring.is_stale:
+                await keyring.refresh()
+        except StoreError as error:
+            await _refuse(error, scope, receive, send)
+            return
+        if keyring.is_required:
+            await self._ask(door, session, others, scope, receive, send)
+        elif door is not None and door.is_audited:
+            await self._let_in(Visit(None, keyring), door, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _ask(
+        self,
+        door: Door | None,
+        session: str | None,
+        others: tuple[str, ...],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Let in who has the right key, and nobody else."""
+        text, cookie = _credentials(scope)
+        key = self._keyring.key_of(text) if cookie is None else self._keyring.key_of_cookie(cookie)
+        caller = Visit(key, self._keyring, has_cookie=cookie is not None)
+        try:
+            if key is None:
+                raise Unauthenticated(_wrong(text, cookie))
+            if key.rate is not None:
+                await self._keyring.admit(key)
+            if door is None:
+                raise _no_door(others)
+            self._check(key, door, caller, scope)
+            if session is not None and not door.is_page:  # a page tells its reader itself
+                caller.enter(session)
+        except ServiceError as error:
+            told = [] if session is None else [session]
+            self._note_refusal(error, door, key, id_in(cookie or text), told, scope)
+            if isinstance(error, Unauthenticated) and door is not None and _is_read(door, scope):
+                await _send_to_sign_in(scope, receive, send)
+            else:
+                await _refuse(error, scope, receive, send, others if door is None else ())
+            return
+        await self._let_in(caller, door, scope, receive, send)
+
+    def _check(self, key: Key, door: Door, caller: Visit, scope: Scope) -> None:
+        assert door.scope is not None
+        if key.scope < door.scope:
+            raise Forbidden(f"This key is for {key.scope.word}; the route needs one for {door.scope.word}.")
+        if door.is_whole and key.prefix:
+            raise Forbidden("This route tells of all sessions, and the key is for some of them.")
+        if caller.has_cookie and door.method != "GET":
+            # A browser adds the cookie whoever has it send the request.
+            headers = dict(scope["headers"])
+            origin = headers.get(b"origin")
+            if origin is None or not is_own_page(origin, headers.get(b"host", b""), _NO_ORIGINS):
+                raise OriginNotAllowed("Who is signed in by a cookie may write from the pages of this service alone.")
+
+    async def _let_in(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        token = visit.current.set(caller)
+        try:
+            if door.is_audited:
+                await self._act(caller, door, scope, receive, send)
+            elif door.is_long and caller.key is not None:
+                await self._while_good(caller.key, scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        finally:
+            visit.current.reset(token)
+            if caller.outside is not None:
+                facts = facts_of(caller.key_id, method_or(scope), door.path, [caller.outside], request_id(scope))
+                self._audit.refused(facts, Forbidden.status, Forbidden.slug)
+
+    async def _act(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the audit log has, whatever comes of it."""
+        status = 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except ServiceError as error:
+            status = status or error.status
+            raise
+        finally:
+            if caller.outside is None:
+                facts = facts_of(caller.key_id, method_or(scope), door.path, caller.sessions, request_id(scope))
+                self._audit.done(facts, status)
+
+    async def _while_good(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
+        """What may go on for ever ends when its key does."""
+        has_begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        serving = asyncio.ensure_future(self._app(scope, receive, noted))
+        try:
+            while not serving.done():
+                await asyncio.wait({serving}, timeout=SEEN_S)
+                if not serving.done() and not await self._is_still_good(key):
+                    serving.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await serving
+                    await _end(has_begun, scope, receive, send)
+                    return
+            await serving
+        finally:
+            if not serving.done():
+                serving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await serving
+
+    async def _is_still_good(self, key: Key) -> bool:
+        with suppress(StoreError):  # a store that is away for a moment ends nothing
+            await self._keyring.refresh()
+        return self._keyring.is_still_good(key)
+
+    def _note_refusal(
+        self,
+        error: ServiceError,
+        door: Door | None,
+        key: Key | None,
+        claimed: str | None,
+        sessions: list[str],
+        scope: Scope,
+    ) -> None:
+        if error.status >= 500:
+            return
+        route = "none" if door is None else door.path
+        shown = [name for name in sessions if len(name) <= 64]
+        who = None if key is None else key.id
+        facts = facts_of(who, method_or(scope), route, shown, request_id(scope), claimed if key is None else None)
+        self._audit.refused(facts, error.status, error.slug)
+
+
+def method_or(scope: Scope) -> str:
+    """The method of a request, or the word for a websocket."""
+    return WEBSOCKET if scope["type"] == "websocket" else method_of(scope)
+
+
+def _credentials(scope: Scope) -> tuple[str, str | None]:
+    """What stands after `Bearer`, and the cookie where no such header is given. What is given twice counts as wrong."""
+    raw: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(raw)
+    given, cookies = headers.get(b"authorization"), headers.get(b"cookie")
+    if len(headers) < len(raw):
+        names = [name for name, _ in raw]
+        given = b"" if names.count(b"authorization") > 1 else given
+        cookies = b"" if names.count(b"cookie") > 1 else cookies
+    if given is not None:
+        method, _, text = given.decode("latin-1").partition(" ")
+        return (text.strip(" ") if method.lower() == "bearer" else ""), None
+    return "", None if cookies is None else cookie_in(cookies.decode("latin-1"))
+
+
+def cookie_in(header: str) -> str | None:
+    """Our cookie's value in a header Cookie."""
+    try:
+        found = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return None
+    return None if found is None else found.value
+
+
+def _wrong(text: str, cookie: str | None) -> str:
+    """Never what was given: it may be somebody's key."""
+    if cookie is not None:
+        return "You are no longer signed in; sign in again at /signin."
+    if text:
+        return "This is no valid key: it is wrong, was revoked, or has expired."
+    return "A key is needed: send the header `Authorization: Bearer okl_...`. `okl keys create` makes one."
+
+
+def _no_door(others: tuple[str, ...]) -> ServiceError:
+    if others:
+        return MethodNotAllowed(f"This path takes {', '.join(others)}.")
+    return RouteNotFound("There is nothing at this path.")
+
+
+def _is_read(door: Door, scope: Scope) -> bool:
+    """Is it a page, and the one who asks a reader of pages?"""
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return door.is_page and b"text/html" in accepted
+
+
+async def _send_to_sign_in(scope: Scope, receive: Receive, send: Send) -> None:
+    back = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+    target = SIGN_IN if back == "/" else f"{SIGN_IN}?next={quote(back, safe='')}"
+    await RedirectResponse(target, 303)(scope, receive, send)
+
+
+async def _refuse(
+    error: ServiceError, scope: Scope, receive: Receive, send: Send, methods: tuple[str, ...] = ()
+) -> None:
+    count_refusal(error, scope)
+    if scope["type"] == "websocket":
+        await receive()
+        await refuse_socket(error, scope, send)
+        return
+    response: Response = answer(error, scope)
+    if methods:
+        response.headers["Allow"] = ", ".join(methods)
+    await response(scope, receive, send)
+
+
+async def _end(has_begun: bool, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": Unauthenticated.title})
+    elif has_begun:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    else:
+        await _refuse(Unauthenticated("The key was revoked, or it has expired."), scope, receive, send)

@@ -1,0 +1,77 @@
+"""The command `okl keys`, as it is typed and as it answers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.commands.outcome import REFUSED, told_in_a_line
+from service.logs import configure
+from service.settings import Settings
+
+keys_app = typer.Typer(help="API keys: make, list and revoke them. Works on the store itself.", no_args_is_help=True)
+
+StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
+
+
+@keys_app.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What or whom the key is for.")],
+    scope: Annotated[
+        Literal["read", "write", "admin"], typer.Option(help="write includes read, admin includes both.")
+    ] = "write",
+    prefix: Annotated[str, typer.Option(help="Only sessions whose names begin so.")] = "",
+    expires: Annotated[str | None, typer.Option(help="After so long: 30m, 12h, 90d; without it never.")] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="Requests a second, rounds of a batch counted one each, and a burst: 50 or 50,200."),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Make a key. It is printed once, on standard output, and cannot be had again."""
+    from service.commands import keys
+
+    with told_in_a_line():
+        key, text = keys.create(_store(store), name, scope, prefix=prefix, expires=expires, rate=rate)
+    typer.echo(
+        f"{key.id}: {key.scope.word}, sessions {prefix}*; keep what follows, nobody can tell it again.", err=True
+    )
+    typer.echo(text)
+
+
+@keys_app.command("list")
+def list_keys(store: StoreOption = None) -> None:
+    """All keys, without their secrets."""
+    from service.commands import keys
+
+    with told_in_a_line():
+        found = keys.all_keys(_store(store))
+    table = Table(*("id", "name", "scope", "prefix", "rate", "made (UTC)", "expires (UTC)"))
+    for key in found:
+        table.add_row(*keys.line_of(key))
+    Console(width=None if sys.stdout.isatty() else 140, markup=False, highlight=False).print(table)
+
+
+@keys_app.command("revoke")
+def revoke_key(
+    id: Annotated[str, typer.Argument(help="The eight characters after `okl_`.")], store: StoreOption = None
+) -> None:
+    """Revoke a key: within two seconds no worker takes it any more."""
+    from service.commands import keys
+
+    with told_in_a_line():
+        was_there = keys.revoke(_store(store), id)
+    if not was_there:
+        typer.echo("There is no such key.", err=True)
+        raise typer.Exit(REFUSED)
+    typer.echo("The key is revoked.")
+
+
+def _store(url: str | None) -> str:
+    settings = Settings() if url is None else Settings(store=url)
+    configure(settings)
+    return settings.store

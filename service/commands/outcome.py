@@ -1,0 +1,43 @@
+"""How a command ends: done, or with one line on standard error and a code that says why."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from pydantic import ValidationError
+
+from service.errors import ConfigurationError, ServiceError, StoreTimeout, StoreUnavailable
+from service.start import heed_signals
+
+REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
+
+
+@contextmanager
+def told_in_a_line() -> Iterator[None]:
+    """Errors on purpose as one line, not as a traceback. Signals are heeded from here on: imports come before it."""
+    heed_signals()
+    try:
+        yield
+    except ServiceError as error:
+        fail(f"{error.title}: {error.detail}", _exit_code(error))
+    except tomllib.TOMLDecodeError as error:
+        fail(f"The configuration file is not TOML: {error}", WRONG_OPTION)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        fail(f"Setting {'; '.join(wrong)}", WRONG_OPTION)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _exit_code(error: ServiceError) -> int:
+    if isinstance(error, ConfigurationError):
+        return WRONG_OPTION
+    return TRY_LATER if isinstance(error, StoreUnavailable | StoreTimeout) else REFUSED
+
+
+def fail(message: str, code: int) -> None:
+    typer.echo(" ".join(message.split()), err=True)
+    raise typer.Exit(code) from None

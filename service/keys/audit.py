@@ -1,0 +1,106 @@
+"""The audit log: who did what, when, and what came of it. Of a key it has the id, never the secret.
+
+It is the logger `okl.audit`: with the other logs, and where OKL_AUDIT_FILE names a file, there as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+log = logging.getLogger("okl.audit")
+
+FILES: Final = 5
+"""The file and those before it: `audit.log`, `audit.log.1`, ..."""
+
+REFUSALS_A_SECOND: Final = 20
+"""More are counted, not told: nobody drives the acts of others out of the file by asking for what is refused."""
+
+
+@final
+class Audit:
+    """What a worker tells. `clock` is monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._second = 0
+        self._told = self._left_out = 0
+
+    def done(self, facts: dict[str, Any], status: int) -> None:
+        """An act that was let in, with the status of its answer; 0 if there was none."""
+        outcome = "done" if 200 <= status < 400 else "failed"
+        log.info("audit", extra=facts | {"outcome": outcome, "status": status})
+
+    def refused(self, facts: dict[str, Any], status: int, problem: str) -> None:
+        """A request that was not let in."""
+        second = int(self._clock())
+        if second != self._second:
+            if self._left_out:
+                log.info("audit", extra={"outcome": "refused", "left_out": self._left_out})
+            self._second, self._told, self._left_out = second, 0, 0
+        if self._told >= REFUSALS_A_SECOND:
+            self._left_out += 1
+            return
+        self._told += 1
+        log.info("audit", extra=facts | {"outcome": "refused", "status": status, "problem": problem})
+
+
+def facts_of(
+    key: str | None, method: str, route: str, sessions: Sequence[str], instance: str, claimed: str | None = None
+) -> dict[str, Any]:
+    """`claimed` is the id that a request named without being its key."""
+    facts: dict[str, Any] = {"key": key or "none", "method": method, "route": route, "instance": instance}
+    if claimed is not None:
+        facts["claimed"] = claimed
+    if sessions:
+        facts["session"] = ",".join(sessions)
+    return facts
+
+
+@final
+class AuditFile(logging.Handler):
+    """Appends to a file that several processes share, and begins a new one where it would grow beyond `most_bytes`.
+
+    Each line is written under a lock of the file `<path>.lock`, and into the file that the path names at that moment.
+    """
+
+    def __init__(self, path: str, most_bytes: int) -> None:
+        """Raises OSError where the file cannot be written."""
+        super().__init__()
+        self._path = Path(path)
+        self._most_bytes = most_bytes
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(self._opened(self._path))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
+            lock = self._opened(self._path.with_name(self._path.name + ".lock"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                file = self._opened(self._path)
+                if (size := os.fstat(file).st_size) > 0 and size + len(line) > self._most_bytes:
+                    os.close(file)
+                    self._rotate()
+                    file = self._opened(self._path)
+                os.write(file, line)
+                os.close(file)
+            finally:
+                os.close(lock)
+        except Exception:
+            self.handleError(record)
+
+    def _rotate(self) -> None:
+        paths = [self._path, *(self._path.with_name(f"{self._path.name}.{i}") for i in range(1, FILES))]
+        for older, newer in zip(paths[:0:-1], paths[-2::-1], strict=True):
+            if newer.exists():
+                newer.replace(older)
+
+    @staticmethod
+    def _opened(path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

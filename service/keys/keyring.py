@@ -1,0 +1,147 @@
+"""What a worker knows of the keys: all of them, as they were in the store a moment ago."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, final
+
+from service.errors import StoreError, StoreTimeout
+from service.keys.key import Key, decode_key, id_in, is_genuine, is_genuine_cookie
+from service.keys.rates import Allowances
+from service.settings import Settings
+from service.store.key_store import KeepsKeys, KeyRecords, KeyStore
+
+log = logging.getLogger("okl.keys")
+
+SEEN_S: Final = 2.0
+"""A key that was made or revoked is so for every worker after this time at most."""
+
+READ_WITHIN_S: Final = 2.0
+"""A store that takes longer counts as one that does not answer."""
+
+
+def is_open_without_keys(settings: Settings) -> bool:
+    """Whether everybody may do everything as long as no key was ever made: on this machine alone, or where that is wanted."""
+    return not settings.require_keys and (settings.allow_anonymous or is_loopback(settings.host))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@final
+class Keyring:
+    """The keys of a store, read again at most every SEEN_S seconds, and only when somebody asks.
+
+    Once there was a key, keys are required for good, though the last one be revoked: what was closed does not open by itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_open: bool,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._is_open = is_open
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._store: KeyStore | None = None
+        self._known = KeyRecords("", {})
+        self._keys: Mapping[str, Key] = {}
+        self._due = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
+        self._allowances = Allowances(clock)
+
+    def keep(self, store: object) -> None:
+        """From now on the keys are those of this store; none if it keeps none."""
+        self._store = store.keys if isinstance(store, KeepsKeys) else None
+
+    @property
+    def is_required(self) -> bool:
+        return bool(self._known.version) or not self._is_open
+
+    @property
+    def is_stale(self) -> bool:
+        return self._store is not None and self._clock() >= self._due
+
+    async def refresh(self) -> None:
+        """Know what the store has. Raises StoreError where keys are required and the store does not answer."""
+        if self._store is None:
+            return
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read())
+        try:
+            async with asyncio.timeout(READ_WITHIN_S):
+                await asyncio.shield(self._reading)
+        except (StoreError, TimeoutError) as error:
+            if self.is_required:
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreTimeout("The store did not say in time which keys there are.") from error
+            # Nobody is kept out who was in: what needs the store says so itself.
+            self._due = self._clock() + SEEN_S
+
+    async def _read(self) -> None:
+        assert self._store is not None
+        try:
+            asked = self._clock()
+            found = await self._store.read(self._known.version)
+            if found is not None:
+                self._keys = _decoded(found, self._known, self._keys)
+                self._known = found
+                self._allowances.keep(self._keys)
+            self._due = asked + SEEN_S
+        finally:
+            self._reading = None
+
+    def key_of(self, text: str) -> Key | None:
+        """The key that is written so; None if there is none, or no more."""
+        # Where the id of a key stands; the digest is that of the whole.
+        key = self._keys.get(text[4:12])
+        return key if is_genuine(key, text) and not self._is_over(key) else None
+
+    def key_of_cookie(self, cookie: str) -> Key | None:
+        """The key that a browser signed in with."""
+        key = self._keys.get(id_in(cookie) or "")
+        return key if is_genuine_cookie(key, cookie, self._wall_clock()) and not self._is_over(key) else None
+
+    def is_still_good(self, key: Key) -> bool:
+        return self._keys.get(key.id) == key and not self._is_over(key)
+
+    def _is_over(self, key: Key | None) -> bool:
+        return key is None or (key.expires_at is not None and key.is_expired(self._wall_clock()))
+
+    async def admit(self, key: Key) -> None:
+        """Take what one request costs. Raises TooManyRequests, or a StoreError."""
+        if key.rate is not None and self._store is not None:
+            await self._allowances.admit(key.id, key.rate, self._store)
+
+    def spend(self, key: Key, count: float) -> None:
+        """Take what the request costs beyond the one: it is let in, and the next ones wait for it."""
+        if key.rate is not None:
+            self._allowances.spend(key.id, count)
+
+
+def _decoded(found: KeyRecords, known: KeyRecords, keys: Mapping[str, Key]) -> dict[str, Key]:
+    """A record that is the same is not read again; one that cannot be read is nobody's key."""
+    decoded: dict[str, Key] = {}
+    for id, record in found.records.items():
+        if known.records.get(id) == record and id in keys:
+            decoded[id] = keys[id]
+            continue
+        try:
+            decoded[id] = decode_key(id, record)
+        except ValueError as error:
+            log.warning("a key cannot be read", extra={"key": id, "error": str(error)})
+    return decoded

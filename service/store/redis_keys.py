@@ -1,0 +1,75 @@
+"""Keys in Redis, by the store's own connections: one hash of all keys, and a hash a bucket, which expires when it is full."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Final, final
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from service.errors import LimitReached, StoreCorrupt
+from service.store.key_store import MOST_KEYS, Grant, KeyRecords, check_record
+from service.store.redis_connections import Connections
+from service.store.redis_errors import is_damage, log_failure, store_error
+from service.store.redis_scripts import Value
+
+KEYS_KEY: Final = "okl:keys"
+"""No session's keys begin so: theirs have braces."""
+
+_LUA: Final = Path(__file__).with_name("lua")
+_KEYS_SCRIPT: Final = (_LUA / "keys.lua").read_bytes()
+_TAKE_SCRIPT: Final = (_LUA / "take.lua").read_bytes()
+
+
+@final
+class RedisKeys:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def add(self, id: str, record: bytes, version: str) -> bool:
+        check_record(record)
+        outcome = await self._run(_KEYS_SCRIPT, KEYS_KEY, "add", version, id, record, MOST_KEYS, is_write=True)
+        if outcome < 0:
+            raise LimitReached(f"There are {MOST_KEYS} keys; revoke one first.")
+        return bool(outcome)
+
+    async def revoke(self, id: str, version: str) -> bool:
+        was_there = await self._run(_KEYS_SCRIPT, KEYS_KEY, "revoke", version, id, is_write=True)
+        # In a cluster the bucket is another slot. One that a worker fills once more expires by itself.
+        await self._connections.call(("DEL", _bucket_of(id)), is_write=True)
+        return bool(was_there)
+
+    async def read(self, version: str) -> KeyRecords | None:
+        answer = await self._run(_KEYS_SCRIPT, KEYS_KEY, "ring", version)
+        if answer is None:
+            return None
+        now, fields = answer
+        try:
+            records = {id.decode(): record for id, record in zip(fields[::2], fields[1::2], strict=True) if id}
+            return KeyRecords(now.decode(), records)
+        except UnicodeDecodeError as error:
+            raise StoreCorrupt("The keys cannot be read: Redis holds something else under them.") from error
+
+    async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
+        numbers = (repr(owed), repr(wanted), repr(rate), repr(burst))
+        granted, wait_s = await self._run(_TAKE_SCRIPT, _bucket_of(id), *numbers)
+        return Grant(float(granted), float(wait_s))
+
+    async def _run(self, script: bytes, key: str, *arguments: Value, is_write: bool = False) -> Any:
+        sha = hashlib.sha1(script, usedforsecurity=False).hexdigest()
+        call = (1, key, *arguments)
+        try:
+            try:
+                return await self._connections.call(("EVALSHA", sha, *call), is_write=is_write)
+            except NoScriptError:
+                return await self._connections.call(("EVAL", script, *call), is_write=is_write)
+        except ResponseError as error:
+            if is_damage(error):
+                raise StoreCorrupt("The keys cannot be read: Redis holds something else under them.") from error
+            log_failure(error)
+            raise store_error(error) from error
+
+
+def _bucket_of(id: str) -> str:
+    return f"okl:bucket:{id}"

@@ -1,0 +1,87 @@
+"""Keys in the SQLite file of the sessions, by the store's own connections."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar, final
+
+from service.errors import LimitReached, StoreCorrupt
+from service.store.key_store import MOST_KEYS, Grant, KeyRecords, check_record
+
+T = TypeVar("T")
+
+KEY_TABLES = """
+CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, record BLOB NOT NULL, tokens REAL, at REAL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS key_version (one INTEGER PRIMARY KEY CHECK (one = 1), version TEXT NOT NULL);
+"""
+"""Not part of the sessions' schema: a program that knows no keys reads the same file."""
+
+_SET_VERSION = "INSERT INTO key_version VALUES (1, ?1) ON CONFLICT DO UPDATE SET version = ?1"
+
+
+class Runs(Protocol):
+    """Runs an operation in a transaction."""
+
+    def __call__(self, operation: Callable[[sqlite3.Cursor], T], *, writes: bool = False) -> Awaitable[T]: ...
+
+
+@final
+class SqliteKeys:
+    def __init__(self, run: Runs, clock: Callable[[], float]) -> None:
+        self._run = run
+        self._clock = clock
+
+    async def add(self, id: str, record: bytes, version: str) -> bool:
+        check_record(record)
+        outcome = await self._run(lambda db: _add(db, id, record, version), writes=True)
+        if outcome is None:
+            raise LimitReached(f"There are {MOST_KEYS} keys; revoke one first.")
+        return outcome
+
+    async def revoke(self, id: str, version: str) -> bool:
+        def operation(db: sqlite3.Cursor) -> bool:
+            db.execute("DELETE FROM keys WHERE id = ?", (id,))
+            was_there = db.rowcount > 0
+            if was_there:
+                db.execute(_SET_VERSION, (version,))
+            return was_there
+
+        return await self._run(operation, writes=True)
+
+    async def read(self, version: str) -> KeyRecords | None:
+        return await self._run(lambda db: _read(db, version))
+
+    async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
+        return await self._run(lambda db: _take(db, self._clock(), id, owed, wanted, rate, burst), writes=True)
+
+
+def _add(db: sqlite3.Cursor, id: str, record: bytes, version: str) -> bool | None:
+    found = db.execute("SELECT record FROM keys WHERE id = ?", (id,)).fetchone()
+    if found is not None:
+        return found[0] == record
+    if db.execute("SELECT COUNT(*) FROM keys").fetchone()[0] >= MOST_KEYS:
+        return None
+    db.execute("INSERT INTO keys (id, record) VALUES (?, ?)", (id, record))
+    db.execute(_SET_VERSION, (version,))
+    return True
+
+
+def _read(db: sqlite3.Cursor, version: str) -> KeyRecords | None:
+    found = db.execute("SELECT version FROM key_version").fetchone()
+    now = "" if found is None else found[0]
+    if now == version:
+        return None
+    records = dict(db.execute("SELECT id, record FROM keys").fetchall())
+    if not all(isinstance(id, str) and isinstance(record, bytes) for id, record in records.items()):
+        raise StoreCorrupt("The keys cannot be read from the SQLite file: a row is damaged.")
+    return KeyRecords(now, records)
+
+
+def _take(db: sqlite3.Cursor, now: float, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
+    found = db.execute("SELECT tokens, at FROM keys WHERE id = ?", (id,)).fetchone()
+    tokens, at = found if found is not None and None not in found else (burst, now)
+    tokens = min(burst, tokens + max(0.0, now - at) * rate) - owed
+    granted = min(tokens, wanted) if tokens >= 1.0 else 0.0
+    db.execute("UPDATE keys SET tokens = ?, at = ? WHERE id = ?", (tokens - granted, max(now, at), id))
+    return Grant(granted, 0.0 if granted else (1.0 - tokens) / rate)

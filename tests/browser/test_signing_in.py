@@ -1,0 +1,67 @@
+"""Signing in in a browser: what its policy lets through, and pages whose forms are hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+
+from service.app import create_app
+from service.commands import keys
+from service.settings import Settings
+from tests.browser.conftest import Opened, Seen, serving
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def closed(tmp_path: Path, chromium: Browser, seen: Seen) -> Iterator[tuple[Opened, dict[str, str]]]:
+    """A service that asks for keys, opened by a browser; and a key of each scope."""
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    # The browser's loop runs in this thread, and the command has one of its own.
+    with ThreadPoolExecutor(1) as thread:
+        made = {scope: thread.submit(keys.create, store, scope, scope).result()[1] for scope in ("read", "admin")}
+    with serving(create_app(Settings(store=store, log_level="error", shutdown_grace_s=1))) as base:
+        opened = Opened(chromium, base, seen)
+        yield opened, made
+        for context in opened.contexts:
+            context.close()
+
+
+def test_who_signs_in_creates_a_session_and_signs_out(closed: tuple[Opened, dict[str, str]], seen: Seen) -> None:
+    open_page, made = closed
+    page = open_page("/")
+    expect(page).to_have_title("Sign in · okl")
+    assert Axe().run(page).violations_count == 0
+    page.get_by_label("Key").fill(made["admin"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_title("Sessions · okl")
+    expect(page.locator("#create-curl")).to_contain_text('-H "Authorization: Bearer $OKL_KEY"')
+    page.get_by_role("button", name="Create").click()
+    expect(page).to_have_title("demo · okl")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_title("Sign in · okl")
+    assert page.context.cookies() == []
+    assert seen.console == []
+
+
+def test_a_page_without_its_forms_is_silent(closed: tuple[Opened, dict[str, str]], seen: Seen) -> None:
+    open_page, made = closed
+    page = open_page("/signin?next=%2F")
+    page.get_by_label("Key").fill(made["admin"])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Create").click()
+    expect(page).to_have_title("demo · okl")
+    reader = open_page("/sessions/demo/page")
+    reader.get_by_label("Key").fill(made["read"])
+    reader.get_by_role("button", name="Sign in").click()
+    expect(reader).to_have_title("demo · okl")
+    expect(reader.get_by_role("heading", name="Try it")).to_have_count(0)
+    expect(reader.get_by_role("heading", name="Delete")).to_have_count(0)
+    reader.goto("/")
+    expect(reader.get_by_role("heading", name="New session")).to_have_count(0)
+    assert seen.console == []

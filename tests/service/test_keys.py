@@ -1,0 +1,421 @@
+"""A key itself, what a worker knows of all keys, and when keys are required."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.app import create_app
+from service.client import OklClient
+from service.errors import StoreUnavailable, Unauthenticated
+from service.keys.key import (
+    SIGNED_IN_S,
+    Key,
+    KeyScope,
+    Rate,
+    cookie_of,
+    decode_key,
+    digest_of,
+    encode_key,
+    id_in,
+    is_genuine,
+    is_genuine_cookie,
+    mint,
+)
+from service.keys.keyring import SEEN_S, Keyring, is_loopback, is_open_without_keys
+from service.settings import Settings
+from service.store.key_store import RECORD_BYTES, Grant, KeyRecords
+from tests.service.api import check_problem, serving
+from tests.service.keyed import guarded, look_again, make, revoke
+
+NOW = 1_700_000_000.0
+
+
+# -- a key ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_written_with_its_id_and_256_random_bits() -> None:
+    found = [mint("k", KeyScope.READ, now=NOW) for _ in range(100)]
+    for key, text in found:
+        assert re.fullmatch(r"okl_[a-z2-7]{8}_[A-Za-z0-9_-]{43}", text)
+        assert id_in(text) == key.id
+        assert key.digest == digest_of(text)
+        assert is_genuine(key, text)
+        assert not is_genuine(None, text)
+    assert len({text for _, text in found}) == len({key.id for key, _ in found}) == 100
+
+
+def test_no_trace_of_the_secret_or_its_digest_is_shown() -> None:
+    key, text = mint("k", KeyScope.READ, now=NOW)
+    secret = text.split("_", 2)[2]
+    assert secret.encode() not in encode_key(key)
+    for shown in (repr(key), str(key)):
+        assert secret not in shown
+        assert key.digest.hex() not in shown
+        assert repr(key.digest) not in shown
+
+
+@given(
+    name=st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=64),
+    scope=st.sampled_from(KeyScope),
+    prefix=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z") | st.just(""),
+    expires_at=st.none() | st.floats(0.0, 1e11),
+    rate=st.none() | st.builds(Rate, st.floats(1e-3, 1e6), st.floats(1.0, 1e6)),
+)
+def test_what_is_stored_is_read_again(
+    name: str, scope: KeyScope, prefix: str, expires_at: float | None, rate: Rate | None
+) -> None:
+    key, _ = mint(name, scope, prefix=prefix, now=NOW, expires_at=expires_at, rate=rate)
+    assert decode_key(key.id, encode_key(key)) == key
+    assert len(encode_key(key)) <= RECORD_BYTES
+
+
+@given(st.binary(max_size=64) | st.builds(lambda x: json.dumps(x).encode(), st.dictionaries(st.text(), st.text())))
+def test_what_no_program_of_ours_wrote_is_no_key(record: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_key("abcdefgh", record)
+
+
+@given(st.text(max_size=80))
+def test_whatever_is_given_as_a_key_is_refused_and_breaks_nothing(text: str) -> None:
+    ring = Keyring(is_open=False)
+    assert ring.key_of(text.encode("utf-8", "replace").decode("latin-1")) is None
+    assert ring.key_of_cookie(text) is None
+
+
+def test_a_cookie_ends_by_itself_and_with_its_key() -> None:
+    key, _ = mint("k", KeyScope.READ, now=NOW)
+    cookie, seconds = cookie_of(key, NOW)
+    assert seconds == SIGNED_IN_S
+    assert is_genuine_cookie(key, cookie, NOW + SIGNED_IN_S - 1.0)
+    assert not is_genuine_cookie(key, cookie, NOW + SIGNED_IN_S + 1.0)
+    other, _ = mint("k", KeyScope.READ, now=NOW)
+    assert not is_genuine_cookie(other, cookie, NOW)
+    assert not is_genuine_cookie(None, cookie, NOW)
+    id, until, signature = cookie.split(".")
+    assert not is_genuine_cookie(key, f"{id}.{int(until) + 1}.{signature}", NOW)
+    short, _ = mint("k", KeyScope.READ, now=NOW, expires_at=NOW + 60.0)
+    assert cookie_of(short, NOW)[1] == 60
+
+
+def test_a_rate_is_in_bounds() -> None:
+    for per_s, burst in ((0.0, 1.0), (-1.0, 1.0), (1.0, 0.5), (1e7, 1.0), (float("nan"), 1.0), (1.0, float("inf"))):
+        with pytest.raises(ValueError, match="rate"):
+            Rate(per_s, burst)
+
+
+# -- what a worker knows ------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """A store of keys that counts how often it is read, and may fail."""
+
+    def __init__(self) -> None:
+        self.keys = self
+        self.now = KeyRecords("", {})
+        self.reads = 0
+        self.fails = False
+
+    def put(self, *made: Key) -> None:
+        self.now = KeyRecords(f"v{self.reads}-{len(made)}", {key.id: encode_key(key) for key in made})
+
+    async def read(self, version: str) -> KeyRecords | None:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self.fails:
+            raise StoreUnavailable("gone")
+        return None if version == self.now.version else self.now
+
+    async def add(self, id: str, record: bytes, version: str) -> bool:
+        raise NotImplementedError
+
+    async def revoke(self, id: str, version: str) -> bool:
+        raise NotImplementedError
+
+    async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
+        raise NotImplementedError
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.anyio
+async def test_many_requests_read_the_store_once_in_a_while() -> None:
+    shelf, clock = Shelf(), Time()
+    ring = Keyring(is_open=True, clock=clock)
+    assert not ring.is_stale
+    ring.keep(shelf)
+    assert ring.is_stale
+    await asyncio.gather(*(ring.refresh() for _ in range(50)))
+    assert shelf.reads == 1
+    assert not ring.is_stale
+    assert not ring.is_required
+    key, text = mint("k", KeyScope.READ, now=NOW)
+    shelf.put(key)
+    clock.now += SEEN_S
+    assert ring.is_stale
+    await ring.refresh()
+    assert ring.is_required
+    assert ring.key_of(text) == key
+    shelf.put()
+    clock.now += SEEN_S
+    await ring.refresh()
+    assert ring.key_of(text) is None
+    assert ring.is_required, "what was closed does not open by itself"
+
+
+@pytest.mark.anyio
+async def test_a_store_that_fails_keeps_nobody_out_who_was_in_and_lets_nobody_in() -> None:
+    shelf, clock = Shelf(), Time()
+    ring = Keyring(is_open=True, clock=clock)
+    ring.keep(shelf)
+    shelf.fails = True
+    await ring.refresh()
+    assert not ring.is_required
+    assert not ring.is_stale
+    shelf.fails = False
+    key, _ = mint("k", KeyScope.READ, now=NOW)
+    shelf.put(key)
+    await ring.refresh()
+    shelf.fails = True
+    clock.now += SEEN_S
+    with pytest.raises(StoreUnavailable):
+        await ring.refresh()
+    assert ring.is_stale
+
+
+@pytest.mark.anyio
+async def test_a_damaged_record_is_nobodys_key_and_the_others_are_good() -> None:
+    shelf = Shelf()
+    key, text = mint("k", KeyScope.READ, now=NOW)
+    shelf.now = KeyRecords("v", {key.id: encode_key(key), "22222222": b"{}"})
+    ring = Keyring(is_open=False)
+    ring.keep(shelf)
+    await ring.refresh()
+    assert ring.key_of(text) == key
+
+
+@pytest.mark.anyio
+async def test_an_expired_key_is_refused_from_that_moment_on() -> None:
+    shelf, wall = Shelf(), Time()
+    key, text = mint("k", KeyScope.READ, now=50.0, expires_at=200.0)
+    shelf.put(key)
+    ring = Keyring(is_open=False, wall_clock=wall)
+    ring.keep(shelf)
+    await ring.refresh()
+    assert ring.key_of(text) == key
+    cookie, _ = cookie_of(key, wall.now)
+    assert ring.key_of_cookie(cookie) == key
+    wall.now = 200.0
+    assert ring.key_of(text) is None
+    assert ring.key_of_cookie(cookie) is None
+    assert not ring.is_still_good(key)
+
+
+# -- when keys are required -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("10.0.0.1", False),
+        ("localhost.example.com", False),
+        ("example.com", False),
+    ],
+)
+def test_what_only_this_machine_reaches(host: str, is_own: bool) -> None:
+    assert is_loopback(host) == is_own
+    assert is_open_without_keys(Settings(host=host)) == is_own
+    assert is_open_without_keys(Settings(host=host, allow_anonymous=True))
+    assert not is_open_without_keys(Settings(host=host, allow_anonymous=True, require_keys=True))
+
+
+@pytest.mark.anyio
+async def test_a_service_opens_and_closes_as_the_settings_and_the_keys_say(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    for settings, is_open in (
+        ({}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "0.0.0.0", "allow_anonymous": True}, True),
+        ({"require_keys": True}, False),
+    ):
+        async with serving(url, **settings) as api:
+            assert (await api.http.get("/sessions")).status_code == (200 if is_open else 401), settings
+            assert (await api.http.get("/healthz")).status_code == 200
+    async with serving(url) as api:
+        assert (await api.http.get("/sessions")).status_code == 200
+        made = await make(url, KeyScope.READ)
+        await look_again(api)
+        assert (await api.http.get("/sessions")).status_code == 401
+        assert (await api.http.get("/sessions", headers=made.headers)).status_code == 200
+        await revoke(url, made)
+        await look_again(api)
+        for headers in ({}, made.headers):
+            check_problem(await api.http.get("/sessions", headers=headers), "unauthenticated")
+    async with serving(url, host="0.0.0.0", allow_anonymous=True) as api:
+        check_problem(await api.http.get("/sessions"), "unauthenticated")
+
+
+@pytest.mark.anyio
+async def test_a_store_that_keeps_no_keys_is_served_to_this_machine_alone() -> None:
+    ring = Keyring(is_open=False)
+    ring.keep(object())
+    await ring.refresh()
+    assert ring.is_required
+    assert not ring.is_stale
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_cannot_ask_for_the_keys_refuses_and_is_alive(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    made = await make(url)
+    async with guarded(url) as api:
+        shelf = Shelf()
+        shelf.fails = True
+        api.app.state.keyring.keep(shelf)
+        api.app.state.keyring._due = 0.0
+        check_problem(await api.http.get("/sessions", headers=made.headers), "store-unavailable")
+        assert (await api.http.get("/healthz")).status_code == 200
+
+
+# -- the command line and the client --------------------------------------------------------------------------------
+
+
+def okl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "service.start", *arguments]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OKL_")}
+    return subprocess.run(program, capture_output=True, text=True, env=inherited | environment, timeout=60, check=False)
+
+
+def test_keys_are_made_listed_and_revoked_on_the_store_itself(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+    environment = {"OKL_STORE": f"sqlite:///{tmp_path / 'okl.sqlite3'}", "OKL_AUDIT_FILE": str(audit)}
+    options = ["--scope", "read", "--prefix", "team-", "--expires", "90d", "--rate", "5,10"]
+    made = okl("keys", "create", "the team", *options, **environment)
+    assert made.returncode == 0, made.stderr
+    text = made.stdout.strip()
+    id, secret = text.split("_", 2)[1:]
+    listed = okl("keys", "list", **environment)
+    assert all(one in listed.stdout for one in (id, "the team", "read", "team-", "5/s, burst 10"))
+    gone = okl("keys", "revoke", text, **environment)
+    assert gone.returncode == 0, gone.stderr
+    again = okl("keys", "revoke", id, **environment)
+    assert again.returncode == 1
+    for found in (made.stderr, listed.stdout, listed.stderr, gone.stdout, gone.stderr, audit.read_text()):
+        assert secret not in found
+    acts = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(one["route"], one.get("made"), one.get("revoked")) for one in acts] == [
+        ("keys create", id, None),
+        ("keys revoke", None, id),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--expires", "soon"],
+        ["--expires", "0d"],
+        ["--rate", "0"],
+        ["--rate", "many"],
+        ["--rate", "5,0"],
+        ["--prefix", "a/b"],
+        ["--scope", "root"],
+    ],
+)
+def test_a_key_that_cannot_be_is_not_made(tmp_path: Path, options: list[str]) -> None:
+    found = okl("keys", "create", "k", *options, OKL_STORE=f"sqlite:///{tmp_path / 'okl.sqlite3'}")
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+    assert found.stdout == ""
+
+
+def test_an_open_address_is_not_served_unless_somebody_has_decided_who_may_enter(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    found = okl("serve", "--host", "0.0.0.0", "--port", "0", OKL_STORE=store)
+    assert found.returncode == 2
+    assert "OKL_ALLOW_ANONYMOUS" in found.stderr
+    assert "okl keys create" in found.stderr
+
+
+def test_the_client_sends_the_key_that_it_is_given_or_that_of_the_environment(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(client: OklClient) -> str | None:
+        return client._http.headers.get("authorization")
+
+    with OklClient(url, key="okl_a_b") as client:
+        assert sent(client) == "Bearer okl_a_b"
+        assert "okl_a_b" not in repr(client)
+    monkeypatch.setenv("OKL_KEY", "okl_c_d")
+    with OklClient(url) as client:
+        assert sent(client) == "Bearer okl_c_d"
+    monkeypatch.delenv("OKL_KEY")
+    with OklClient(url) as client:
+        assert sent(client) is None
+
+
+def test_the_client_raises_what_it_is_told() -> None:
+    transport = httpx.MockTransport(
+        lambda _: httpx.Response(401, json={"type": "/problems/unauthenticated", "detail": "x"})
+    )
+    with OklClient("http://okl") as client:
+        client._http = httpx.Client(transport=transport, base_url="http://okl")
+        with pytest.raises(Unauthenticated):
+            client.learners()
+
+
+# -- the comparison ---------------------------------------------------------------------------------------------------
+
+
+def test_the_comparison_takes_as_long_wherever_the_key_is_wrong() -> None:
+    """Medians of interleaved groups: an early exit at the first byte of 43 would be far beyond the noise of either.
+
+    What is compared is a digest, so that even its timing would tell nothing of the secret; this holds the code to both.
+    """
+    key, text = mint("k", KeyScope.READ, now=NOW)
+    ring = Keyring(is_open=False)
+    ring._keys = {key.id: key}
+    start = len("okl_") + len(key.id) + 1
+    other = {"A": "B"}
+    wrong = {
+        "first": text[:start] + other.get(text[start], "A") + text[start + 1 :],
+        "last": text[:-1] + other.get(text[-1], "A"),
+        "unknown": "okl_zzzzzzzz_" + text[start:],
+    }
+    times: dict[str, list[float]] = {name: [] for name in wrong}
+    for _ in range(300):
+        for name, given_text in wrong.items():
+            began = time.process_time_ns()
+            for _ in range(20):
+                ring.key_of(given_text)
+            times[name].append((time.process_time_ns() - began) / 20)
+    low = {name: sorted(found)[len(found) // 4] for name, found in times.items()}
+    # An unknown id skips nothing: it is hashed and compared with 32 bytes too.
+    assert max(low.values()) < 1.25 * min(low.values()) + 200.0, low
+
+
+def test_create_app_asks_nothing_of_the_store_before_it_runs() -> None:
+    app = create_app(Settings(store="sqlite://"))
+    assert not app.state.keyring.is_stale

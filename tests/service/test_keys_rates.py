@@ -1,0 +1,167 @@
+"""How often a key may ask: one bucket for all workers, and what a worker takes ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import StoreTimeout, TooManyRequests
+from service.keys.key import KeyScope, Rate
+from service.keys.rates import Allowances, lease_of
+from service.store.key_store import Grant
+from tests.service.api import Api
+from tests.service.keyed import Made, guarded, make
+
+pytestmark = pytest.mark.anyio
+
+
+class Bucket:
+    """As the stores keep it, by a clock that the test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls = 0
+        self.fails = False
+        self._of: dict[str, tuple[float, float]] = {}
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
+        self.calls += 1
+        await asyncio.sleep(0)
+        if self.fails:
+            raise StoreTimeout("slow")
+        tokens, at = self._of.get(id, (burst, self.now))
+        tokens = min(burst, tokens + (self.now - at) * rate) - owed
+        granted = min(tokens, wanted) if tokens >= 1.0 else 0.0
+        self._of[id] = tokens - granted, self.now
+        return Grant(granted, 0.0 if granted else (1.0 - tokens) / rate)
+
+
+async def admitted(own: Allowances, rate: Rate, bucket: Any, times: int) -> int:
+    count = 0
+    for _ in range(times):
+        try:
+            await own.admit("k", rate, bucket)
+            count += 1
+        except TooManyRequests:
+            pass
+    return count
+
+
+@given(
+    per_s=st.floats(0.5, 500.0),
+    burst=st.floats(1.0, 200.0),
+    workers=st.integers(1, 4),
+    steps=st.lists(st.tuples(st.floats(0.0, 2.0), st.integers(0, 60)), max_size=15),
+)
+def test_all_workers_together_let_in_no_more_than_the_bound(
+    per_s: float, burst: float, workers: int, steps: list[tuple[float, int]]
+) -> None:
+    async def play() -> None:
+        bucket, rate = Bucket(), Rate(per_s, burst)
+        own = [Allowances(bucket) for _ in range(workers)]
+        total = 0
+        for wait, asked in steps:
+            bucket.now += wait
+            total += sum([await admitted(one, rate, bucket, asked) for one in own])
+            assert total <= burst + per_s * bucket.now + 1e-6
+
+    asyncio.run(play())
+
+
+async def test_one_worker_lets_in_all_that_the_rate_allows() -> None:
+    bucket, rate = Bucket(), Rate(100.0, 20.0)
+    own = Allowances(bucket)
+    assert await admitted(own, rate, bucket, 50) == 20
+    total = 0
+    for _ in range(1000):
+        bucket.now += 0.01
+        total += await admitted(own, rate, bucket, 5)
+    assert 990 <= total <= 1001
+
+
+async def test_the_store_is_asked_once_a_lease_and_by_nobody_who_must_wait() -> None:
+    bucket, rate = Bucket(), Rate(1_000.0, 1_000.0)
+    own = Allowances(bucket)
+    assert lease_of(rate) == 100.0
+    assert await admitted(own, rate, bucket, 1_000) == 1_000
+    assert bucket.calls == 10
+    assert await admitted(own, rate, bucket, 1_000) == 0
+    assert bucket.calls == 11
+
+
+async def test_many_at_once_ask_the_store_once() -> None:
+    bucket, rate = Bucket(), Rate(100.0, 100.0)
+    own = Allowances(bucket)
+    await asyncio.gather(*(own.admit("k", rate, bucket) for _ in range(10)))
+    assert bucket.calls == 1
+    bucket.fails = True
+    found = await asyncio.gather(*(own.admit("k", rate, bucket) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(one, StoreTimeout) for one in found)
+
+
+async def test_what_a_batch_costs_is_owed_and_waited_for() -> None:
+    bucket, rate = Bucket(), Rate(10.0, 10.0)
+    own = Allowances(bucket)
+    await own.admit("k", rate, bucket)
+    own.spend("k", 99.0)
+    with pytest.raises(TooManyRequests) as refused:
+        await own.admit("k", rate, bucket)
+    # 100 tokens of a bucket of 10: 90 are owed, and there must be one more.
+    assert refused.value.retry_after_s == 10
+    bucket.now += 9.0
+    assert await admitted(own, rate, bucket, 1) == 0
+    bucket.now += 0.2
+    assert await admitted(own, rate, bucket, 1) == 1
+
+
+async def test_allowances_of_keys_that_are_gone_are_forgotten() -> None:
+    bucket, rate = Bucket(), Rate(10.0, 10.0)
+    own = Allowances(bucket)
+    await own.admit("a", rate, bucket)
+    await own.admit("b", rate, bucket)
+    own.keep({"b": None})
+    assert set(own._of) == {"b"}
+
+
+# -- over HTTP, on the real stores ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def limited(store_url: str) -> AsyncIterator[tuple[Api, Api, Made]]:
+    """Two workers of one store, and a key of 20 requests at once that hardly come back."""
+    made = await make(store_url, KeyScope.ADMIN, rate=Rate(0.01, 20.0))
+    async with guarded(store_url) as one, guarded(store_url) as other:
+        yield one, other, made
+
+
+async def test_two_workers_share_the_bucket(limited: tuple[Api, Api, Made]) -> None:
+    one, other, made = limited
+    answers = []
+    for number in range(40):
+        api = one if number % 2 else other
+        answers.append(await api.http.get("/learners", headers=made.headers))
+    statuses = [answer.status_code for answer in answers]
+    assert statuses.count(200) == 20
+    refused = answers[-1]
+    assert refused.status_code == 429
+    assert refused.json()["type"] == "/problems/too-many-requests"
+    assert 1 <= int(refused.headers["retry-after"]) <= 101
+
+
+async def test_rounds_of_a_batch_count_one_each(limited: tuple[Api, Api, Made]) -> None:
+    api, _, made = limited
+    assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+    batch = {"x": [[float(i)] for i in range(30)], "y": [0.0] * 30}
+    played = await api.http.post("/sessions/s/rounds", json=batch, headers=made.headers)
+    assert played.json()["rounds"] == 30
+    refused = await api.http.get("/sessions/s", headers=made.headers)
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) > 1_000
