@@ -307,6 +307,18 @@ class Store(Protocol):
         snapshot's tip or that of an entry after it. A summary of a later round counts as one of `to`."""
         ...
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        """Go on from another state: the record, the snapshot and the tip become these, and the journal is empty, without a
+        tail. False unless the session is at `at`, or `to` is on its chain already (a reply got lost).
+
+        `to` has a digest of its own, drawn at random, so that every copy of what was is off the chain. What waits and what
+        is remembered stay, and so do the first tip, the times and the counts; `told` of the new state's alarms count as
+        delivered. Raises ValueError for a summary of more than SUMMARY_BYTES.
+        """
+        ...
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         """The newest entries, oldest first, the tail behind the snapshot included: the fewest that have `rounds` rounds
         together, or all that are kept; of these the newest with at most LAST_BYTES of blobs, none if one has more."""

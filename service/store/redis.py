@@ -170,6 +170,14 @@ class RedisStore:
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         return bool(await self._run(scripts.REWIND, name, text_of(tip), text_of(to), is_write=True))
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        check_summary(summary)
+        check_number(told)
+        given = (text_of(at), record, text_of(to), snapshot, summary, told)
+        return bool(await self._run(scripts.REPLACE, name, *given, is_write=True))
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         answer = await self._run(scripts.LAST, name, rounds, LAST_BYTES)
         with Damage(name):

@@ -29,7 +29,7 @@ class Script:
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 
-CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST, WAITING, COUNT_WAITING, SUMMARIZE, TOLD = map(
+CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST, WAITING, COUNT_WAITING, SUMMARIZE, TOLD, REPLACE = map(
     Script,
     (
         "create",
@@ -43,6 +43,7 @@ CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST, WAITING, COUNT_WAITING, SUMM
         "count_waiting",
         "summarize",
         "told",
+        "replace",
     ),
 )
 COMMIT, CANCEL = Script("commit", "sweep"), Script("cancel", "sweep")

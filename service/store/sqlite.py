@@ -150,6 +150,17 @@ class SqliteStore:
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         return await self._run(lambda db: sessions.rewind(db, name, tip, to), writes=True)
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        check_summary(summary)
+        check_number(told)
+
+        def operation(db: sqlite3.Cursor) -> bool:
+            return sessions.replace(db, self._clock(), name, at, record, to, snapshot, summary, told)
+
+        return await self._run(operation, writes=True, written_bytes=len(snapshot), leaves_garbage=True)
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         return await self._run(lambda db: sessions.last(db, name, rounds))
 

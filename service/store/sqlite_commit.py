@@ -146,7 +146,7 @@ def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> bool | None:
 
 
 def _remember(db: sqlite3.Cursor, session: SessionRow, now: float, entry: Entry, answer: bytes) -> None:
-    row = (session.key, entry.id, entry.tip.round, now, len(answer), *keep(db, answer))
+    row = (session.key, entry.id, entry.tip.round + session.shift, now, len(answer), *keep(db, answer))
     if db.execute(REMEMBER, row).rowcount == 0:
         _forget(db, session, entry.id)
         db.execute(REMEMBER, row)

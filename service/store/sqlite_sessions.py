@@ -192,12 +192,42 @@ def rewind(db: sqlite3.Cursor, name: str, tip: Tip, to: Tip) -> bool:
     if to != session.start() and found != (to.digest,):
         return False
     db.execute(TAKE_BACK, (session.key, to.round))
-    for (size,) in db.execute(FORGET, (session.key, to.round)):
+    for (size,) in db.execute(FORGET, (session.key, to.round + session.shift)):
         session.remembered -= 1
         session.remembered_bytes -= size
     db.execute(BOUND_SUMMARY, (session.key, to.round))
     session.round, session.digest = to.round, to.digest
     session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, session.start().round)).fetchone()[0])
+    tables.save_snapshot(db, session)
+    return True
+
+
+def replace(
+    db: sqlite3.Cursor,
+    now: float,
+    name: str,
+    at: Tip,
+    record: bytes,
+    to: Tip,
+    snapshot: bytes,
+    summary: bytes,
+    told: int,
+) -> bool:
+    session = find_session(db, name)
+    if session is None:
+        return False
+    if not session.is_at(at):
+        return tables.is_on_chain(db, session, to)
+    db.execute(TAKE_BACK, (session.key, -1))
+    db.execute("UPDATE records SET record = ? WHERE session = ?", (record, session.key))
+    db.execute(
+        "UPDATE notes SET summary_round = ?, told = ?, summary = ? WHERE session = ?",
+        (to.round, told, summary, session.key),
+    )
+    session.shift += session.round - to.round
+    session.round, session.digest = session.base_round, session.base_digest = to
+    session.tail_bytes = 0
+    _keep_snapshot(db, session, now, to, snapshot)
     tables.save_snapshot(db, session)
     return True
 

@@ -18,14 +18,16 @@ from service.store.store_checks import check_last, check_reading, follow
 INLINE_BYTES = 320
 """SQLite keeps rows of up to 488 bytes whole in these tables' pages of 2,048."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 -- `base` is the tip that the oldest entry kept follows. `due_next` and `remembered_since` may be too early, never too late.
+-- `shift` and a round are the place of a remembered id in the order of all: rounds begin anew where a state was replaced.
 CREATE TABLE sessions (
     key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at REAL NOT NULL,
     first_round INTEGER NOT NULL, first_digest BLOB NOT NULL, base_round INTEGER NOT NULL, base_digest BLOB NOT NULL,
     snapshot_round INTEGER, snapshot_digest BLOB, snapshot_at REAL, snapshot_key INTEGER NOT NULL DEFAULT 0,
     snapshot_bytes INTEGER NOT NULL DEFAULT 0, tail_bytes INTEGER NOT NULL DEFAULT 0,
+    shift INTEGER NOT NULL DEFAULT 0,
     round INTEGER NOT NULL, digest BLOB NOT NULL, updated_at REAL, journal_bytes INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0, waiting_bytes INTEGER NOT NULL DEFAULT 0,
     expired INTEGER NOT NULL DEFAULT 0, expired_bytes INTEGER NOT NULL DEFAULT 0, never_came INTEGER NOT NULL DEFAULT 0,
@@ -88,6 +90,7 @@ class SessionRow:
     snapshot_key: int
     snapshot_bytes: int
     tail_bytes: int
+    shift: int
     round: int
     digest: bytes
     updated_at: float | None
@@ -147,7 +150,7 @@ _changes_of_commits = attrgetter(*OF_COMMITS, "key")
 _changes_of_snapshots = attrgetter(*OF_SNAPSHOTS, "key")
 _KIND = {"i": int, "b": bytes, "f": float, "n": type(None)}
 _KINDS = {
-    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiib{updated}iiiiiifiif")
+    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiiib{updated}iiiiiifiif")
     for snapshot in ("ibf", "nnn")
     for updated in "fn"
 }

@@ -88,6 +88,12 @@ class TimedStore:
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         return await self._timed("rewind", self._store.rewind(name, tip, to))
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        answer = self._store.replace(name, at, record, to, snapshot, summary=summary, told=told)
+        return await self._timed("replace", answer)
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         return await self._timed("last", self._store.last(name, rounds))
 

@@ -323,6 +323,21 @@ class ModelStore:
 
         return await self._ask(name, operation) is True
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        def operation(session: Session) -> bool:
+            if session.tip == at:
+                session.record, session.summary, session.summary_round = record, summary, to.round
+                session.snapshot, session.snapshot_tip, session.snapshot_at = snapshot, to, self.clock()
+                session.tip = session.base = to
+                session.entries, session.told = [], told
+            return to in session.chain()
+
+        check_summary(summary)
+        check_number(told)
+        return await self._ask(name, operation) is True
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         def operation(session: Session) -> Sequence[Entry]:
             found: list[Entry] = []

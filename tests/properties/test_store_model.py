@@ -94,6 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.run(self.store.delete(name))
         self.tips: dict[str, list[Tip]] = {name: [] for name in NAMES}
         self.commits: list[Call] = []
+        self.replacements: list[Call] = []
         self.made = 0
 
     def run(self, call: Awaitable[Any]) -> Any:
@@ -179,6 +180,24 @@ class StoreMachine(RuleBasedStateMachine):
     def rewind(self, name: str, distance: int, back: int) -> None:
         tip, to = self.tip(name, distance), self.tip(name, back + 1)
         self.both(lambda store: store.rewind(name, tip, to))
+
+    @rule(name=names, distance=distances, round=st.sampled_from([0, 1, 7]), blob=blobs)
+    def replace(self, name: str, distance: int, round: int, blob: bytes) -> None:
+        self.made += 1
+        at, to = self.tip(name, distance), Tip(round, self.made.to_bytes(16))
+        record, summary = b"record %d" % self.made, b"%d" % self.made
+
+        def call(store: Store) -> Awaitable[object]:
+            return store.replace(name, at, record, to, blob, summary=summary, told=round)
+
+        if self.both(call) is True:
+            self.replacements.append(call)
+            self.tips[name].append(to)
+
+    @precondition(lambda self: self.replacements)
+    @rule()
+    def replace_again(self) -> None:
+        self.both(self.replacements[-1])
 
     @rule(name=names, id=st.sampled_from(IDS))
     def cancel(self, name: str, id: str) -> None:
