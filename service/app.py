@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
-from service.api import documents, problems, routes, watching
+from service.api import documents, moving, problems, routes, watching
 from service.api.dependencies import Worker
 from service.api.guards import Guards
+from service.archive.states import States
 from service.logs import configure
 from service.pages import routes as dashboard
 from service.replica.cache import Replicas
@@ -51,6 +52,8 @@ SWITCH_INTERVAL_S = 0.0005
 ROUTERS = (
     routes.bodies,
     routes.sessions,
+    moving.moving,
+    moving.moving_bodies,
     watching.many,
     watching.watching,
     routes.operations,
@@ -59,7 +62,7 @@ ROUTERS = (
 )
 """All but those of `routes.hot`, which are the app's own."""
 
-READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "Traceparent", "X-Request-Id")
+READ_OF_PAGES = ("Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Traceparent", "X-Request-Id")
 TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
 """The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
 
@@ -116,7 +119,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
-            allow_methods=("GET", "HEAD", "POST", "DELETE"),
+            allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE"),
             allow_headers=READ_OF_PAGES,
             expose_headers=TOLD_TO_PAGES,
         )
@@ -181,13 +184,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         }
 
     counts.gauges = gauges
+    sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
     return Worker(
         settings=settings,
         store=store,
         replicas=replicas,
         rounds=rounds,
-        sessions=Sessions(store, rounds, limits, most=settings.max_sessions),
+        sessions=sessions,
+        states=States(store, rounds, sessions, limits),
         watching=watching,
         watchers=watchers,
         summaries=summaries,

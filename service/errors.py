@@ -12,7 +12,12 @@ ServiceError
 ├── IdConflict              409  id-conflict
 ├── InvalidInput            422  invalid-request
 ├── MalformedBody           400  malformed-body
+├── InvalidSnapshot         422  invalid-snapshot
+├── CheckpointNotFound      404  checkpoint-not-found
+├── SessionMoving           503  session-moving
+├── SessionMoved            410  session-moved
 ├── PreconditionFailed      412  precondition-failed
+├── PreconditionRequired    428  precondition-required
 ├── PayloadTooLarge         413  payload-too-large
 ├── UnsupportedMediaType    415  unsupported-media-type
 ├── HostNotAllowed          421  host-not-allowed
@@ -196,6 +201,37 @@ class PreconditionFailed(ServiceError):
     """The session is not where `If-Match` says: others have written to it. Inspect it and decide again."""
 
     slug, status, title = "precondition-failed", 412, "Precondition failed"
+
+
+class PreconditionRequired(ServiceError):
+    """The request would replace what others may have written. Say `If-Match` with the session's ETag, or `*`."""
+
+    slug, status, title = "precondition-required", 428, "Precondition required"
+
+
+class InvalidSnapshot(ServiceError):
+    """The bytes are no snapshot that this service can take: damaged, of another version, or over its limits. Nothing changed."""
+
+    slug, status, title = "invalid-snapshot", 422, "Invalid snapshot"
+
+
+class CheckpointNotFound(ServiceError):
+    """The session has no checkpoint of this name. GET /sessions/{session}/checkpoints lists those that it has."""
+
+    slug, status, title = "checkpoint-not-found", 404, "Checkpoint not found"
+
+
+class SessionMoving(ServiceError):
+    """The session is being copied to another place. Nothing was done; try again in a moment, with the same id."""
+
+    slug, status, title = "session-moving", 503, "Session is moving"
+    retry_after_s = 1
+
+
+class SessionMoved(ServiceError):
+    """The session goes on elsewhere; `location` says where, if that is known. Nothing was done; send the same there."""
+
+    slug, status, title = "session-moved", 410, "Session has moved"
 
 
 class PayloadTooLarge(ServiceError):

@@ -194,14 +194,14 @@ async def update_several(
 
 # -- sessions -------------------------------------------------------------------------------------------------------
 
-_CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag": {"schema": {"type": "string"}}}}}
+CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag": {"schema": {"type": "string"}}}}}
 
 
 @bodies.post(
     "/sessions",
     response_model=SessionDetail,
     status_code=201,
-    responses=_CREATED
+    responses=CREATED
     | responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.SessionExists, errors.LimitReached),
     summary="Create a session",
 )
@@ -215,7 +215,7 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     "/sessions/{session}/freeze",
     response_model=SessionDetail,
     status_code=201,
-    responses=_CREATED
+    responses=CREATED
     | responses(
         *BODY,
         *STORE,

@@ -209,6 +209,14 @@ class SessionCreate(Wire):
         return self
 
 
+class CloneBody(Wire):
+    """Make a session with the same state."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2"}]})
+
+    name: Name = Field(description="Name of the new session.")
+
+
 class FreezeBody(Wire):
     """Make a session that predicts as this one, and learns nothing."""
 

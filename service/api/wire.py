@@ -231,6 +231,13 @@ def _settings(definition: Definition) -> Json:
     }
 
 
+def request_for(definition: Definition) -> Json:
+    """What `POST /sessions` would be given to make a session of this definition."""
+    spec = definition.learner
+    given = {"name": definition.name, "learner": None if spec is None else spec.model_dump(mode="json")}
+    return _without_none(given | _settings(definition))
+
+
 def _metrics(tally: Tally, is_classifier: bool) -> Json:
     metrics: Json = {
         "rounds": tally.rounds,
