@@ -210,7 +210,7 @@ class PreconditionRequired(ServiceError):
 
 
 class InvalidSnapshot(ServiceError):
-    """The bytes are no snapshot that this service can take: damaged, of another version, or over its limits. Nothing changed."""
+    """The bytes are no snapshot that this service takes: damaged, of another version, or over its limits. Nothing changed."""
 
     slug, status, title = "invalid-snapshot", 422, "Invalid snapshot"
 

@@ -22,6 +22,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from service.errors import ConfigurationError
+from service.store.moving import Moving
 
 DIGEST_BYTES = 16
 
@@ -58,6 +59,8 @@ class Limits:
     tail: int = 256
     """Entries behind the snapshot, so that a worker that is a little behind need not read the snapshot."""
     tail_bytes: int = 256 << 10
+    checkpoints: int = 16
+    checkpoint_bytes: int = 256 << 20
 
 
 class Tip(NamedTuple):
@@ -161,6 +164,8 @@ class Head:
     """The round of which the summary tells; at first the session's first."""
     told: int = 0
     """How many of the session's alarms were delivered, as its workers count them. It only grows."""
+    seal: bytes = b""
+    """The note of the seal that it has for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,7 @@ class WaitingPage:
     now: float
 
 
-class Store(Protocol):
+class Store(Moving, Protocol):
     """Errors: StoreUnavailable, StoreTimeout, StoreCorrupt; a driver's own exceptions never leave a store."""
 
     schemes: ClassVar[tuple[str, ...]]
@@ -305,18 +310,6 @@ class Store(Protocol):
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is its
         snapshot's tip or that of an entry after it. A summary of a later round counts as one of `to`."""
-        ...
-
-    async def replace(
-        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
-    ) -> bool:
-        """Go on from another state: the record, the snapshot and the tip become these, and the journal is empty, without a
-        tail. False unless the session is at `at`, or `to` is on its chain already (a reply got lost).
-
-        `to` has a digest of its own, drawn at random, so that every copy of what was is off the chain. What waits and what
-        is remembered stay, and so do the first tip, the times and the counts; `told` of the new state's alarms count as
-        delivered. Raises ValueError for a summary of more than SUMMARY_BYTES.
-        """
         ...
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:

@@ -2,8 +2,9 @@
 -- Answers 1, or 0 where nothing was replaced. On the chain, the new tip is this command sent twice.
 
 local tip, record, to, blob, summary, told = unpack(ARGV)
-local at, packed = tip_and('counters')
+local at, packed, sealed_until = tip_and('counters')
 if not at then return 0 end
+if sealed_until > now_us() then return sealed() end
 if at ~= tip then return is_on_chain(to) and 1 or 0 end
 local counters = {struct.unpack(COUNTERS, packed)}
 counters[3] = 0
