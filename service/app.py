@@ -29,8 +29,8 @@ from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.session.limits import SessionLimits
 from service.sessions import Sessions
-from service.settings import Settings
-from service.store.base import Limits, Store, open_store
+from service.settings import Settings, limits_of
+from service.store.base import Store, open_store
 from service.telemetry.board import Board
 from service.telemetry.census import Census
 from service.telemetry.counts import Counts
@@ -76,7 +76,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure(settings)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        store = open_store(settings.store, _store_limits(settings))
+        store = open_store(settings.store, limits_of(settings))
         await store.open()
         worker = make_worker(settings, store, counts)
         app.state.worker = worker
@@ -207,13 +207,3 @@ def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None
         return None
     secret = settings.webhook_secret.get_secret_value()
     return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
-
-
-def _store_limits(settings: Settings) -> Limits:
-    return Limits(
-        waiting=settings.max_waiting,
-        waiting_bytes=settings.max_waiting_bytes,
-        remembered=settings.remembered,
-        remembered_bytes=settings.remembered_bytes,
-        remembered_s=settings.remembered_s,
-    )

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from service import __version__
 from service.client import OklClient, local_url
+from service.commands import moves
 from service.errors import ConfigurationError, ServiceError, StoreRefused, StoreTimeout, StoreUnavailable
 from service.logs import configure
 from service.settings import Settings, without_password
@@ -344,6 +345,9 @@ def run_repair(
         return
     typer.echo(f"Nothing was changed. `okl repair {session} --yes` takes the last {lost:,} rounds back, for good.")
     raise typer.Exit(REFUSED)
+
+
+moves.add_to(app, _told)
 
 
 @app.command()

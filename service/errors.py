@@ -341,6 +341,12 @@ class Unreachable(ServiceError):
     title = "Unreachable"
 
 
+class DamagedArchive(ServiceError):
+    """Raised by `okl import`: the file is no archive, or was damaged, or is of another version."""
+
+    title = "Damaged archive"
+
+
 class ConfigurationError(ServiceError):
     """A setting, a file or an option is wrong: raised before anything is served or sent."""
 

@@ -6,19 +6,20 @@ import re
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Depends, Header, Path, Request
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
 from service import errors
 from service.api import wire
-from service.api.answers import SessionDetail
+from service.api.answers import CheckpointAnswer, CheckpointList, SessionDetail
 from service.api.body import BodyRoute, reply
 from service.api.dependencies import SessionPath, StatesDep
 from service.api.problems import responses
-from service.api.routes import BODY, CREATED, STORE
-from service.api.schemas import CloneBody, SessionCreate
+from service.api.routes import BODY, CREATED, MOVES, STORE
+from service.api.schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionCreate
+from service.api.values import Name
 from service.errors import InvalidInput, InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
 from service.session.definition import Definition
 
@@ -30,7 +31,7 @@ CHUNK_BYTES = 1 << 20
 _ETAG = re.compile(r'"([0-9]{1,20}-[0-9a-f]{32})"')
 _ANY = "*"
 
-_SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *STORE)
+_SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 _FILE = {STATE: {"schema": {"type": "string", "format": "binary"}}}
 _DOWNLOAD = {200: {"content": _FILE, "headers": {"ETag": {"schema": {"type": "string"}}}}}
 
@@ -39,6 +40,7 @@ IfMatchAny = Annotated[
     Header(alias="If-Match", description="The session's `ETag`, at which it must be, or `*` for any."),
 ]
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="`*`: make a new session of it.")]
+CheckpointPath = Annotated[Name, Path(description="Name of the checkpoint.")]
 
 
 @moving.get(
@@ -144,3 +146,70 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     """A new session with the same state, that goes on learning on its own."""
     found = await states.clone(session, body.name)
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
+
+
+@moving_bodies.post(
+    "/sessions/{session}/checkpoints",
+    response_model=CheckpointAnswer,
+    status_code=201,
+    responses=responses(*BODY, *_SESSION, errors.LimitReached),
+    summary="Keep a session's state",
+)
+async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: StatesDep) -> Response:
+    """As it is now, in place of a checkpoint of the same name; it goes when the session goes."""
+    return reply(wire.checkpoint(await states.keep(session, body.name)), 201)
+
+
+@moving.get(
+    "/sessions/{session}/checkpoints",
+    response_model=CheckpointList,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, *STORE),
+    summary="List a session's checkpoints",
+)
+async def list_checkpoints(session: SessionPath, states: StatesDep) -> Response:
+    """In the order of their names."""
+    return reply({"checkpoints": [wire.checkpoint(one) for one in await states.kept(session)]})
+
+
+@moving.delete(
+    "/sessions/{session}/checkpoints/{checkpoint}",
+    status_code=204,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.CheckpointNotFound, *MOVES, *STORE),
+    summary="Delete a checkpoint",
+)
+async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, states: StatesDep) -> Response:
+    """The session stays as it is."""
+    await states.drop(session, checkpoint)
+    return Response(status_code=204)
+
+
+@moving_bodies.post(
+    "/sessions/{session}/rollback",
+    response_model=SessionDetail,
+    responses=responses(
+        *BODY,
+        *_SESSION,
+        errors.CheckpointNotFound,
+        errors.InvalidSnapshot,
+        errors.PreconditionRequired,
+        errors.PreconditionFailed,
+    ),
+    summary="Return to a checkpoint",
+)
+async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, at: IfMatchAny = None) -> Response:
+    """The session goes on from there. What waits goes on waiting, and an update that was applied before is not learned
+    again when it is sent again."""
+    found = await states.roll_back(session, body.checkpoint, label_or_any(at))
+    return reply(wire.session(found), 200, wire.headers(found))
+
+
+@moving_bodies.post(
+    "/sessions/{session}/rename",
+    response_model=SessionDetail,
+    responses=responses(*BODY, *_SESSION, errors.SessionExists),
+    summary="Rename a session",
+)
+async def rename(body: RenameBody, session: SessionPath, states: StatesDep) -> Response:
+    """With what waits, the remembered ids and its checkpoints. Meanwhile its requests are asked to come back."""
+    found = await states.rename(session, body.name)
+    return reply(wire.session(found), 200, wire.headers(found) | {"Location": f"/sessions/{body.name}"})

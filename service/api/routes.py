@@ -49,6 +49,9 @@ bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
 sessions = APIRouter(tags=["sessions"])
 operations = APIRouter(tags=["operations"])
 
+MOVES = (errors.SessionMoving, errors.SessionMoved)
+"""What a session may answer that moves, or has moved."""
+
 STORE = (errors.StoreUnavailable, errors.StoreTimeout, errors.StateCorrupt)
 BODY = (
     errors.MalformedBody,
@@ -60,6 +63,7 @@ BODY = (
 _ROUNDS = (
     *BODY,
     *STORE,
+    *MOVES,
     errors.SessionNotFound,
     errors.SessionFailed,
     errors.NumericalFailure,
@@ -219,6 +223,7 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     | responses(
         *BODY,
         *STORE,
+        *MOVES,
         errors.SessionNotFound,
         errors.CannotFreeze,
         errors.SessionExists,
@@ -252,7 +257,9 @@ async def list_sessions(
 @sessions.get(
     "/sessions/{session}",
     response_model=SessionDetail,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *STORE),
+    responses=responses(
+        errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE
+    ),
     summary="Inspect a session",
 )
 async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
@@ -264,7 +271,9 @@ async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
 @sessions.delete(
     "/sessions/{session}",
     status_code=204,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, *STORE),
+    responses=responses(
+        errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, errors.SessionMoving, *STORE
+    ),
     summary="Delete a session",
 )
 async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Response:

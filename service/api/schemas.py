@@ -217,6 +217,30 @@ class CloneBody(Wire):
     name: Name = Field(description="Name of the new session.")
 
 
+class RenameBody(Wire):
+    """Give the session another name."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-eu"}]})
+
+    name: Name = Field(description="The new name.")
+
+
+class CheckpointBody(Wire):
+    """Keep the session's state as it is now."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "before-the-sale"}]})
+
+    name: Name | None = Field(default=None, description="Without it `t` and the round, such as `t1200`.")
+
+
+class RollbackBody(Wire):
+    """Go on from a state that was kept."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"checkpoint": "before-the-sale"}]})
+
+    checkpoint: Name = Field(description="Name of the checkpoint.")
+
+
 class FreezeBody(Wire):
     """Make a session that predicts as this one, and learns nothing."""
 

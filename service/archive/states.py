@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
+from service.archive.mover import rename
 from service.archive.portable import clash, definition_in, pack_state, unpack_state
-from service.errors import InvalidSnapshot, Overloaded, PreconditionFailed
+from service.errors import (
+    CheckpointNotFound,
+    InvalidSnapshot,
+    LimitReached,
+    Overloaded,
+    PreconditionFailed,
+    SessionNotFound,
+)
 from service.rounds import Rounds
 from service.session.definition import Definition
 from service.session.limits import SessionLimits
@@ -18,7 +26,8 @@ from service.session.snapshot import pack
 from service.session.summary import encode_summary, summary_of
 from service.session.turn import Position, precondition_failed
 from service.sessions import Inspected, Sessions
-from service.store.base import DIGEST_BYTES, Head, Store, Tip
+from service.store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
+from service.store.moving import Checkpoint
 
 log = logging.getLogger("okl.sessions")
 
@@ -73,6 +82,51 @@ class States:
         check(definition_in(blob))
         return await self._sessions.add(unpack_state(name, blob, self._limits))
 
+    async def keep(self, name: str, checkpoint: str | None) -> Checkpoint:
+        """Keep the session's state as it is now, in place of one of the same name; `t<round>` unless it is given.
+
+        Raises SessionNotFound, LimitReached.
+        """
+
+        def packed(session: Session, _: Head, position: Position) -> tuple[Position, bytes]:
+            return position, pack_state(session)
+
+        (identity, tip), blob = await self._rounds.look(name, packed)
+        own = checkpoint or f"t{tip.round}"
+        kept = await self._store.keep(name, identity, own, tip, blob)
+        if isinstance(kept, Full):
+            raise LimitReached(f"Session {name!r} keeps as many checkpoints as it may; delete one first.", session=name)
+        if not kept:
+            raise SessionNotFound(name)
+        log.info("checkpoint kept", extra={"session": name, "checkpoint": own, "t": tip.round})
+        return next(one for one in await self.kept(name) if one.name == own)
+
+    async def kept(self, name: str) -> Sequence[Checkpoint]:
+        """Raises SessionNotFound."""
+        found = await self._store.kept(name)
+        if isinstance(found, Gone):
+            raise SessionNotFound(name)
+        return found
+
+    async def drop(self, name: str, checkpoint: str) -> None:
+        """Raises SessionNotFound, CheckpointNotFound."""
+        if not await self._store.drop(name, checkpoint):
+            await self.kept(name)
+            raise no_checkpoint(name, checkpoint)
+
+    async def roll_back(self, name: str, checkpoint: str, at: str | None) -> Inspected:
+        """The session goes on from a state that was kept, as in `put`. Raises CheckpointNotFound too."""
+        blob = await self._store.kept_state(name, checkpoint)
+        if blob is None:
+            await self.kept(name)
+            raise no_checkpoint(name, checkpoint)
+        return await self._go_on(name, unpack_state(name, blob, self._limits), at)
+
+    async def rename(self, name: str, new_name: str) -> Inspected:
+        """The same session under another name. Raises SessionNotFound, SessionExists, SessionMoving."""
+        await rename(self._store, name, new_name)
+        return await self._sessions.inspect(new_name)
+
     async def put(self, name: str, blob: bytes, check: Check, at: str | None) -> Inspected:
         """The session goes on from this state; what waits goes on waiting, and what is remembered stays.
 
@@ -115,6 +169,10 @@ class States:
             # Those of another past are no news.
             told=session.history.alarm_count,
         )
+
+
+def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
+    return CheckpointNotFound(f"Session {name!r} has no checkpoint {checkpoint!r}.", session=name)
 
 
 def _as_it_is(session: Session, head: Head, position: Position) -> _Now:
