@@ -31,8 +31,11 @@ class Moved(NamedTuple):
     is_new: bool
 
 
-async def move(source: Store, target: Store, name: str, new_name: str | None = None, to: str = "") -> Moved:
-    """Move a session; called again after a crash it finishes. `to` is where clients are told to go.
+async def move(
+    source: Store, target: Store, name: str, new_name: str | None = None, to: str = "", *, patience_s: float = 0.0
+) -> Moved:
+    """Move a session; called again after a crash it finishes. `to` is where clients are told to go; `patience_s` is how long
+    to wait for the seal of another mover that may have died.
 
     Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved.
     """
@@ -41,7 +44,7 @@ async def move(source: Store, target: Store, name: str, new_name: str | None = N
         return finished
     token = new_token()
     held = Held(source, name, token)
-    await held.take()
+    await held.take(patience_s)
     try:
         note = await take_in(target, new_name, parts_of(source, name, held), token)
         arrived = await target.head(new_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -13,8 +14,10 @@ from service.session.record import decode_record, encode_record
 from service.store.base import Entry, Gone, Store
 from service.store.moving import Checkpoint, Luggage, Seal, Whole
 
-LEASE_S = 30.0
+LEASE_S = 10.0
 """Whoever copies a session has it sealed for so long, and again: if it dies, the session goes on by itself."""
+
+AGAIN_S = 0.1
 
 ENTRIES, ENTRY_BYTES = 1_000, 4 << 20
 """Entries of a part, at most, and their bytes unless one alone has more."""
@@ -48,12 +51,18 @@ class Held:
         self.note = Seal("held", token).note()
         self._renewed = 0.0
 
-    async def take(self) -> None:
-        self._renewed = time.monotonic()
-        if not await self._store.seal(self._name, self.note, LEASE_S):
+    async def take(self, patience_s: float = 0.0) -> None:
+        """Waits so long for another's seal to lapse."""
+        give_up = time.monotonic() + patience_s
+        while True:
+            self._renewed = time.monotonic()
+            if await self._store.seal(self._name, self.note, LEASE_S):
+                return
             if isinstance(await self._store.head(self._name), Gone):
                 raise SessionNotFound(self._name)
-            raise self._lost()
+            if time.monotonic() >= give_up:
+                raise self._lost()
+            await asyncio.sleep(AGAIN_S)
 
     async def renew(self) -> None:
         """If it is time."""

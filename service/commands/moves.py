@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.archive.mover import move
-from service.archive.transport import Carried, export, import_file, names_in
 from service.errors import ConfigurationError, ServiceError
 from service.settings import Settings, limits_of
 from service.store.base import Store, open_store
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from service.archive.transport import Carried
 
 REFUSED = 1
 
@@ -37,7 +36,7 @@ def add_to(app: typer.Typer, told: Callable[[], AbstractContextManager[None]]) -
     ) -> None:
         """Write sessions to a file with all that they have; run again after an interruption, it goes on."""
         with told():
-            _run([_url(store)], lambda stores: _export(stores[0], session or [], out))
+            _run([_url(store)], lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
     @app.command("import")
     def run_import(
@@ -46,6 +45,8 @@ def add_to(app: typer.Typer, told: Callable[[], AbstractContextManager[None]]) -
         store: StoreOption = None,
     ) -> None:
         """Add the sessions of a file to a store; run again after an interruption, it goes on."""
+
+        from service.archive.transport import import_file
 
         async def imported(stores: Sequence[Store]) -> int:
             found: list[Carried] = []
@@ -74,25 +75,28 @@ def add_to(app: typer.Typer, told: Callable[[], AbstractContextManager[None]]) -
             _run([_url(store), to], lambda stores: _move(stores[0], stores[1], session or [], tell))
 
 
-async def _export(store: Store, names: Sequence[str], out: Path) -> int:
+async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool) -> int:
+    from service.archive.transport import export, names_in
+
     names = names or await names_in(store)
 
     def say(one: Carried) -> None:
         _say(one, "exported")
 
-    if out.is_dir():
-        for name in names:
-            await export(store, [name], out / f"{name}.okl", say)
-    else:
-        await export(store, names, out, say)
+    for path, own in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
+        await export(store, own, path, say)
     return 0
 
 
 async def _move(source: Store, target: Store, names: Sequence[str], tell: str) -> int:
+    from service.archive.mover import move
+    from service.archive.parts import LEASE_S
+    from service.archive.transport import Carried, names_in
+
     failed = 0
     for name in names or await names_in(source):
         try:
-            moved = await move(source, target, name, to=tell)
+            moved = await move(source, target, name, to=tell, patience_s=LEASE_S + 1.0)
         except ServiceError as error:
             _say(Carried(name, trouble=f"{error.title}: {error.detail}"), "moved")
             failed += 1
