@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, final
 
 from pydantic_core import from_json, to_json
 
-from service.archive.parts import Kept, Page, Part
+from service.archive.parts import Kept, Load, Part
 from service.errors import DamagedArchive
 from service.store.base import DIGEST_BYTES, Entry, Head, Tip
 from service.store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, Whole
@@ -56,7 +56,7 @@ def framed(part: Part) -> Framed:
             document |= {name: None if tip is None else _told(tip) for name, tip in tips.items()}
             snapshot = [] if part.snapshot is None else [part.snapshot]
             return Framed(b"SESS", document, [part.record, head.summary, *snapshot])
-        case Page(entries, luggage):
+        case Load(entries, luggage):
             document = {
                 "entries": [[*_told(one.tip), one.count, one.id] for one in entries],
                 "held": [[one.id, one.expires_at, one.forget_at, one.is_expired] for one in luggage.held],
@@ -93,7 +93,7 @@ def part_of(frame: Framed) -> Part:
         for id, due, gone, is_expired in told["held"]
     ]
     remembered = [RememberedItem(str(id), next(rest), float(at)) for id, at in told["remembered"]]
-    return Page(entries, Luggage(held, remembered))
+    return Load(entries, Luggage(held, remembered))
 
 
 def _told(tip: Tip) -> list[Any]:

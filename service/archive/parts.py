@@ -23,7 +23,7 @@ ENTRIES, ENTRY_BYTES = 1_000, 4 << 20
 """Entries of a part, at most, and their bytes unless one alone has more."""
 
 
-class Page(NamedTuple):
+class Load(NamedTuple):
     entries: list[Entry]
     luggage: Luggage
 
@@ -33,7 +33,7 @@ class Kept(NamedTuple):
     state: bytes
 
 
-Part = Whole | Page | Kept
+Part = Whole | Load | Kept
 NOTHING = Luggage([], [])
 
 
@@ -98,7 +98,7 @@ async def parts_of(store: Store, name: str, held: Held) -> AsyncIterator[Part]:
     yield replace(whole, entries=[])
     for entries in _paged(whole):
         await held.renew()
-        yield Page(entries, NOTHING)
+        yield Load(entries, NOTHING)
     cursor: str | None = None
     while True:
         await held.renew()
@@ -107,7 +107,7 @@ async def parts_of(store: Store, name: str, held: Held) -> AsyncIterator[Part]:
             raise SessionNotFound(name)
         cursor = page.cursor
         if page.held or page.remembered:
-            yield Page([], replace(page, cursor=None))
+            yield Load([], replace(page, cursor=None))
         if cursor is None:
             break
     checkpoints = await store.kept(name)
@@ -143,7 +143,7 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
             case Whole():
                 whole = renamed(part, name)
                 await store.arrive(name, whole, note)
-            case Page(entries, luggage):
+            case Load(entries, luggage):
                 if not await store.unload(name, note, entries, luggage):
                     raise _overtaken(name)
             case Kept(own, state):

@@ -38,7 +38,7 @@ Check = Callable[[Definition], None]
 """Raises ServiceError for a definition that this service would not make a session of."""
 
 
-class State(NamedTuple):
+class Taken(NamedTuple):
     """A session's definition and state at a tip."""
 
     blob: bytes
@@ -61,11 +61,11 @@ class States:
         self._sessions = sessions
         self._limits = limits
 
-    async def take(self, name: str) -> State:
+    async def take(self, name: str) -> Taken:
         """The session as it is now. Raises SessionNotFound."""
 
-        def packed(session: Session, _: Head, position: Position) -> State:
-            return State(pack_state(session), position.tip)
+        def packed(session: Session, _: Head, position: Position) -> Taken:
+            return Taken(pack_state(session), position.tip)
 
         return await self._rounds.look(name, packed)
 

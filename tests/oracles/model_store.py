@@ -331,9 +331,11 @@ class ModelStore:
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         def operation(session: Session) -> bool:
-            if session.tip != tip or to not in [session.start, *(e.tip for e in session.entries_after(session.start))]:
+            if session.tip != tip:
                 return False
             session.check_open(self.clock())
+            if to not in [session.start, *(e.tip for e in session.entries_after(session.start))]:
+                return False
             for entry in session.entries_after(to):
                 session.remembered.pop(entry.id, None)
             session.entries = [entry for entry in session.entries if entry.tip.round <= to.round]
