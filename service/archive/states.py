@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -75,12 +76,12 @@ class States:
         Raises SessionNotFound, SessionExists, LimitReached.
         """
         state = await self.take(name)
-        return await self._sessions.add(unpack_state(new_name, state.blob, self._limits))
+        return await self._sessions.add(await self._unpacked(new_name, state.blob))
 
     async def create(self, name: str, blob: bytes, check: Check) -> Inspected:
         """A new session of this state. Raises InvalidSnapshot, SessionExists, LimitReached."""
         check(definition_in(blob))
-        return await self._sessions.add(unpack_state(name, blob, self._limits))
+        return await self._sessions.add(await self._unpacked(name, blob))
 
     async def keep(self, name: str, checkpoint: str | None) -> Checkpoint:
         """Keep the session's state as it is now, in place of one of the same name; `t<round>` unless it is given.
@@ -120,7 +121,7 @@ class States:
         if blob is None:
             await self.kept(name)
             raise no_checkpoint(name, checkpoint)
-        return await self._go_on(name, unpack_state(name, blob, self._limits), at)
+        return await self._go_on(name, await self._unpacked(name, blob), at)
 
     async def rename(self, name: str, new_name: str) -> Inspected:
         """The same session under another name. Raises SessionNotFound, SessionExists, SessionMoving."""
@@ -134,7 +135,11 @@ class States:
         PreconditionFailed.
         """
         check(definition_in(blob))
-        return await self._go_on(name, unpack_state(name, blob, self._limits), at)
+        return await self._go_on(name, await self._unpacked(name, blob), at)
+
+    async def _unpacked(self, name: str, blob: bytes) -> Session:
+        """Not on the event loop: a large one takes a while."""
+        return await asyncio.to_thread(unpack_state, name, blob, self._limits)
 
     async def _go_on(self, name: str, session: Session, at: str | None) -> Inspected:
         for _ in range(TRIES):
@@ -164,7 +169,7 @@ class States:
             position.tip,
             encode_record(session.definition, identity),
             to,
-            pack(session, str(Position(identity, to))),
+            await asyncio.to_thread(pack, session, str(Position(identity, to))),
             summary=encode_summary(summary_of(session)),
             # Those of another past are no news.
             told=session.history.alarm_count,

@@ -221,7 +221,7 @@ async def test_a_session_is_renamed(stores: tuple[Store, Store], which: int) -> 
 
 @pytest.mark.parametrize("is_after", [False, True])
 async def test_wherever_a_renaming_dies(stores: tuple[Store, Store], *, is_after: bool) -> None:
-    store = stores[1]
+    store, number = stores[1], 0
     for number in range(100):
         await filled(store)
         before = await told(store)
@@ -298,6 +298,7 @@ async def test_an_import_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
         await filled(store, name)
     before = [await told(store, name) for name in "ab"]
     await exported(store, tmp_path / "all")
+    number = 0
     for number in range(100):
         dying = Dying(target, [number], is_after=is_after, count=itertools.count())
         try:
