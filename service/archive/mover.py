@@ -50,10 +50,10 @@ async def move(
         arrived = await target.head(new_name)
         await held.finish(Seal("moved", token, to))
     except BaseException:
+        # Where the reply of the last call got lost the session may be sealed as moved: then the copy is all that will live.
         with contextlib.suppress(ServiceError):
-            await held.give_back()
-        with contextlib.suppress(ServiceError):
-            await _clear(target, new_name, Seal("arriving", token))
+            if await held.give_back():
+                await _clear(target, new_name, Seal("arriving", token))
         raise
     await target.unseal(new_name, note)
     assert isinstance(arrived, Head)

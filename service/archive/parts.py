@@ -81,8 +81,9 @@ class Held:
         if not await self._store.seal(self._name, seal.note(), float("inf"), self.note):
             raise self._lost()
 
-    async def give_back(self) -> None:
-        await self._store.unseal(self._name, self.note)
+    async def give_back(self) -> bool:
+        """False if the session is sealed all the same."""
+        return await self._store.unseal(self._name, self.note)
 
     def _lost(self) -> SessionMoving:
         return SessionMoving(

@@ -12,11 +12,19 @@ import pytest
 from service.archive.file import MAGIC, sessions_in
 from service.archive.mover import move, rename
 from service.archive.transport import Carried, export, import_file, names_in
-from service.errors import DamagedArchive, ServiceError, SessionExists, SessionMoved, SessionMoving, SessionNotFound
+from service.errors import (
+    DamagedArchive,
+    ServiceError,
+    SessionExists,
+    SessionMoved,
+    SessionMoving,
+    SessionNotFound,
+    StoreTimeout,
+)
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Reading, Store, Tip, WaitingPage, open_store
-from service.store.moving import Whole
+from service.store.moving import FOR_GOOD, Whole
 from tests.contract.store_calls import STATE, append, chain, entry, head, hold, ids_from
 
 pytestmark = pytest.mark.anyio
@@ -187,6 +195,28 @@ async def test_a_session_that_is_written_to_is_not_opened_twice(stores: tuple[St
         await move(source, target, "s")
     assert is_live(await source.head("s"))
     assert await target.head("s") == Gone()
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_lost_reply_to_the_last_seal(stores: tuple[Store, Store], *, is_done: bool) -> None:
+    source, target = stores
+    await filled(source)
+    before, seal = await told(source), source.seal
+
+    async def losing(name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
+        if for_s < FOR_GOOD or is_done:
+            await seal(name, note, for_s, over)
+        if for_s == FOR_GOOD:
+            raise StoreTimeout("no answer")
+        return True
+
+    source.seal = losing  # type: ignore[method-assign]
+    with pytest.raises(StoreTimeout):
+        await move(source, target, "s")
+    source.seal = seal  # type: ignore[method-assign]
+    assert [is_live(await store.head("s")) for store in stores] == [not is_done, False]
+    assert (await move(source, target, "s")).is_new is not is_done
+    assert await told(target) == before
 
 
 async def test_what_is_in_the_way(stores: tuple[Store, Store]) -> None:
