@@ -16,11 +16,12 @@ from threadpoolctl import threadpool_limits
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
-from service.api import documents, problems, routes, streams, watching
+from service.api import documents, moving, problems, routes, streams, watching
 from service.api.conversation import Conversations
 from service.api.dependencies import Worker
 from service.api.doorman import Doorman
 from service.api.guards import Guards
+from service.archive.states import States
 from service.keys.audit import Audit
 from service.keys.keyring import Keyring, is_open_without_keys
 from service.logs import configure
@@ -33,8 +34,8 @@ from service.replica.summaries import Summaries
 from service.rounds import Rounds
 from service.session.limits import SessionLimits
 from service.sessions import Sessions
-from service.settings import Settings
-from service.store.base import Limits, Store, open_store
+from service.settings import Settings, limits_of
+from service.store.base import Store, open_store
 from service.telemetry.board import Board
 from service.telemetry.census import Census
 from service.telemetry.counts import Counts
@@ -59,6 +60,8 @@ ROUTERS = (
     streams.bodies,
     routes.bodies,
     routes.sessions,
+    moving.moving,
+    moving.moving_bodies,
     watching.many,
     watching.watching,
     routes.operations,
@@ -68,7 +71,15 @@ ROUTERS = (
 )
 """All but those of `routes.hot`, which are the app's own."""
 
-READ_OF_PAGES = ("Authorization", "Content-Type", "Idempotency-Key", "If-Match", "Traceparent", "X-Request-Id")
+READ_OF_PAGES = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-Match",
+    "If-None-Match",
+    "Traceparent",
+    "X-Request-Id",
+)
 TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
 """The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
 
@@ -83,7 +94,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         configure(settings)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        store = open_store(settings.store, _store_limits(settings))
+        store = open_store(settings.store, limits_of(settings))
         await store.open()
         keyring.keep(store)
         await keyring.refresh()
@@ -130,7 +141,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
-            allow_methods=("GET", "HEAD", "POST", "DELETE"),
+            allow_methods=("GET", "HEAD", "POST", "PUT", "DELETE"),
             allow_headers=READ_OF_PAGES,
             expose_headers=TOLD_TO_PAGES,
         )
@@ -197,13 +208,15 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         }
 
     counts.gauges = gauges
+    sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
     return Worker(
         settings=settings,
         store=store,
         replicas=replicas,
         rounds=rounds,
-        sessions=Sessions(store, rounds, limits, most=settings.max_sessions),
+        sessions=sessions,
+        states=States(store, rounds, sessions, limits),
         watching=watching,
         watchers=watchers,
         conversations=conversations,
@@ -219,13 +232,3 @@ def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None
         return None
     secret = settings.webhook_secret.get_secret_value()
     return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
-
-
-def _store_limits(settings: Settings) -> Limits:
-    return Limits(
-        waiting=settings.max_waiting,
-        waiting_bytes=settings.max_waiting_bytes,
-        remembered=settings.remembered,
-        remembered_bytes=settings.remembered_bytes,
-        remembered_s=settings.remembered_s,
-    )

@@ -25,6 +25,7 @@ from rich.table import Table
 
 from service import __version__
 from service.client import OklClient, local_url
+from service.commands import moves
 from service.commands.keys_app import keys_app
 from service.commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
 from service.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
@@ -335,6 +336,9 @@ def run_repair(
         return
     typer.echo(f"Nothing was changed. `okl repair {session} --yes` takes the last {lost:,} rounds back, for good.")
     raise typer.Exit(REFUSED)
+
+
+moves.add_to(app)
 
 
 @app.command()

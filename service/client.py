@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from types import TracebackType
 from typing import Any
@@ -14,12 +13,12 @@ from urllib.parse import quote
 
 import httpx
 
+from service.client_errors import error_of
 from service.client_stream import Stream
-from service.errors import NotFinite, ServiceError, Unreachable, WrongType, error_of
+from service.errors import NotFinite, ServiceError, Unreachable, WrongType
+from service.watching.event_lines import events_in
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-
-MOST_EVENT_BYTES = 1 << 20
 
 KEEP_ALIVE_S = 4.0
 """The service closes a connection that was idle for 5 s: a request sent at that moment would be lost."""
@@ -84,6 +83,39 @@ class OklClient:
     def freeze(self, session: str, name: str, *, rule: str = "last") -> dict[str, Any]:
         """A session `name` that predicts as this one does ("last") or did ("uniform"), and learns nothing."""
         return self._call("POST", _path(session, "freeze"), {"name": name, "rule": rule})
+
+    def clone(self, session: str, name: str) -> dict[str, Any]:
+        """A session `name` with the same state, that goes on learning on its own."""
+        return self._call("POST", _path(session, "clone"), {"name": name})
+
+    def rename(self, session: str, name: str) -> dict[str, Any]:
+        return self._call("POST", _path(session, "rename"), {"name": name})
+
+    def snapshot(self, session: str) -> bytes:
+        """The session's definition and state, for `put_snapshot`, here or at another service."""
+        return self._send("GET", _path(session, "snapshot")).content
+
+    def put_snapshot(self, session: str, state: bytes, *, at: str | None = None) -> dict[str, Any]:
+        """Have the session go on from this state if it is at the etag `at`, or wherever it is ("*"); without `at` a new
+        session is made of it."""
+        says = {"If-None-Match": "*"} if at is None else {"If-Match": at}
+        headers = {"Content-Type": "application/octet-stream"} | says
+        return self._send("PUT", _path(session, "snapshot"), content=state, headers=headers).json()
+
+    def checkpoint(self, session: str, name: str | None = None) -> dict[str, Any]:
+        """Keep the state as it is now, in place of a checkpoint of the same name."""
+        return self._call("POST", _path(session, "checkpoints"), {} if name is None else {"name": name})
+
+    def checkpoints(self, session: str) -> list[dict[str, Any]]:
+        return self._call("GET", _path(session, "checkpoints"))["checkpoints"]
+
+    def delete_checkpoint(self, session: str, checkpoint: str) -> None:
+        self._call("DELETE", _path(session, "checkpoints", checkpoint))
+
+    def roll_back(self, session: str, checkpoint: str, *, at: str = "*") -> dict[str, Any]:
+        """Go on from a checkpoint, if the session is at the etag `at`; what waits goes on waiting."""
+        path, headers = _path(session, "rollback"), {"If-Match": at}
+        return self._send("POST", path, json={"checkpoint": checkpoint}, headers=headers).json()
 
     def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> dict[str, Any]:
         body: dict[str, Any] = {"x": row(x), "wait": wait}
@@ -202,7 +234,7 @@ class OklClient:
                 if not response.is_success:
                     response.read()
                     raise _error(response)
-                yield from _events(response.iter_bytes())
+                yield from events_in(response.iter_bytes())
         except httpx.TransportError as error:
             raise Unreachable(f"The events of {session!r} from {self.url} were cut ({error}).") from error
 
@@ -217,14 +249,18 @@ class OklClient:
         return True
 
     def _call(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
+        response = self._send(method, path, json=body, params=params)
+        return response.json() if response.content else None
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
-            response = self._http.request(method, path, json=body, params=params)
+            response = self._http.request(method, path, **request)
         except httpx.TimeoutException as error:
             raise Unreachable(f"The service at {self.url} did not answer in time.") from error
         except httpx.TransportError as error:
             raise Unreachable(f"No service answers at {self.url} ({error}); start one with `okl serve`.") from error
         if response.is_success:
-            return response.json() if response.content else None
+            return response
         raise _error(response)
 
 
@@ -232,32 +268,6 @@ def _truth(y: Any, id: str | None, x: Any) -> dict[str, Any]:
     """The body that reports a truth."""
     given = {} if id is None else {"id": id}
     return {"y": as_json(y)} | given | ({} if x is None else {"x": row(x)})
-
-
-def _events(parts: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Those of a server-sent stream, with their ids; comments, which keep it open, are left out."""
-    left, id, data = b"", "", b""
-    for part in parts:
-        *lines, left = (left + part).split(b"\n")
-        left = _bounded(left)
-        for line in lines:
-            name, _, value = line.rstrip(b"\r").partition(b": ")
-            if name == b"id":
-                id = value.decode("utf-8", "replace")
-            elif name == b"data":
-                data = _bounded(data + value)
-            elif not name and data:
-                try:
-                    yield id, json.loads(data)
-                except ValueError as error:
-                    raise ServiceError(f"An event that is not JSON: {data[:200]!r}") from error
-                data = b""
-
-
-def _bounded(data: bytes) -> bytes:
-    if len(data) > MOST_EVENT_BYTES:
-        raise ServiceError(f"An event of more than {MOST_EVENT_BYTES} bytes.")
-    return data
 
 
 # -- what JSON has for a value ---------------------------------------------------------------------------------------

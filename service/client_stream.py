@@ -15,7 +15,8 @@ from typing import Any, Final
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from service.errors import Unreachable, error_of
+from service.client_errors import error_of
+from service.errors import Unreachable
 
 UNDER_WAY: Final = 128
 """Messages that are sent before the first of them is answered."""

@@ -12,7 +12,12 @@ ServiceError
 ├── IdConflict              409  id-conflict
 ├── InvalidInput            422  invalid-request
 ├── MalformedBody           400  malformed-body
+├── InvalidSnapshot         422  invalid-snapshot
+├── CheckpointNotFound      404  checkpoint-not-found
+├── SessionMoving           503  session-moving
+├── SessionMoved            410  session-moved
 ├── PreconditionFailed      412  precondition-failed
+├── PreconditionRequired    428  precondition-required
 ├── PayloadTooLarge         413  payload-too-large
 ├── UnsupportedMediaType    415  unsupported-media-type
 ├── HostNotAllowed          421  host-not-allowed
@@ -37,11 +42,12 @@ ServiceError
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+from service.pointers import place
 
 
 class ServiceError(Exception):
@@ -206,6 +212,37 @@ class PreconditionFailed(ServiceError):
     slug, status, title = "precondition-failed", 412, "Precondition failed"
 
 
+class PreconditionRequired(ServiceError):
+    """The request would replace what others may have written. Say `If-Match` with the session's ETag, or `*`."""
+
+    slug, status, title = "precondition-required", 428, "Precondition required"
+
+
+class InvalidSnapshot(ServiceError):
+    """The bytes are no snapshot that this service takes: damaged, of another version, or over its limits. Nothing changed."""
+
+    slug, status, title = "invalid-snapshot", 422, "Invalid snapshot"
+
+
+class CheckpointNotFound(ServiceError):
+    """The session has no checkpoint of this name. GET /sessions/{session}/checkpoints lists those that it has."""
+
+    slug, status, title = "checkpoint-not-found", 404, "Checkpoint not found"
+
+
+class SessionMoving(ServiceError):
+    """The session is being copied to another place. Nothing was done; try again in a moment, with the same id."""
+
+    slug, status, title = "session-moving", 503, "Session is moving"
+    retry_after_s = 1
+
+
+class SessionMoved(ServiceError):
+    """The session goes on elsewhere; `location` says where, if that is known. Nothing was done; send the same there."""
+
+    slug, status, title = "session-moved", 410, "Session has moved"
+
+
 class PayloadTooLarge(ServiceError):
     """The body, or the number of rounds in it, is over the limit. Send less at once."""
 
@@ -336,6 +373,12 @@ class Unreachable(ServiceError):
     title = "Unreachable"
 
 
+class DamagedArchive(ServiceError):
+    """Raised by `okl import`: the file is no archive, or was damaged, or is of another version."""
+
+    title = "Damaged archive"
+
+
 class ConfigurationError(ServiceError):
     """A setting, a file or an option is wrong: raised before anything is served or sent."""
 
@@ -355,37 +398,3 @@ def stopping() -> Overloaded:
 
 PROBLEMS: dict[str, type[ServiceError]] = {cls.slug: cls for cls in reversed([ServiceError, *leaves(ServiceError)])}
 """Every problem type of the service by its slug."""
-
-
-def json_pointer(parts: Sequence[str | int]) -> str:
-    """RFC 6901."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def place(document: Any, location: Sequence[str | int]) -> str:
-    """The pointer to a location of pydantic's, whose tags of unions are no part of the document."""
-    parts: list[int | str] = []
-    for i, part in enumerate(location):
-        if isinstance(document, dict) and (part in document or i == len(location) - 1):
-            document = document.get(part)
-        elif isinstance(document, list) and isinstance(part, int):
-            document = document[part]
-        else:
-            continue
-        parts.append(part)
-    return json_pointer(parts)
-
-
-def error_of(status: int, content: bytes) -> ServiceError:
-    """The exception of a problem document: the class by its type, with all members that say more than the class does."""
-    try:
-        document = json.loads(content)
-        slug = document["type"].rpartition("/")[2]
-        detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ServiceError(f"HTTP {status}: {content[:200].decode(errors='replace')}")
-    kind = PROBLEMS.get(slug, ServiceError)
-    known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
-    error = kind.__new__(kind)
-    ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})
-    return error

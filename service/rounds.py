@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from okl_core.errors import OklError
-from service.errors import ServiceError, SessionNotFound, StoreError
+from service.errors import ServiceError, SessionNotFound
 from service.replica.cache import Replicas
 from service.replica.queue import COPIED_BYTES, Lines
 from service.replica.replay import catch_up, failed
@@ -46,6 +46,7 @@ from service.session.requests import (
 from service.session.session import Session
 from service.session.turn import Position, Tell, Turn, refusal
 from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store
+from service.store.moving import refusal as sealed
 from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
@@ -197,6 +198,9 @@ class Rounds:
         return await self._catch_up(replica, reading)
 
     async def _catch_up(self, replica: Replica, reading: Reading) -> Session:
+        if reading.head.seal:
+            replica.drop()
+            raise sealed(replica.name, reading.head.seal)
         is_next = replica.position is not None and replica.position.tip == reading.start
         if not (reading.is_whole or (replica.session is not None and is_next)):
             # The copy that the reading continues was dropped.
@@ -263,7 +267,7 @@ class Rounds:
         entries, holds = ([], []) if void else (turn.entries, turn.holds)
         try:
             answer = await self._store.commit(replica.name, position.tip, entries, holds)
-        except StoreError:
+        except ServiceError:
             _undo(replica, turn, before)
             raise
         if isinstance(answer, Committed) and void is None:

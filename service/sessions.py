@@ -106,9 +106,14 @@ class Sessions:
                 raise CannotFreeze(f"Session {name!r} cannot be frozen: {error}.", session=name) from error
 
         twin = await self._rounds.look(name, frozen_twin)
-        await self._add(twin.definition, twin.t, twin)
+        found = await self.add(twin)
         log.info("session frozen", extra={"session": name, "frozen": new_name, "t": twin.t})
-        return await self.inspect(new_name)
+        return found
+
+    async def add(self, session: Session) -> Inspected:
+        """A new session that begins with a state. Raises SessionExists, LimitReached."""
+        await self._add(session.definition, session.t, session)
+        return await self.inspect(session.definition.name)
 
     async def _add(self, definition: Definition, t: int, session: Session | None) -> None:
         if await self._store.count() >= self._most:

@@ -20,6 +20,7 @@ from pydantic_settings import (
 
 from service.errors import ConfigurationError
 from service.start import check_choice
+from service.store.base import Limits
 
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
 SECRETS_VARIABLE = "OKL_SECRETS_DIR"
@@ -145,6 +146,10 @@ class Settings(BaseSettings):
     resident_bytes: int = Field(
         default=1 << 30, ge=4096, description="Memory of the learners kept by one worker; the least recently used go."
     )
+    max_checkpoints: int = Field(default=16, ge=0, description="Checkpoints of a session.")
+    max_checkpoint_bytes: int = Field(
+        default=256 << 20, ge=4096, description="Bytes of a session's checkpoints together."
+    )
     snapshot_min_bytes: int = Field(default=16 << 10, ge=0, description="No snapshot before the journal has this size.")
     snapshot_replay_s: float = Field(
         default=5.0, gt=0.0, description="A snapshot is due when replaying the journal would take this many seconds."
@@ -194,6 +199,19 @@ class Settings(BaseSettings):
         if not os.access(folder, os.R_OK | os.X_OK) or not Path(folder).is_dir():
             raise ConfigurationError(f"{SECRETS_VARIABLE} names {folder}, which is no folder that can be read.")
         return init_settings, env_settings, SecretsSettingsSource(settings_cls, secrets_dir=folder), file
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What a store keeps of one session."""
+    return Limits(
+        waiting=settings.max_waiting,
+        checkpoints=settings.max_checkpoints,
+        checkpoint_bytes=settings.max_checkpoint_bytes,
+        waiting_bytes=settings.max_waiting_bytes,
+        remembered=settings.remembered,
+        remembered_bytes=settings.remembered_bytes,
+        remembered_s=settings.remembered_s,
+    )
 
 
 def without_password(url: str) -> str:

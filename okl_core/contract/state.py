@@ -117,6 +117,13 @@ def from_bytes(blob: bytes) -> tuple[dict[str, F64], dict[str, Any]]:
     if digest != _digest(body):
         raise StateFormatError("not a state, or the bytes were damaged: the digest does not match")
     try:
+        with zipfile.ZipFile(io.BytesIO(blob)) as archive:
+            # Bytes that unfold to more than they are would take what memory there is.
+            members = archive.infolist()
+            if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+                raise StateFormatError("a part of it is compressed")
+            if sum(one.file_size for one in members) > len(blob):
+                raise StateFormatError("its parts are larger than the whole")
         with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(arrays.pop(META).tobytes())

@@ -213,6 +213,21 @@ class FieldAnswer(_Answer):
     high: float | None = None
 
 
+class CheckpointAnswer(_Answer):
+    """A state that is kept beside the session."""
+
+    name: str
+    t: int = Field(description="The round after which it was.")
+    at: float = Field(description="When it was kept, in seconds since 1970.")
+    bytes: int = Field(description="Its size in the store.")
+
+
+class CheckpointList(_Answer):
+    """In the order of their names."""
+
+    checkpoints: list[CheckpointAnswer]
+
+
 class SessionDetail(SessionSummary):
     learner: LearnerSpec | None = Field(description="Null before the first truth has told what there is to learn.")
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from service.api.conversation import Conversations
 from service.api.values import Name
+from service.archive.states import States
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
 from service.rounds import Rounds
@@ -32,6 +33,7 @@ class Worker:
     replicas: Replicas
     rounds: Rounds
     sessions: Sessions
+    states: States
     watching: Watching
     watchers: Watchers
     conversations: Conversations
@@ -67,6 +69,10 @@ def sessions_of(request: Request) -> Sessions:
     return worker_of(request).sessions
 
 
+def states_of(request: Request) -> States:
+    return worker_of(request).states
+
+
 def watching_of(request: Request) -> Watching:
     return worker_of(request).watching
 
@@ -97,6 +103,7 @@ def most_together_of(request: Request) -> int:
 
 RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
+StatesDep = Annotated[States, Depends(states_of)]
 WatchingDep = Annotated[Watching, Depends(watching_of)]
 WatchersDep = Annotated[Watchers, Depends(watchers_of)]
 ConversationsDep = Annotated[Conversations, Depends(conversations_of)]

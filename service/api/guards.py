@@ -377,8 +377,8 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
     except ServiceError as error:
         if not is_open:
             status = error.status
-            _count_refusal(error, scope)
-            await _refuse_socket(error, scope, send)
+            count_refusal(error, scope)
+            await refuse_socket(error, scope, send)
     except Exception as error:
         log_unexpected(error, scope)
         status = status or FAILED

@@ -61,6 +61,9 @@ bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
 sessions = APIRouter(tags=["sessions"])
 operations = APIRouter(tags=["operations"])
 
+MOVES = (errors.SessionMoving, errors.SessionMoved)
+"""What a session may answer that moves, or has moved."""
+
 STORE = (errors.StoreUnavailable, errors.StoreTimeout, errors.StateCorrupt)
 BODY = (
     errors.MalformedBody,
@@ -72,6 +75,7 @@ BODY = (
 ROUNDS = (
     *BODY,
     *STORE,
+    *MOVES,
     errors.SessionNotFound,
     errors.SessionFailed,
     errors.NumericalFailure,
@@ -212,14 +216,14 @@ async def update_several(
 
 # -- sessions -------------------------------------------------------------------------------------------------------
 
-_CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag": {"schema": {"type": "string"}}}}}
+CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag": {"schema": {"type": "string"}}}}}
 
 
 @bodies.post(
     "/sessions",
     response_model=SessionDetail,
     status_code=201,
-    responses=_CREATED
+    responses=CREATED
     | responses(
         *BODY,
         *STORE,
@@ -241,10 +245,11 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     "/sessions/{session}/freeze",
     response_model=SessionDetail,
     status_code=201,
-    responses=_CREATED
+    responses=CREATED
     | responses(
         *BODY,
         *STORE,
+        *MOVES,
         errors.SessionNotFound,
         errors.CannotFreeze,
         errors.SessionExists,
@@ -279,7 +284,9 @@ async def list_sessions(
 @sessions.get(
     "/sessions/{session}",
     response_model=SessionDetail,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *STORE),
+    responses=responses(
+        errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE
+    ),
     summary="Inspect a session",
 )
 async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
@@ -291,7 +298,9 @@ async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
 @sessions.delete(
     "/sessions/{session}",
     status_code=204,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, *STORE),
+    responses=responses(
+        errors.InvalidInput, errors.SessionNotFound, errors.PreconditionFailed, errors.SessionMoving, *STORE
+    ),
     summary="Delete a session",
 )
 async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Response:

@@ -13,7 +13,7 @@ from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
 from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.types import MAX_CLASSES
-from service.api.values import Boolean, FieldName, Name, Number, Scalar, Text, Vector, Wire
+from service.api.values import Boolean, FieldName, Name, Number, OwnName, Scalar, Text, Vector, Wire
 
 
 class DeclaredField(Wire):
@@ -207,6 +207,38 @@ class SessionCreate(Wire):
                 if one.type == "category" and one.categories is None:
                     raise ValueError(f"`schema` with `strict` names the categories of {name!r}")
         return self
+
+
+class CloneBody(Wire):
+    """Make a session with the same state."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2"}]})
+
+    name: Name = Field(description="Name of the new session.")
+
+
+class RenameBody(Wire):
+    """Give the session another name."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-eu"}]})
+
+    name: Name = Field(description="The new name.")
+
+
+class CheckpointBody(Wire):
+    """Keep the session's state as it is now."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "before-the-sale"}]})
+
+    name: OwnName | None = Field(default=None, description="Without it `t` and the round, such as `t1200`.")
+
+
+class RollbackBody(Wire):
+    """Go on from a state that was kept."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"checkpoint": "before-the-sale"}]})
+
+    checkpoint: OwnName = Field(description="Name of the checkpoint.")
 
 
 class FreezeBody(Wire):

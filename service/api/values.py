@@ -23,6 +23,8 @@ from service.keys.visit import named
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN), AfterValidator(named)]
 """The name of a session, wherever a request gives one: the request's key must be for it."""
+OwnName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""The name of something that belongs to a session."""
 ID_PATTERN = r"^(\.{0,2}[\x21-\x2d\x2f-\x7e]|\.{3})[\x21-\x7e]*$"
 """Not `.` or `..`: a client takes these out of a path, and would delete the session instead of a prediction."""
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=ID_PATTERN)]

@@ -16,7 +16,7 @@ from service.api.body import BodyRoute, reply
 from service.api.dependencies import RoundsDep, SessionPath, WatchersDep, WatchingDep
 from service.api.problems import responses
 from service.api.round_schemas import PredictManyBody
-from service.api.routes import PREDICT, STORE
+from service.api.routes import MOVES, PREDICT, STORE
 from service.api.values import Id
 from service.api.watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
 from service.keys import visit
@@ -25,7 +25,7 @@ from service.watching.watchers import Watchers
 watching = APIRouter(tags=["watching"])
 many = APIRouter(route_class=BodyRoute, tags=["rounds"])
 
-_LOOK = (errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *STORE)
+_LOOK = (errors.InvalidInput, errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 _CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
@@ -88,7 +88,7 @@ async def waiting(
 @watching.delete(
     "/sessions/{session}/predictions/{id:path}",
     status_code=204,
-    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PredictionNotFound, *STORE),
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.PredictionNotFound, *MOVES, *STORE),
     summary="Cancel a prediction",
 )
 async def cancel(

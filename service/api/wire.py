@@ -20,6 +20,7 @@ from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Ste
 from service.session.scorecard import Tally
 from service.sessions import Inspected, Listing
 from service.store.base import Head, Tip
+from service.store.moving import Checkpoint
 
 Json = dict[str, Any]
 
@@ -238,6 +239,17 @@ def _settings(definition: Definition) -> Json:
         "reservoir": definition.reservoir,
         "alarm": definition.alarm._asdict(),
     }
+
+
+def checkpoint(kept: Checkpoint) -> Json:
+    return {"name": kept.name, "t": kept.tip.round, "at": kept.at, "bytes": kept.nbytes}
+
+
+def request_for(definition: Definition) -> Json:
+    """What `POST /sessions` would be given to make a session of this definition."""
+    spec = definition.learner
+    given = {"name": definition.name, "learner": None if spec is None else spec.model_dump(mode="json")}
+    return _without_none(given | _settings(definition))
 
 
 def _metrics(tally: Tally, is_classifier: bool) -> Json:

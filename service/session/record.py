@@ -97,24 +97,30 @@ def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
 
     Raises StateCorrupt for a record that is damaged, of another session, or of a build that this one is too old for.
     """
+    definition, identity = decode_any_record(blob, f"session {name!r}", session=name)
+    if definition.name != name:
+        raise StateCorrupt(f"The record of session {name!r} is that of {definition.name!r}.", session=name)
+    return definition, identity
+
+
+def decode_any_record(blob: bytes, of: str = "a session", **extra: str) -> tuple[Definition, bytes]:
+    """The same of a session of any name; `of` and `extra` are for the error."""
     body, crc = blob[:-_CRC_BYTES], blob[-_CRC_BYTES:]
     if zlib.crc32(body).to_bytes(_CRC_BYTES, "little") != crc:
-        raise StateCorrupt(f"The record of session {name!r} was damaged: its checksum does not match.", session=name)
+        raise StateCorrupt(f"The record of {of} was damaged: its checksum does not match.", **extra)
     try:
         # Of a newer record the version may be all that can be read.
         version = _Versioned.model_validate_json(body).version
         if version > VERSION:
             raise StateCorrupt(
-                f"Session {name!r} was made by a newer version (record {version}, this one reads {VERSION}); "
+                f"{of[0].upper()}{of[1:]} was made by a newer version (record {version}, this one reads {VERSION}); "
                 "upgrade the service.",
-                session=name,
+                **extra,
             )
         record = SessionRecord.model_validate_json(body)
         identity = bytes.fromhex(record.identity)
     except ValueError as error:
-        raise StateCorrupt(f"The record of session {name!r} cannot be read by this version.", session=name) from error
-    if record.name != name:
-        raise StateCorrupt(f"The record of session {name!r} is that of {record.name!r}.", session=name)
+        raise StateCorrupt(f"The record of {of} cannot be read by this version.", **extra) from error
     return _definition(record), identity
 
 

@@ -212,8 +212,8 @@ class Turn:
         said, moment = None, self._moment
         if isinstance(made, WaitingEntry):
             moment = moment.after(made.at)
-            # Only where rounds came between was anything else said.
-            said = made.said if made.t < self.session.t else None
+            # Only where rounds came between, or the session went back, was anything else said.
+            said = made.said if made.t != self.session.t else None
         pending = self.session.play(
             raw,
             y,

@@ -22,6 +22,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from service.errors import ConfigurationError
+from service.store.moving import Moving
 
 DIGEST_BYTES = 16
 
@@ -58,6 +59,8 @@ class Limits:
     tail: int = 256
     """Entries behind the snapshot, so that a worker that is a little behind need not read the snapshot."""
     tail_bytes: int = 256 << 10
+    checkpoints: int = 16
+    checkpoint_bytes: int = 256 << 20
 
 
 class Tip(NamedTuple):
@@ -161,6 +164,8 @@ class Head:
     """The round of which the summary tells; at first the session's first."""
     told: int = 0
     """How many of the session's alarms were delivered, as its workers count them. It only grows."""
+    seal: bytes = b""
+    """The note of the seal that it has for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,7 @@ class WaitingPage:
     now: float
 
 
-class Store(Protocol):
+class Store(Moving, Protocol):
     """Errors: StoreUnavailable, StoreTimeout, StoreCorrupt; a driver's own exceptions never leave a store."""
 
     schemes: ClassVar[tuple[str, ...]]

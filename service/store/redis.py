@@ -14,6 +14,7 @@ from typing import Any, ClassVar, final
 from redis.exceptions import NoScriptError, ResponseError
 
 from service.errors import SessionExists, StoreCorrupt, StoreError
+from service.store import redis_moving as moves
 from service.store import redis_scripts as scripts
 from service.store.base import (
     LAST_BYTES,
@@ -36,6 +37,7 @@ from service.store.base import (
     Tip,
     WaitingPage,
 )
+from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Whole, check_note, refusal
 from service.store.redis_connections import Connections
 from service.store.redis_errors import is_damage, log_failure, store_error
 from service.store.redis_keys import RedisKeys
@@ -85,6 +87,7 @@ class RedisStore:
         self._connections = connections
         self.keys = RedisKeys(connections)
         self._tail = (limits.tail, limits.tail_bytes)
+        self._checkpoints = (limits.checkpoints, limits.checkpoint_bytes)
         self._remembered_us = microseconds(limits.remembered_s)
         self._limits = LIMITS.pack(
             limits.waiting,
@@ -172,6 +175,14 @@ class RedisStore:
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         return bool(await self._run(scripts.REWIND, name, text_of(tip), text_of(to), is_write=True))
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        check_summary(summary)
+        check_number(told)
+        given = (text_of(at), record, text_of(to), snapshot, summary, told)
+        return bool(await self._run(scripts.REPLACE, name, *given, is_write=True))
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         answer = await self._run(scripts.LAST, name, rounds, LAST_BYTES)
         with Damage(name):
@@ -226,6 +237,66 @@ class RedisStore:
         await self._unlist(name)
         return bool(is_deleted)
 
+    async def keep(
+        self,
+        name: str,
+        identity: bytes,
+        checkpoint: str,
+        tip: Tip,
+        blob: bytes,
+        *,
+        at: float | None = None,
+        note: bytes = b"",
+    ) -> bool | Full:
+        given = moves.kept_arguments(identity, self._checkpoints, checkpoint, tip, at, note, blob)
+        answer = await self._run(scripts.KEEP, name, *given, is_write=True)
+        return Full() if answer < 0 else bool(answer)
+
+    async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
+        fields = await self._on_session(name, "HGETALL", keys_of(name)[KEYS.index("kept")])
+        with Damage(name):
+            found = moves.to_checkpoints(fields)
+        if not found and not await self._on_session(name, "EXISTS", keys_of(name)[0]):
+            return Gone()
+        return found
+
+    async def kept_state(self, name: str, checkpoint: str) -> bytes | None:
+        return await self._on_session(name, "HGET", keys_of(name)[KEYS.index("states")], checkpoint)
+
+    async def drop(self, name: str, checkpoint: str) -> bool:
+        return bool(await self._run(scripts.DROP, name, checkpoint, is_write=True))
+
+    async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
+        check_note(note)
+        duration = "" if for_s == FOR_GOOD else microseconds(for_s)
+        is_over = () if over is None else (1, over)
+        return bool(await self._run(scripts.SEAL, name, note, duration, *is_over, is_write=True))
+
+    async def unseal(self, name: str, note: bytes) -> bool:
+        return bool(await self._run(scripts.UNSEAL, name, note, is_write=True))
+
+    async def whole(self, name: str) -> Whole | Gone:
+        answer = await self._run(scripts.WHOLE, name)
+        with Damage(name):
+            return Gone() if answer[0] == b"gone" else moves.to_whole(name, answer)
+
+    async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
+        answer = await self._run(scripts.LUGGAGE, name, *moves.luggage_arguments(cursor))
+        with Damage(name):
+            return Gone() if answer[0] == b"gone" else moves.to_luggage(cursor, answer)
+
+    async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
+        check_note(note)
+        await self._index("ZADD", 0, name)  # as in `create`
+        is_there = await self._run(scripts.ARRIVE, name, *moves.arrive_arguments(whole, note), is_write=True)
+        await self._index("ZADD", 0, name, is_write=True)
+        if not is_there:
+            raise SessionExists(name)
+
+    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+        given = (note, self._remembered_us, *moves.unload_arguments(entries, luggage))
+        return bool(await self._run(scripts.UNLOAD, name, *given, is_write=True))
+
     async def _listed(self, name: str, reply: Any) -> Head | None:
         try:
             if isinstance(reply, ResponseError):
@@ -255,11 +326,14 @@ class RedisStore:
     async def _run(self, script: Script, name: str, *arguments: Value, is_write: bool = False) -> Any:
         call = (len(KEYS), *keys_of(name), *arguments)
         try:
-            return await self._connections.call(("EVALSHA", script.sha, *call), is_write=is_write)
+            answer = await self._connections.call(("EVALSHA", script.sha, *call), is_write=is_write)
         except NoScriptError:
-            return await self._on_session(name, "EVAL", script.source, *call, is_write=is_write)
+            answer = await self._on_session(name, "EVAL", script.source, *call, is_write=is_write)
         except ResponseError as error:
             raise _refused(error, f"Session {name!r}", name) from error
+        if type(answer) is list and answer[0] == b"sealed":
+            raise refusal(name, answer[1])
+        return answer
 
     async def _on_session(self, name: str, *command: Value, is_write: bool = False) -> Any:
         try:

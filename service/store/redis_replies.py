@@ -19,7 +19,7 @@ from service.store.base import (
     WaitingItem,
     WaitingPage,
 )
-from service.store.redis_scripts import US
+from service.store.redis_scripts import NEVER_US, US
 from service.store.store_checks import check_last, check_reading, cursor_after
 
 HEAD_FIELDS = (
@@ -34,6 +34,8 @@ HEAD_FIELDS = (
     "tail_bytes",
     "summary_round",
     "told",
+    "seal",
+    "sealed_until",
 )
 """In this order in every reply that has a head."""
 
@@ -69,7 +71,7 @@ def to_tip(text: bytes | None) -> Tip:
 
 def to_head(name: str, fields: Sequence[bytes | None]) -> Head:
     summary, created_at, packed, first_text, tip_text, snapshot_text, snapshot_at, *numbers = fields
-    snapshot_bytes, tail_bytes, summary_round, told = numbers
+    snapshot_bytes, tail_bytes, summary_round, told, seal, sealed_until = numbers
     if summary is None or packed is None:
         raise ValueError("the head lacks fields")
     tip, first = to_tip(tip_text), to_tip(first_text)
@@ -95,6 +97,7 @@ def to_head(name: str, fields: Sequence[bytes | None]) -> Head:
         never_came,
         int(summary_round or b""),
         int(told or 0),
+        seal or b"" if sealed_until is not None and int(sealed_until) == NEVER_US else b"",
     )
 
 

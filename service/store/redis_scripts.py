@@ -10,11 +10,13 @@ from typing import final
 
 from service.store.base import Entry, Hold, Tip
 
-KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "remembered")
+KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "remembered", "kept", "states")
 
 US = 1_000_000
 LONGEST_US = 1 << 51
 """The longest wait, 71 years: later times would lose digits."""
+
+NEVER_US = 1 << 53
 
 Value = bytes | str | int
 
@@ -29,21 +31,14 @@ class Script:
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 
-CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST, WAITING, COUNT_WAITING, SUMMARIZE, TOLD = map(
-    Script,
-    (
-        "create",
-        "read",
-        "find",
-        "snapshot",
-        "rewind",
-        "delete",
-        "last",
-        "waiting",
-        "count_waiting",
-        "summarize",
-        "told",
-    ),
+CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST = map(
+    Script, ("create", "read", "find", "snapshot", "rewind", "delete", "last")
+)
+WAITING, COUNT_WAITING, SUMMARIZE, TOLD, REPLACE = map(
+    Script, ("waiting", "count_waiting", "summarize", "told", "replace")
+)
+KEEP, DROP, SEAL, UNSEAL, WHOLE, LUGGAGE, ARRIVE, UNLOAD = map(
+    Script, ("keep", "drop", "seal", "unseal", "whole", "luggage", "arrive", "unload")
 )
 COMMIT, CANCEL = Script("commit", "sweep"), Script("cancel", "sweep")
 

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from service.errors import ConfigurationError, SessionExists, StoreTimeout, StoreUnavailable
+from service.store import sqlite_moving as moves
 from service.store import sqlite_sessions as sessions
 from service.store.base import (
     Applied,
@@ -21,6 +22,7 @@ from service.store.base import (
     Committed,
     Entry,
     Found,
+    Full,
     Gone,
     Head,
     Hold,
@@ -30,6 +32,7 @@ from service.store.base import (
     Tip,
     WaitingPage,
 )
+from service.store.moving import Checkpoint, Luggage, Whole, check_note, page_place
 from service.store.sqlite_checkpoints import Checkpoints
 from service.store.sqlite_commit import cancel, commit
 from service.store.sqlite_file import DRIVER_ERRORS, MEMORY, SYNCHRONOUS, SqliteFile, store_error, transact
@@ -150,7 +153,18 @@ class SqliteStore:
         return await self._run(operation, writes=True, written_bytes=len(blob), leaves_garbage=True)
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
-        return await self._run(lambda db: sessions.rewind(db, name, tip, to), writes=True)
+        return await self._run(lambda db: sessions.rewind(db, self._clock(), name, tip, to), writes=True)
+
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        check_summary(summary)
+        check_number(told)
+
+        def operation(db: sqlite3.Cursor) -> bool:
+            return sessions.replace(db, self._clock(), name, at, record, to, snapshot, summary, told)
+
+        return await self._run(operation, writes=True, written_bytes=len(snapshot), leaves_garbage=True)
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         return await self._run(lambda db: sessions.last(db, name, rounds))
@@ -182,7 +196,70 @@ class SqliteStore:
         return await self._run(sessions.count)
 
     async def delete(self, name: str, at: Tip | None = None) -> bool:
-        return await self._run(lambda db: sessions.delete(db, name, at), writes=True, leaves_garbage=True)
+        return await self._run(
+            lambda db: sessions.delete(db, self._clock(), name, at), writes=True, leaves_garbage=True
+        )
+
+    async def keep(
+        self,
+        name: str,
+        identity: bytes,
+        checkpoint: str,
+        tip: Tip,
+        blob: bytes,
+        *,
+        at: float | None = None,
+        note: bytes = b"",
+    ) -> bool | Full:
+        def operation(db: sqlite3.Cursor) -> bool | Full:
+            now = self._clock()
+            own = Checkpoint(checkpoint, tip, now if at is None else at, len(blob))
+            return moves.keep_state(db, self._limits, now, name, identity, own, blob, note)
+
+        return await self._run(operation, writes=True, written_bytes=len(blob), leaves_garbage=True)
+
+    async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
+        return await self._run(lambda db: moves.kept(db, name))
+
+    async def kept_state(self, name: str, checkpoint: str) -> bytes | None:
+        return await self._run(lambda db: moves.kept_state(db, name, checkpoint))
+
+    async def drop(self, name: str, checkpoint: str) -> bool:
+        return await self._run(
+            lambda db: moves.drop(db, self._clock(), name, checkpoint), writes=True, leaves_garbage=True
+        )
+
+    async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
+        check_note(note)
+        return await self._run(lambda db: moves.seal(db, self._clock(), name, note, for_s, over), writes=True)
+
+    async def unseal(self, name: str, note: bytes) -> bool:
+        return await self._run(lambda db: moves.unseal(db, self._clock(), name, note), writes=True)
+
+    async def whole(self, name: str) -> Whole | Gone:
+        return await self._run(lambda db: moves.whole(db, name))
+
+    async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
+        page_place(cursor, moves.PARTS)
+        return await self._run(lambda db: moves.luggage(db, name, cursor))
+
+    async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
+        check_note(note)
+        size = len(whole.snapshot or b"")
+
+        def operation(db: sqlite3.Cursor) -> bool:
+            return moves.arrive(db, self._clock(), name, whole, note)
+
+        if not await self._run(operation, writes=True, written_bytes=size, leaves_garbage=True):
+            raise SessionExists(name)
+
+    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+        size = sum(len(one.blob) for one in (*entries, *luggage.held)) + sum(
+            len(one.answer) for one in luggage.remembered
+        )
+        return await self._run(
+            lambda db: moves.unload(db, name, note, entries, luggage), writes=True, written_bytes=size
+        )
 
     async def _run(
         self, operation: Operation[T], *, writes: bool = False, written_bytes: int = 0, leaves_garbage: bool = False

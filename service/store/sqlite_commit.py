@@ -21,6 +21,7 @@ from service.store.base import (
 )
 from service.store.sqlite_tables import (
     SessionRow,
+    check_open,
     corrupt,
     find_applied,
     find_session,
@@ -69,6 +70,7 @@ def commit(
     session = find_session(db, name)
     if session is None:
         return Gone()
+    check_open(db, session, now)
     is_new = bool(entries) and not is_on_chain(db, session, entries[-1].tip)
     if is_new:
         since = now - limits.remembered_s
@@ -97,6 +99,7 @@ def cancel(db: sqlite3.Cursor, limits: Limits, now: float, name: str, id: str) -
     found = None if session is None else db.execute(FIND_CANCELLED, (session.key, id)).fetchone()
     if session is None or found is None:
         return False
+    check_open(db, session, now)
     if tuple(map(type, found)) != (float, float, int):
         raise corrupt(name, "a waiting prediction is damaged")
     due, forget_at, size = found
@@ -146,7 +149,7 @@ def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> bool | None:
 
 
 def _remember(db: sqlite3.Cursor, session: SessionRow, now: float, entry: Entry, answer: bytes) -> None:
-    row = (session.key, entry.id, entry.tip.round, now, len(answer), *keep(db, answer))
+    row = (session.key, entry.id, entry.tip.round + session.shift, now, len(answer), *keep(db, answer))
     if db.execute(REMEMBER, row).rowcount == 0:
         _forget(db, session, entry.id)
         db.execute(REMEMBER, row)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from service.errors import StoreCorrupt
 from service.store import sqlite_tables as tables
 from service.store.base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
+from service.store.moving import refusal
 from service.store.sqlite_tables import SessionRow, find_session
 
 log = logging.getLogger("okl.store")
@@ -39,13 +40,19 @@ TELL = """
 UPDATE notes SET told = ?3
 WHERE session = (SELECT key FROM sessions WHERE name = ?1 AND first_digest = ?2) AND told < ?3
 """
+FIND_HELD = """
+SELECT seal FROM sessions JOIN notes ON notes.session = sessions.key WHERE name = ? AND sealed_until > ? AND sealed_until < ?
+"""
+REPLACE_NOTES = "UPDATE notes SET summary_round = ?, told = ?, summary = ? WHERE session = ?"
 ADD_PART = "INSERT INTO snapshots (session, size, blob) VALUES (?, ?, ?)"
 ADD_GARBAGE = "INSERT OR IGNORE INTO garbage (session) VALUES (?)"
 SUM_JOURNAL = "SELECT TOTAL(size) FROM journal WHERE session = ? AND round > ?"
 FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round > ? AND round <= ? ORDER BY round DESC"
 TAKE_BACK = "DELETE FROM journal WHERE session = ? AND round > ?"
 BOUND_SUMMARY = "UPDATE notes SET summary_round = ?2 WHERE session = ?1 AND summary_round > ?2"
-FORGET = "DELETE FROM remembered WHERE session = ? AND round > ? RETURNING size"
+FORGET = """
+DELETE FROM remembered WHERE session = ?1 AND id IN (SELECT id FROM journal WHERE session = ?1 AND round > ?2) RETURNING size
+"""
 FIND_GARBAGE = """
 SELECT garbage.session, sessions.base_round, sessions.snapshot_key
 FROM garbage LEFT JOIN sessions ON sessions.key = garbage.session LIMIT 1
@@ -75,6 +82,11 @@ REMEMBERED_ROWS = _Rows(
 )
 
 
+STATE_ROWS = _Rows(
+    "SELECT owner, key, size FROM states WHERE owner = ?", "DELETE FROM states WHERE owner = ? AND key = ?"
+)
+
+
 def create(
     db: sqlite3.Cursor, now: float, name: str, record: bytes, tip: Tip, snapshot: bytes | None, summary: bytes
 ) -> bool:
@@ -87,7 +99,7 @@ def create(
     db.execute(ADD_RECORD, (key, record))
     db.execute(ADD_NOTES, (key, tip.round, summary))
     if snapshot is not None and (session := find_session(db, name)):
-        _keep_snapshot(db, session, now, tip, snapshot)
+        keep_snapshot(db, session, now, tip, snapshot)
         tables.save_snapshot(db, session)
     return True
 
@@ -130,7 +142,7 @@ def list_heads(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:
 
 
 def _listed(row: tuple) -> Head | None:
-    notes, columns = row[:3], row[3:]
+    notes, columns = row[:4], row[4:]
     session = tables.to_session(columns)
     try:
         if session is None:
@@ -151,13 +163,13 @@ def snapshot(db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip
         return False
     if session.snapshot_round is not None and tip.round <= session.snapshot_round:
         return False
-    _keep_snapshot(db, session, now, tip, blob)
+    keep_snapshot(db, session, now, tip, blob)
     _trim(db, session, limits)
     tables.save_snapshot(db, session)
     return True
 
 
-def _keep_snapshot(db: sqlite3.Cursor, session: SessionRow, now: float, tip: Tip, blob: bytes) -> None:
+def keep_snapshot(db: sqlite3.Cursor, session: SessionRow, now: float, tip: Tip, blob: bytes) -> None:
     view = memoryview(blob)
     for start in range(0, max(len(blob), 1), PART_BYTES):
         part = view[start : start + PART_BYTES]
@@ -181,20 +193,21 @@ def _trim(db: sqlite3.Cursor, session: SessionRow, limits: Limits) -> None:
         session.tail_bytes += size
 
 
-def rewind(db: sqlite3.Cursor, name: str, tip: Tip, to: Tip) -> bool:
+def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip) -> bool:
     session = find_session(db, name)
     if session is None or not session.is_at(tip):
         return False
+    tables.check_open(db, session, now)
     # The head's own tip may be what is damaged: it does not say whether `to` is on the chain.
     found = (
         db.execute(tables.FIND_DIGEST, (session.key, to.round)).fetchone() if to.round > session.start().round else None
     )
     if to != session.start() and found != (to.digest,):
         return False
-    db.execute(TAKE_BACK, (session.key, to.round))
-    for (size,) in db.execute(FORGET, (session.key, to.round)):
+    for (size,) in db.execute(FORGET, (session.key, to.round)).fetchall():
         session.remembered -= 1
         session.remembered_bytes -= size
+    db.execute(TAKE_BACK, (session.key, to.round))
     db.execute(BOUND_SUMMARY, (session.key, to.round))
     session.round, session.digest = to.round, to.digest
     session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, session.start().round)).fetchone()[0])
@@ -202,17 +215,50 @@ def rewind(db: sqlite3.Cursor, name: str, tip: Tip, to: Tip) -> bool:
     return True
 
 
-def delete(db: sqlite3.Cursor, name: str, at: Tip | None) -> bool:
-    """The name is free at once. A session that is damaged can be deleted too."""
+def replace(
+    db: sqlite3.Cursor,
+    now: float,
+    name: str,
+    at: Tip,
+    record: bytes,
+    to: Tip,
+    snapshot: bytes,
+    summary: bytes,
+    told: int,
+) -> bool:
+    session = find_session(db, name)
+    if session is None:
+        return False
+    tables.check_open(db, session, now)
+    if not session.is_at(at):
+        return tables.is_on_chain(db, session, to)
+    db.execute(TAKE_BACK, (session.key, -1))
+    db.execute("UPDATE records SET record = ? WHERE session = ?", (record, session.key))
+    db.execute(REPLACE_NOTES, (to.round, told, summary, session.key))
+    session.shift += session.round - to.round
+    session.round, session.digest = session.base_round, session.base_digest = to
+    session.tail_bytes = 0
+    keep_snapshot(db, session, now, to, snapshot)
+    tables.save_snapshot(db, session)
+    return True
+
+
+def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None) -> bool:
+    """The name is free at once. A session that is damaged can be deleted too; one that is sealed for good as well."""
     if at is not None:
         session = find_session(db, name)
         if session is None or not session.is_at(at):
             return False
+    held = db.execute(FIND_HELD, (name, now, tables.FOR_GOOD)).fetchone()
+    if held is not None:
+        raise refusal(name, held[0])
     row = db.execute("DELETE FROM sessions WHERE name = ? RETURNING key", (name,)).fetchone()
     if row is not None:
         db.execute("DELETE FROM records WHERE session = ?", row)
         db.execute("DELETE FROM notes WHERE session = ?", row)
         db.execute(ADD_GARBAGE, row)
+        for (owner,) in db.execute("DELETE FROM checkpoints WHERE session = ? RETURNING key", row).fetchall():
+            db.execute(ADD_GARBAGE, (-owner,))
     return row is not None
 
 
@@ -234,6 +280,10 @@ def clean(db: sqlite3.Cursor) -> None:
     if row is None:
         return
     key, base_round, snapshot_key = row
+    if key < 0:
+        if _clean(db, STATE_ROWS, -key):
+            db.execute("DELETE FROM garbage WHERE session = ?", (key,))
+        return
     is_gone = base_round is None
     is_clean = _clean(db, JOURNAL_ROWS, key, NO_END if is_gone else base_round)
     is_clean &= _clean(db, SNAPSHOT_ROWS, key, NO_END if is_gone else snapshot_key)

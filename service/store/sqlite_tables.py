@@ -13,19 +13,22 @@ from operator import attrgetter
 
 from service.errors import StoreCorrupt
 from service.store.base import DIGEST_BYTES, LAST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting
+from service.store.moving import FOR_GOOD, refusal
 from service.store.store_checks import check_last, check_reading, follow
 
 INLINE_BYTES = 320
 """SQLite keeps rows of up to 488 bytes whole in these tables' pages of 2,048."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 5
 SCHEMA = """
 -- `base` is the tip that the oldest entry kept follows. `due_next` and `remembered_since` may be too early, never too late.
+-- `shift` and a round are the place of a remembered id in the order of all: rounds begin anew where a state was replaced.
 CREATE TABLE sessions (
     key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at REAL NOT NULL,
     first_round INTEGER NOT NULL, first_digest BLOB NOT NULL, base_round INTEGER NOT NULL, base_digest BLOB NOT NULL,
     snapshot_round INTEGER, snapshot_digest BLOB, snapshot_at REAL, snapshot_key INTEGER NOT NULL DEFAULT 0,
     snapshot_bytes INTEGER NOT NULL DEFAULT 0, tail_bytes INTEGER NOT NULL DEFAULT 0,
+    shift INTEGER NOT NULL DEFAULT 0, sealed_until REAL NOT NULL DEFAULT 0.0,
     round INTEGER NOT NULL, digest BLOB NOT NULL, updated_at REAL, journal_bytes INTEGER NOT NULL DEFAULT 0,
     waiting INTEGER NOT NULL DEFAULT 0, waiting_bytes INTEGER NOT NULL DEFAULT 0,
     expired INTEGER NOT NULL DEFAULT 0, expired_bytes INTEGER NOT NULL DEFAULT 0, never_came INTEGER NOT NULL DEFAULT 0,
@@ -36,7 +39,8 @@ CREATE TABLE sessions (
 CREATE TABLE records (session INTEGER PRIMARY KEY, record BLOB NOT NULL);
 -- What is written beside the commits, in rows of its own: each write of a row writes all of it.
 CREATE TABLE notes (
-    session INTEGER PRIMARY KEY, summary_round INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, summary BLOB NOT NULL
+    session INTEGER PRIMARY KEY, summary_round INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, summary BLOB NOT NULL,
+    seal BLOB NOT NULL DEFAULT x''
 );
 CREATE TABLE snapshots (key INTEGER PRIMARY KEY, session INTEGER NOT NULL, size INTEGER NOT NULL, blob BLOB NOT NULL);
 CREATE INDEX snapshots_session ON snapshots (session, key, size);
@@ -55,6 +59,13 @@ CREATE TABLE remembered (
     PRIMARY KEY (session, id)
 ) WITHOUT ROWID;
 CREATE INDEX remembered_round ON remembered (session, round, at, size);
+-- Checkpoints, and their states in parts as of snapshots; `owner` is the key of a checkpoint.
+CREATE TABLE checkpoints (
+    key INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, name TEXT NOT NULL, round INTEGER NOT NULL,
+    digest BLOB NOT NULL, at REAL NOT NULL, size INTEGER NOT NULL, UNIQUE (session, name)
+);
+CREATE TABLE states (key INTEGER PRIMARY KEY, owner INTEGER NOT NULL, size INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE INDEX states_owner ON states (owner, key, size);
 CREATE TABLE large (key INTEGER PRIMARY KEY, blob BLOB NOT NULL);
 CREATE TRIGGER journal_large AFTER DELETE ON journal WHEN OLD.large IS NOT NULL
 BEGIN DELETE FROM large WHERE key = OLD.large; END;
@@ -62,7 +73,8 @@ CREATE TRIGGER waiting_large AFTER DELETE ON waiting WHEN OLD.large IS NOT NULL
 BEGIN DELETE FROM large WHERE key = OLD.large; END;
 CREATE TRIGGER remembered_large AFTER DELETE ON remembered WHEN OLD.large IS NOT NULL
 BEGIN DELETE FROM large WHERE key = OLD.large; END;
--- Sessions that leave something to be deleted: all, of a session that is gone; what was trimmed, of one that is there.
+-- Sessions that leave something to be deleted: all, of a session that is gone; what was trimmed, of one that is there. A
+-- checkpoint that is gone is there with its key below 0.
 CREATE TABLE garbage (session INTEGER PRIMARY KEY);
 """
 
@@ -88,6 +100,8 @@ class SessionRow:
     snapshot_key: int
     snapshot_bytes: int
     tail_bytes: int
+    shift: int
+    sealed_until: float
     round: int
     digest: bytes
     updated_at: float | None
@@ -105,6 +119,10 @@ class SessionRow:
     def is_at(self, tip: Tip) -> bool:
         return self.round == tip.round and self.digest == tip.digest
 
+    @property
+    def is_sealed_for_good(self) -> bool:
+        return self.sealed_until == FOR_GOOD
+
     def start(self) -> Tip:
         """Where a reading of everything starts: at the snapshot, or where the session began."""
         if self.snapshot_round is None or self.snapshot_digest is None:
@@ -117,9 +135,9 @@ OF_COMMITS = COLUMNS[COLUMNS.index("round") :]
 OF_SNAPSHOTS = COLUMNS[COLUMNS.index("base_round") :]
 _COLUMNS = ", ".join(COLUMNS).replace(" name,", " CAST(name AS BLOB),")
 FIND_SESSION = f"SELECT {_COLUMNS} FROM sessions WHERE name = ?"
-FIND_NOTES = "SELECT summary_round, told, summary FROM notes WHERE session = ?"
+FIND_NOTES = "SELECT summary_round, told, summary, seal FROM notes WHERE session = ?"
 LIST_SESSIONS = f"""
-SELECT summary_round, told, summary, {_COLUMNS} FROM sessions LEFT JOIN notes ON notes.session = sessions.key
+SELECT summary_round, told, summary, seal, {_COLUMNS} FROM sessions LEFT JOIN notes ON notes.session = sessions.key
 WHERE name > ? ORDER BY name
 """
 SAVE_COMMIT, SAVE_SNAPSHOT = (
@@ -147,7 +165,7 @@ _changes_of_commits = attrgetter(*OF_COMMITS, "key")
 _changes_of_snapshots = attrgetter(*OF_SNAPSHOTS, "key")
 _KIND = {"i": int, "b": bytes, "f": float, "n": type(None)}
 _KINDS = {
-    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiib{updated}iiiiiifiif")
+    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiifib{updated}iiiiiifiif")
     for snapshot in ("ibf", "nnn")
     for updated in "fn"
 }
@@ -162,6 +180,16 @@ def find_session(db: sqlite3.Cursor, name: str) -> SessionRow | None:
     if session is None or session.name != name.encode():
         raise corrupt(name, "its row is damaged")
     return session
+
+
+def check_open(db: sqlite3.Cursor, session: SessionRow, now: float) -> None:
+    """Raises SessionMoving or SessionMoved if the session is sealed."""
+    if session.sealed_until > now:
+        raise refusal(session.name.decode(), seal_of(db, session))
+
+
+def seal_of(db: sqlite3.Cursor, session: SessionRow) -> bytes:
+    return db.execute("SELECT seal FROM notes WHERE session = ?", (session.key,)).fetchone()[0]
 
 
 def to_session(row: tuple) -> SessionRow | None:
@@ -199,9 +227,9 @@ def noted_head(session: SessionRow, notes: tuple | None) -> Head:
     start = session.start()
     tips = ((session.base_round, session.base_digest), (session.round, session.digest), (start.round, start.digest))
     is_sound = all(round >= 0 and len(digest) == DIGEST_BYTES for round, digest in tips)
-    if notes is None or tuple(map(type, notes)) != (int, int, bytes) or not is_sound:
+    if notes is None or tuple(map(type, notes)) != (int, int, bytes, bytes) or not is_sound:
         raise corrupt(name, "its head is damaged")
-    summary_round, told, summary = notes
+    summary_round, told, summary, seal = notes
     has_snapshot = session.snapshot_round is not None
     return Head(
         name,
@@ -222,6 +250,7 @@ def noted_head(session: SessionRow, notes: tuple | None) -> Head:
         session.never_came,
         summary_round,
         told,
+        seal if session.is_sealed_for_good else b"",
     )
 
 
@@ -243,10 +272,16 @@ def read(db: sqlite3.Cursor, session: SessionRow, after: Tip | None, most_rounds
     if session.round - start.round > most_rounds or session.journal_bytes + behind > most_bytes:
         raise TooMuchHere
     found = head(db, session)
-    entries = [_entry(found.name, *row) for row in db.execute(FIND_ENTRIES, (session.key, start.round))]
+    entries = entries_after(db, session, start.round)
     if not is_whole:
         return check_reading(Reading(found, start, entries))
     return check_reading(Reading(found, start, entries, _snapshot(db, session), _record(db, session)))
+
+
+def entries_after(db: sqlite3.Cursor, session: SessionRow, round: int) -> list[Entry]:
+    """Raises StoreCorrupt for one that is damaged."""
+    name = session.name.decode()
+    return [_entry(name, *row) for row in db.execute(FIND_ENTRIES, (session.key, round))]
 
 
 def salvage(db: sqlite3.Cursor, session: SessionRow) -> Reading:

@@ -13,6 +13,7 @@ from service.store.base import (
     Committed,
     Entry,
     Found,
+    Full,
     Gone,
     Head,
     Hold,
@@ -22,6 +23,7 @@ from service.store.base import (
     Tip,
     WaitingPage,
 )
+from service.store.moving import Checkpoint, Luggage, Whole
 from service.telemetry.counts import Counts
 
 T = TypeVar("T")
@@ -88,6 +90,12 @@ class TimedStore:
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         return await self._timed("rewind", self._store.rewind(name, tip, to))
 
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        answer = self._store.replace(name, at, record, to, snapshot, summary=summary, told=told)
+        return await self._timed("replace", answer)
+
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         return await self._timed("last", self._store.last(name, rounds))
 
@@ -105,6 +113,47 @@ class TimedStore:
 
     async def told(self, name: str, identity: bytes, count: int) -> bool:
         return await self._timed("told", self._store.told(name, identity, count))
+
+    async def keep(
+        self,
+        name: str,
+        identity: bytes,
+        checkpoint: str,
+        tip: Tip,
+        blob: bytes,
+        *,
+        at: float | None = None,
+        note: bytes = b"",
+    ) -> bool | Full:
+        answer = self._store.keep(name, identity, checkpoint, tip, blob, at=at, note=note)
+        return await self._timed("keep", answer)
+
+    async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
+        return await self._timed("kept", self._store.kept(name))
+
+    async def kept_state(self, name: str, checkpoint: str) -> bytes | None:
+        return await self._timed("kept_state", self._store.kept_state(name, checkpoint))
+
+    async def drop(self, name: str, checkpoint: str) -> bool:
+        return await self._timed("drop", self._store.drop(name, checkpoint))
+
+    async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
+        return await self._timed("seal", self._store.seal(name, note, for_s, over))
+
+    async def unseal(self, name: str, note: bytes) -> bool:
+        return await self._timed("unseal", self._store.unseal(name, note))
+
+    async def whole(self, name: str) -> Whole | Gone:
+        return await self._timed("whole", self._store.whole(name))
+
+    async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
+        return await self._timed("luggage", self._store.luggage(name, cursor))
+
+    async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
+        await self._timed("arrive", self._store.arrive(name, whole, note))
+
+    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+        return await self._timed("unload", self._store.unload(name, note, entries, luggage))
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._timed("list", self._store.list(cursor, limit))

@@ -36,6 +36,16 @@ from service.store.base import (
     WaitingItem,
     WaitingPage,
 )
+from service.store.moving import (
+    FOR_GOOD,
+    Checkpoint,
+    HeldItem,
+    Luggage,
+    RememberedItem,
+    Whole,
+    check_note,
+    refusal,
+)
 from service.store.store_checks import (
     check_edges,
     check_entries,
@@ -87,6 +97,13 @@ class Session:
     never_came: int = 0
     summary_round: int = 0
     told: int = 0
+    seal: bytes = b""
+    sealed_until: float = 0.0
+    kept: dict[str, tuple[Checkpoint, bytes]] = field(default_factory=dict)
+
+    def check_open(self, now: float) -> None:
+        if self.sealed_until > now:
+            raise refusal(self.name, self.seal)
 
     @property
     def start(self) -> Tip:
@@ -143,6 +160,7 @@ class Session:
             never_came=self.never_came,
             summary_round=self.summary_round,
             told=self.told,
+            seal=self.seal if self.sealed_until == FOR_GOOD else b"",
         )
 
     def reading(self, after: Tip | None) -> Reading:
@@ -279,6 +297,7 @@ class ModelStore:
     ) -> Committed | Applied | Behind | Gone:
         def operation(session: Session) -> Committed | Applied | Behind:
             now, limits = self.clock(), self.limits
+            session.check_open(now)
             is_new = bool(entries) and entries[-1].tip not in session.chain()
             if is_new:
                 for entry in entries:
@@ -312,7 +331,10 @@ class ModelStore:
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         def operation(session: Session) -> bool:
-            if session.tip != tip or to not in [session.start, *(e.tip for e in session.entries_after(session.start))]:
+            if session.tip != tip:
+                return False
+            session.check_open(self.clock())
+            if to not in [session.start, *(e.tip for e in session.entries_after(session.start))]:
                 return False
             for entry in session.entries_after(to):
                 session.remembered.pop(entry.id, None)
@@ -321,6 +343,22 @@ class ModelStore:
             session.summary_round = min(session.summary_round, to.round)
             return True
 
+        return await self._ask(name, operation) is True
+
+    async def replace(
+        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+    ) -> bool:
+        def operation(session: Session) -> bool:
+            session.check_open(self.clock())
+            if session.tip == at:
+                session.record, session.summary, session.summary_round = record, summary, to.round
+                session.snapshot, session.snapshot_tip, session.snapshot_at = snapshot, to, self.clock()
+                session.tip = session.base = to
+                session.entries, session.told = [], told
+            return to in session.chain()
+
+        check_summary(summary)
+        check_number(told)
         return await self._ask(name, operation) is True
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
@@ -364,6 +402,7 @@ class ModelStore:
             now, held = self.clock(), session.held.get(id)
             if held is None or held.is_expired or held.expires_at <= now:
                 return False
+            session.check_open(now)
             forget_at = now + (held.forget_at - held.expires_at)
             session.held[id] = Held(id, held.blob, now, forget_at, is_expired=True)
             session.never_came += 1
@@ -409,10 +448,122 @@ class ModelStore:
             session = self.sessions.get(name)
             if session is None or (at is not None and session.tip != at):
                 return False
+            if session.sealed_until != FOR_GOOD:
+                session.check_open(self.clock())
             del self.sessions[name]
             return True
 
         return await self._run(operation)
+
+    async def keep(
+        self,
+        name: str,
+        identity: bytes,
+        checkpoint: str,
+        tip: Tip,
+        blob: bytes,
+        *,
+        at: float | None = None,
+        note: bytes = b"",
+    ) -> bool | Full:
+        def operation(session: Session) -> bool | Full:
+            if session.first.digest != identity:
+                return False
+            now = self.clock()
+            if not (session.sealed_until == FOR_GOOD and note and session.seal == note):
+                session.check_open(now)
+            others = [own.nbytes for other, (own, _) in session.kept.items() if other != checkpoint]
+            if len(others) >= self.limits.checkpoints or sum(others) + len(blob) > self.limits.checkpoint_bytes:
+                return Full()
+            session.kept[checkpoint] = Checkpoint(checkpoint, tip, now if at is None else at, len(blob)), blob
+            return True
+
+        found = await self._ask(name, operation)
+        return False if isinstance(found, Gone) else found
+
+    async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
+        return await self._ask(name, lambda session: [own for _, (own, _) in sorted(session.kept.items())])
+
+    async def kept_state(self, name: str, checkpoint: str) -> bytes | None:
+        found = await self._ask(name, lambda session: session.kept.get(checkpoint))
+        return None if found is None or isinstance(found, Gone) else found[1]
+
+    async def drop(self, name: str, checkpoint: str) -> bool:
+        def operation(session: Session) -> bool:
+            session.check_open(self.clock())
+            return session.kept.pop(checkpoint, None) is not None
+
+        return await self._ask(name, operation) is True
+
+    async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
+        def operation(session: Session) -> bool:
+            now = self.clock()
+            found = session.seal if session.sealed_until > now else None
+            if (found is None and over is not None) or found not in (None, note, over):
+                return False
+            session.seal, session.sealed_until = note, now + for_s
+            return True
+
+        check_note(note)
+        return await self._ask(name, operation) is True
+
+    async def unseal(self, name: str, note: bytes) -> bool:
+        def operation(session: Session) -> bool:
+            if session.sealed_until > self.clock() and session.seal != note:
+                return False
+            session.seal, session.sealed_until = b"", 0.0
+            return True
+
+        return await self._ask(name, operation) is True
+
+    async def whole(self, name: str) -> Whole | Gone:
+        def operation(session: Session) -> Whole:
+            entries = [replace(entry, answer=None) for entry in session.entries]
+            return Whole(session.head(), session.first, session.base, session.record, session.snapshot, entries)
+
+        return await self._ask(name, operation)
+
+    async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
+        """On one page."""
+
+        def operation(session: Session) -> Luggage:
+            held = sorted(
+                session.held.values(), key=lambda one: (one.is_expired, one.is_expired and one.forget_at, one.id)
+            )
+            items = [HeldItem(one.id, one.blob, one.expires_at, one.forget_at, one.is_expired) for one in held]
+            return Luggage(items, [RememberedItem(id, one.answer, one.at) for id, one in session.remembered.items()])
+
+        return await self._ask(name, operation)
+
+    async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
+        def operation() -> None:
+            there, head = self.sessions.get(name), whole.head
+            if there is not None and there.sealed_until != FOR_GOOD:
+                raise SessionExists(name)
+            made = Session(
+                name, whole.record, head.summary, whole.first, head.created_at, tip=head.tip, base=whole.base
+            )
+            made.updated_at, made.never_came, made.told = head.updated_at, head.never_came, head.told
+            made.snapshot, made.snapshot_tip, made.snapshot_at = whole.snapshot, head.snapshot_tip, head.snapshot_at
+            made.summary_round, made.seal, made.sealed_until = head.summary_round, note, FOR_GOOD
+            self.sessions[name] = made
+
+        check_note(note)
+        await self._run(operation)
+
+    async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
+        def operation(session: Session) -> bool:
+            if session.sealed_until != FOR_GOOD or session.seal != note:
+                return False
+            there = {entry.tip for entry in session.entries}
+            session.entries += [entry for entry in entries if entry.tip not in there]
+            for one in luggage.held:
+                session.held.setdefault(one.id, Held(one.id, one.blob, one.expires_at, one.forget_at, one.is_expired))
+            for one in luggage.remembered:
+                session.remembered.setdefault(one.id, Remembered(one.answer, one.at))
+            return True
+
+        return await self._ask(name, operation) is True
 
     async def _ask(self, name: str, operation: Callable[[Session], T]) -> T | Gone:
         return await self._run(lambda: operation(self.sessions[name]) if name in self.sessions else Gone())

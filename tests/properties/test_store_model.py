@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from service.errors import SessionExists
+from service.errors import SessionExists, SessionMoved, SessionMoving
 from service.store.base import (
     Applied,
     Committed,
@@ -32,19 +32,30 @@ from service.store.base import (
     WaitingItem,
     WaitingPage,
 )
+from service.store.moving import FOR_GOOD, Seal, Whole
 from tests.budget import TIMES
 from tests.contract.stores import Place, on_stores
 from tests.oracles.model_store import ModelStore
 
 # Small enough that a few operations go past them.
 LIMITS = Limits(
-    waiting=3, waiting_bytes=400, remembered=4, remembered_bytes=900, remembered_s=40.0, tail=2, tail_bytes=500
+    waiting=3,
+    waiting_bytes=400,
+    remembered=4,
+    remembered_bytes=900,
+    remembered_s=40.0,
+    tail=2,
+    tail_bytes=500,
+    checkpoints=2,
+    checkpoint_bytes=400,
 )
 NAMES, IDS = ("a", "b"), ("p", "q", "r", "s", "t")
 HOUR_S = 3600.0
 
 Call = Callable[[Store], Awaitable[object]]
 
+NOTES = (Seal("held", "one").note(), Seal("moved", "two", "there").note())
+notes = st.sampled_from(NOTES)
 backs = st.sampled_from([0, 0, 0, 1])
 names = st.sampled_from(["a"] * 7 + ["b"])
 blobs = st.sampled_from([b"", b"x", b"\x00\xff", bytes(200), bytes(350)])
@@ -91,16 +102,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.run(self.store.open())
         for name in NAMES:
+            for note in NOTES:
+                self.run(self.store.unseal(name, note))
             self.run(self.store.delete(name))
         self.tips: dict[str, list[Tip]] = {name: [] for name in NAMES}
         self.commits: list[Call] = []
+        self.replacements: list[Call] = []
         self.made = 0
 
     def run(self, call: Awaitable[Any]) -> Any:
         async def answer() -> object:
             try:
                 return await call
-            except SessionExists as error:
+            except (SessionExists, SessionMoving, SessionMoved) as error:
                 return str(error)
 
         return self.runner.run(answer())
@@ -180,6 +194,24 @@ class StoreMachine(RuleBasedStateMachine):
         tip, to = self.tip(name, distance), self.tip(name, back + 1)
         self.both(lambda store: store.rewind(name, tip, to))
 
+    @rule(name=names, distance=distances, round=st.sampled_from([0, 1, 7]), blob=blobs)
+    def replace(self, name: str, distance: int, round: int, blob: bytes) -> None:
+        self.made += 1
+        at, to = self.tip(name, distance), Tip(round, self.made.to_bytes(16))
+        record, summary = b"record %d" % self.made, b"%d" % self.made
+
+        def call(store: Store) -> Awaitable[object]:
+            return store.replace(name, at, record, to, blob, summary=summary, told=round)
+
+        if self.both(call) is True:
+            self.replacements.append(call)
+            self.tips[name].append(to)
+
+    @precondition(lambda self: self.replacements)
+    @rule()
+    def replace_again(self) -> None:
+        self.both(self.replacements[-1])
+
     @rule(name=names, id=st.sampled_from(IDS))
     def cancel(self, name: str, id: str) -> None:
         self.both(lambda store: store.cancel(name, id))
@@ -198,6 +230,33 @@ class StoreMachine(RuleBasedStateMachine):
         """Of the session, or of one of another name or time."""
         session = self.model.sessions.get(name)
         return (self.made if session is None else int.from_bytes(session.first.digest) - back).to_bytes(16)
+
+    @rule(name=names, back=backs, checkpoint=st.sampled_from("xyz"), blob=blobs)
+    def keep(self, name: str, back: int, checkpoint: str, blob: bytes) -> None:
+        identity, tip = self.identity(name, back), self.tip(name, 0)
+        self.both(lambda store: store.keep(name, identity, checkpoint, tip, blob, at=1.0))
+
+    @rule(name=names, checkpoint=st.sampled_from("xyz"))
+    def drop(self, name: str, checkpoint: str) -> None:
+        self.both(lambda store: store.drop(name, checkpoint))
+
+    @rule(name=names, note=notes, for_s=st.sampled_from([3.0, HOUR_S, FOR_GOOD]), over=st.none() | notes)
+    def seal(self, name: str, note: bytes, for_s: float, over: bytes | None) -> None:
+        for_s = for_s if self.has_clock or for_s == FOR_GOOD else HOUR_S
+        self.both(lambda store: store.seal(name, note, for_s, over))
+
+    @rule(name=names, note=notes)
+    def unseal(self, name: str, note: bytes) -> None:
+        self.both(lambda store: store.unseal(name, note))
+
+    @rule(note=notes, blob=blobs)
+    def arrive(self, note: bytes, blob: bytes) -> None:
+        """The one session in the other's place, with all that it has."""
+        whole, luggage = self.run(self.model.whole("a")), self.run(self.model.luggage("a"))
+        if isinstance(whole, Whole):
+            self.both(lambda store: store.arrive("b", whole, note))
+            self.both(lambda store: store.unload("b", note, whole.entries, luggage))
+            self.both(lambda store: store.unload("b", note, whole.entries, luggage))
 
     @rule(name=names, limit=st.integers(1, 3))
     def list_waiting(self, name: str, limit: int) -> None:
@@ -226,6 +285,13 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.run(self.store.close())
         self.run(self.store.open())
+
+    @invariant()
+    def all_that_is_beside_it(self) -> None:
+        for name in NAMES:
+            self.both(lambda store, name=name: store.kept(name))
+            self.both(lambda store, name=name: store.kept_state(name, "x"))
+            self.both(lambda store, name=name: store.head(name))
 
     @invariant()
     def all_that_a_caller_can_find_out(self) -> None:

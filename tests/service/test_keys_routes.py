@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
-from starlette.routing import Mount
+from starlette.routing import Mount, WebSocketRoute
 
-from service.api.doors import ADMIN, DOORS, READ, WRITE, Door, Doors
+from service.api.doors import ADMIN, DOORS, READ, WEBSOCKET, WRITE, Door, Doors
 from service.app import create_app
 from service.settings import Settings
 from tests.service.api import Api, check_problem
@@ -31,6 +31,10 @@ BODIES: dict[str, Any] = {
     "/rounds": {"x": [[1.0]], "y": [1.0]},
     "/predictions": {"x": [[1.0]]},
     "/freeze": {"name": "{}-frozen", "rule": "last"},
+    "/clone": {"name": "{}-clone"},
+    "/rename": {"name": "{}-renamed"},
+    "/checkpoints": {"name": "kept"},
+    "/rollback": {"checkpoint": "nothing-kept"},
 }
 CLOSED = [door for door in DOORS if door.scope is not None]
 
@@ -44,6 +48,8 @@ def routes() -> set[tuple[str, str]]:
     app = create_app(Settings(store="sqlite://"))
     found: set[tuple[str, str]] = set()
     for route in iter_route_contexts(app.routes):
+        if isinstance(route.original_route, WebSocketRoute) and route.path is not None:
+            found.add((WEBSOCKET, route.path))
         for method in route.methods or ():
             if method != "HEAD" and route.path is not None:
                 found.add((method, route.path))
@@ -89,7 +95,7 @@ def test_a_path_that_several_doors_fit_is_that_of_the_router() -> None:
 def request_for(door: Door, name: str) -> tuple[str, str, Any]:
     """A request that the route takes, of this session if it is of one."""
     path = door.path.replace("{session}", name).replace("{id:path}", "nothing-waits").replace("{slug}", "not-found")
-    path = path.replace("{path:path}", "swagger-ui.css")
+    path = path.replace("{path:path}", "swagger-ui.css").replace("{checkpoint}", "nothing-kept")
     if door.path in ("/compare", "/compare.json"):
         path += f"?session={name}"
     if door.method != "POST":
@@ -98,6 +104,10 @@ def request_for(door: Door, name: str) -> tuple[str, str, Any]:
         return "POST", path, {"name": f"{name}-new"}
     if door.path == "/sessions/predict":
         return "POST", path, {"sessions": [name], "x": [1.0]}
+    if door.path == "/sessions/step":
+        return "POST", path, {"steps": [{"session": name, **BODIES["/step"]}]}
+    if door.path.endswith("/stream"):
+        return "POST", path, None
     if door.path == "/sessions/update":
         return "POST", path, {"sessions": [{"session": name, "y": 1.0}], "x": [1.0]}
     body = dict(BODIES["/" + door.path.rpartition("/")[2]])
@@ -127,6 +137,8 @@ class Keyed:
         method, path, body = request_for(door, name)
         if door.is_long:  # its answer has no end: who is let in is told by its head alone
             return await _head_of(self.api, method, path, headers)
+        if door.path.endswith("/rollback"):
+            headers = headers | {"If-Match": "*"}
         return await self.api.http.request(method, path, json=body, headers=headers)
 
 
@@ -134,13 +146,16 @@ async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) ->
     sent: list[Any] = []
     has_begun = asyncio.Event()
     asked = 0
+    is_socket = method == WEBSOCKET
+    if path.endswith("/stream"):
+        headers = headers | {"Content-Type": "application/x-ndjson"}
 
     async def receive() -> Any:
         nonlocal asked
         asked += 1
         if asked > 1:
             await asyncio.Event().wait()
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "websocket.connect"} if is_socket else {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -148,8 +163,8 @@ async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) ->
 
     raw = [(b"host", b"okl"), *((k.lower().encode(), v.encode()) for k, v in headers.items())]
     scope = {
-        "type": "http",
-        "method": method,
+        "type": "websocket" if is_socket else "http",
+        **({"extensions": {"websocket.http.response": {}}} if is_socket else {"method": method}),
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
@@ -162,6 +177,8 @@ async def _head_of(api: Api, method: str, path: str, headers: dict[str, str]) ->
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     body = b"".join(message.get("body", b"") for message in sent[1:])
+    if sent[0]["type"] == "websocket.accept":
+        return httpx.Response(200)
     return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=body)
 
 
@@ -267,11 +284,15 @@ async def test_a_good_key_passes(keyed: Keyed, door: Door) -> None:
     name = "team-passing"
     await keyed.api.http.post("/sessions", json={"name": name}, headers=keyed.keys["admin"].headers)
     found = await keyed.ask(door, name, headers)
+    if door.method == "PUT":  # there is no state in the request
+        check_problem(found, "unsupported-media-type")
+        return
     assert found.status_code in (200, 201, 204, 404, 409), found.text
     if found.status_code in (404, 409):
-        assert found.json()["type"] in ("/problems/prediction-not-found", "/problems/cannot-freeze")
-    await keyed.api.http.delete(f"/sessions/{name}", headers=keyed.keys["admin"].headers)
-    await keyed.api.http.delete(f"/sessions/{name}-new", headers=keyed.keys["admin"].headers)
+        own = ("prediction-not-found", "cannot-freeze", "checkpoint-not-found")
+        assert found.json()["type"].removeprefix("/problems/") in own
+    for made in (name, f"{name}-new", f"{name}-clone", f"{name}-renamed"):
+        await keyed.api.http.delete(f"/sessions/{made}", headers=keyed.keys["admin"].headers)
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door.scope is None], ids=label)

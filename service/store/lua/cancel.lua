@@ -4,6 +4,7 @@
 local id = ARGV[2]
 local expires_at, held = tonumber(call('ZSCORE', expiry, id) or 0), call('HGET', waiting, id)
 if not held or expires_at <= now then return {'gone'} end
+if sealed_until > now then return sealed() end
 local _, forgotten_at = struct.unpack('<dd', held)
 forgotten_at = now + (forgotten_at - expires_at)
 call('HSET', waiting, id, struct.pack('<dd', now, forgotten_at) .. held:sub(17))

@@ -3,6 +3,7 @@
 -- Answers {'gone'}, {'applied', id, answer}, {'behind', reading} or {'committed', outcomes, number waiting, how many never
 --   came}. An outcome is nil for one that waits now, {'full'}, or what is under the id. A commit of nothing writes nothing.
 
+if sealed_until > now then return sealed() end
 local tip, number_of_entries = ARGV[2], tonumber(ARGV[3])
 local ENTRIES, ENTRY_WIDTH, HOLD_WIDTH = 4, 6, 3
 local HOLDS = ENTRIES + number_of_entries * ENTRY_WIDTH

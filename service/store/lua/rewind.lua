@@ -2,8 +2,9 @@
 -- Answers 1, or 0 where nothing was taken back.
 
 local tip, to = unpack(ARGV)
-local at, packed = tip_and('counters')
+local at, packed, sealed_until = tip_and('counters')
 if at ~= tip then return 0 end
+if sealed_until > now_us() then return sealed() end
 local from = call('HMGET', head, 'snapshot', 'first', 'summary_round')
 local start = from[1] or from[2]
 if to ~= start and (tonumber(round_of(to)) <= tonumber(round_of(start)) or not has_entry(to)) then return 0 end

@@ -2,7 +2,8 @@
 --
 -- KEYS, the same for all scripts; one hash tag, so one slot:
 --   1 head        hash    record, summary, summary_round, told, created_at; the tips first, tip, base (which the oldest entry kept
---                         follows) and snapshot; snapshot_at, snapshot_bytes, tail_bytes; counters, packed: see COUNTERS
+--                         follows) and snapshot; snapshot_at, snapshot_bytes, tail_bytes; seal, sealed_until (2^53: for
+--                         good); counters, packed: see COUNTERS
 --   2 journal     stream  an entry each, its id "<round>-0"; fields digest, count, id, blob
 --   3 snap        string  the latest snapshot
 --   4 waiting     hash    id -> f64 expires at, f64 forgotten at, blob; the expired ones too, while they are remembered
@@ -10,10 +11,12 @@
 --   6 forget      zset    id -> when it is forgotten; those that have expired
 --   7 applied     hash    id -> f64 applied at, answer
 --   8 remembered  list    the applied ids, oldest first
+--   9 kept        hash    checkpoint -> "<made at>:<bytes>:<tip>"
+--  10 states      hash    checkpoint -> its state
 -- A tip is "<round>:<digest>". Times are whole microseconds since the epoch by this server's clock: a double holds them
 -- exactly. Lua writes a number into a command with all its digits, but not into a string: `..` takes rounds as text.
 
-local head, journal, snap, waiting, expiry, forget, applied, remembered = unpack(KEYS)
+local head, journal, snap, waiting, expiry, forget, applied, remembered, kept, states = unpack(KEYS)
 local call = redis.call
 
 -- updated at (0: never), due at (nothing expires or is forgotten before), journal bytes, number waiting, their bytes,
@@ -25,16 +28,21 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
--- The session's tip, and a field of its head; nothing where there is no session.
+-- The session's tip, a field of its head, and until when it is sealed; nothing where there is no session.
 local function tip_and(field)
-  local found = call('HMGET', head, 'tip', field or 'tip')
-  if found[1] then return found[1], found[2] end
+  local found = call('HMGET', head, 'tip', field or 'tip', 'sealed_until')
+  if found[1] then return found[1], found[2], tonumber(found[3] or 0) end
   if call('EXISTS', head) == 1 then error('the head lacks its tip') end
 end
 
 -- Is it the session whose first tip has this digest? Another one may have its name since.
 local function begins_at(identity)
   return (call('HGET', head, 'first') or ''):match('^%d+:(.*)$') == identity
+end
+
+-- What is answered to whoever would change a session that is sealed.
+local function sealed()
+  return {'sealed', call('HGET', head, 'seal')}
 end
 
 local function round_of(tip)
@@ -66,7 +74,7 @@ local function reading(after)
     record = call('HGET', head, 'record')
   end
   local fields = call('HMGET', head, 'summary', 'created_at', 'counters', 'first', 'tip', 'snapshot', 'snapshot_at', 'snapshot_bytes',
-    'tail_bytes', 'summary_round', 'told')
+    'tail_bytes', 'summary_round', 'told', 'seal', 'sealed_until')
   return {fields, start, entries_after(start), snapshot, is_whole, record}
 end
 

@@ -5,11 +5,11 @@
 
 local most_waiting, most_waiting_bytes, most_remembered, most_remembered_bytes, remembered_for, expired_for, swept_at_once =
   struct.unpack('<ddddddd', ARGV[1])
-local at, packed = tip_and('counters')
+local at, packed, sealed_until = tip_and('counters')
 if not at then return {'gone'} end
+local now = now_us()
 local updated_at, due_at, journal_bytes, number_waiting, waiting_bytes, expired_bytes, number_remembered, remembered_bytes,
   never_came = struct.unpack(COUNTERS, packed)
-local now = now_us()
 
 local function plan(time)
   if time < due_at then due_at = time end

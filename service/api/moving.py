@@ -1,0 +1,215 @@
+"""The routes of sessions that move: their state as a download, put back, cloned, kept, returned to; another name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Request
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.responses import Response, StreamingResponse
+
+from service import errors
+from service.api import wire
+from service.api.answers import CheckpointAnswer, CheckpointList, SessionDetail
+from service.api.body import BodyRoute, reply
+from service.api.dependencies import SessionPath, StatesDep
+from service.api.problems import responses
+from service.api.routes import BODY, CREATED, MOVES, STORE
+from service.api.schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionCreate
+from service.api.values import OwnName
+from service.errors import InvalidInput, InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
+from service.session.definition import Definition
+
+moving = APIRouter(tags=["moving"])
+moving_bodies = APIRouter(route_class=BodyRoute, tags=["moving"])
+
+STATE = "application/octet-stream"
+CHUNK_BYTES = 1 << 20
+_ETAG = re.compile(r'"([0-9]{1,20}-[0-9a-f]{32})"')
+_ANY = "*"
+
+_SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
+_FILE = {STATE: {"schema": {"type": "string", "format": "binary"}}}
+_DOWNLOAD = {200: {"content": _FILE, "headers": {"ETag": {"schema": {"type": "string"}}}}}
+
+IfMatchAny = Annotated[
+    str | None,
+    Header(alias="If-Match", description="The session's `ETag`, at which it must be, or `*` for any."),
+]
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="`*`: make a new session of it.")]
+CheckpointPath = Annotated[OwnName, Path(description="Name of the checkpoint.")]
+
+
+@moving.get(
+    "/sessions/{session}/snapshot",
+    response_class=Response,
+    responses=_DOWNLOAD | responses(errors.InvalidInput, *_SESSION),
+    summary="Download a session's state",
+)
+async def take_snapshot(session: SessionPath, states: StatesDep) -> Response:
+    """Its definition and its state at one tip, which is the `ETag`: bytes for `PUT`, here or at another service."""
+    state = await states.take(session)
+    headers = {
+        "ETag": wire.etag(state.tip),
+        "Content-Length": str(len(state.blob)),
+        "Content-Disposition": f'attachment; filename="{session}-{state.tip.round}.okl-state"',
+    }
+    return StreamingResponse(_chunks(state.blob), headers=headers, media_type=STATE)
+
+
+async def _chunks(blob: bytes) -> AsyncIterator[memoryview]:
+    """What a slow reader has not taken yet is not copied."""
+    view = memoryview(blob)
+    for start in range(0, len(blob), CHUNK_BYTES):
+        yield view[start : start + CHUNK_BYTES]
+
+
+async def _state_of(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != STATE:
+        raise UnsupportedMediaType(f"The body must be a snapshot and say so: Content-Type: {STATE}.")
+    return await request.body()
+
+
+@moving.put(
+    "/sessions/{session}/snapshot",
+    response_model=SessionDetail,
+    responses=CREATED
+    | responses(
+        *BODY,
+        *_SESSION,
+        errors.InvalidSnapshot,
+        errors.PreconditionRequired,
+        errors.PreconditionFailed,
+        errors.SessionExists,
+        errors.LimitReached,
+    ),
+    openapi_extra={"requestBody": {"content": _FILE, "required": True}},
+    summary="Put a state in a session's place",
+)
+async def put_snapshot(
+    session: SessionPath,
+    states: StatesDep,
+    blob: Annotated[bytes, Depends(_state_of)],
+    at: IfMatchAny = None,
+    unless: IfNoneMatch = None,
+) -> Response:
+    """With `If-Match` the session goes on from this state: what waits goes on waiting, and ids that were applied are
+    remembered. With `If-None-Match: *` it makes a new session."""
+    if unless is not None:
+        if unless != _ANY or at is not None:
+            raise _wrong_header("If-None-Match", "must be *, without If-Match")
+        found = await states.create(session, blob, _check)
+        return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{session}"})
+    found = await states.put(session, blob, _check, label_or_any(at))
+    return reply(wire.session(found), 200, wire.headers(found))
+
+
+def label_or_any(at: str | None) -> str | None:
+    """The label that the session must be at; None for any. Raises PreconditionRequired, InvalidInput."""
+    if at is None:
+        raise PreconditionRequired("Say If-Match with the session's ETag, or * to replace whatever is there.")
+    if at == _ANY:
+        return None
+    found = _ETAG.fullmatch(at)
+    if found is None:
+        raise _wrong_header("If-Match", "must be the session's ETag, or *")
+    return found[1]
+
+
+def _wrong_header(name: str, detail: str) -> InvalidInput:
+    return InvalidInput(f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+
+
+def _check(definition: Definition) -> None:
+    """A snapshot makes no session that POST /sessions would not make."""
+    try:
+        body = SessionCreate.model_validate_json(to_json(wire.request_for(definition)))
+    except ValidationError as error:
+        told = "; ".join(f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+        raise InvalidSnapshot(f"The snapshot's definition is none that this service takes: {told}") from error
+    if wire.definition_of(body) != definition:
+        raise InvalidSnapshot("The snapshot's definition is none that this service takes.")
+
+
+@moving_bodies.post(
+    "/sessions/{session}/clone",
+    response_model=SessionDetail,
+    status_code=201,
+    responses=CREATED | responses(*BODY, *_SESSION, errors.SessionExists, errors.LimitReached),
+    summary="Clone a session",
+)
+async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Response:
+    """A new session with the same state, that goes on learning on its own."""
+    found = await states.clone(session, body.name)
+    return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
+
+
+@moving_bodies.post(
+    "/sessions/{session}/checkpoints",
+    response_model=CheckpointAnswer,
+    status_code=201,
+    responses=responses(*BODY, *_SESSION, errors.LimitReached),
+    summary="Keep a session's state",
+)
+async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: StatesDep) -> Response:
+    """As it is now, in place of a checkpoint of the same name; it goes when the session goes."""
+    return reply(wire.checkpoint(await states.keep(session, body.name)), 201)
+
+
+@moving.get(
+    "/sessions/{session}/checkpoints",
+    response_model=CheckpointList,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, *STORE),
+    summary="List a session's checkpoints",
+)
+async def list_checkpoints(session: SessionPath, states: StatesDep) -> Response:
+    """In the order of their names."""
+    return reply({"checkpoints": [wire.checkpoint(one) for one in await states.kept(session)]})
+
+
+@moving.delete(
+    "/sessions/{session}/checkpoints/{checkpoint}",
+    status_code=204,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.CheckpointNotFound, *MOVES, *STORE),
+    summary="Delete a checkpoint",
+)
+async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, states: StatesDep) -> Response:
+    """The session stays as it is."""
+    await states.drop(session, checkpoint)
+    return Response(status_code=204)
+
+
+@moving_bodies.post(
+    "/sessions/{session}/rollback",
+    response_model=SessionDetail,
+    responses=responses(
+        *BODY,
+        *_SESSION,
+        errors.CheckpointNotFound,
+        errors.InvalidSnapshot,
+        errors.PreconditionRequired,
+        errors.PreconditionFailed,
+    ),
+    summary="Return to a checkpoint",
+)
+async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, at: IfMatchAny = None) -> Response:
+    """The session goes on from there. What waits goes on waiting, and an update that was applied before is not learned
+    again when it is sent again."""
+    found = await states.roll_back(session, body.checkpoint, label_or_any(at))
+    return reply(wire.session(found), 200, wire.headers(found))
+
+
+@moving_bodies.post(
+    "/sessions/{session}/rename",
+    response_model=SessionDetail,
+    responses=responses(*BODY, *_SESSION, errors.SessionExists),
+    summary="Rename a session",
+)
+async def rename(body: RenameBody, session: SessionPath, states: StatesDep) -> Response:
+    """With what waits, the remembered ids and its checkpoints. Meanwhile its requests are asked to come back."""
+    found = await states.rename(session, body.name)
+    return reply(wire.session(found), 200, wire.headers(found) | {"Location": f"/sessions/{body.name}"})

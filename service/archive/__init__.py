@@ -1,0 +1,1 @@
+"""Sessions that move: as one download, to a kept state, under another name, to another store."""

@@ -1,0 +1,215 @@
+"""Sessions in a file: frames one after the other, each with a digest of all that goes before.
+
+    file    "okl-archive 1\\n", frames
+    frame   4 bytes kind, u32 length of the document, u64 length of the blobs, the document (JSON), the blobs, 16 bytes digest
+    kinds   SESS begins a session, PAGE and KEPT are its parts, DONE ends it
+
+A document lists the sizes of its blobs in order. The digest is BLAKE2b over the frame, keyed by the digest before it: a frame
+that is damaged, missing or in another place is found out. A file that ends in the middle is good up to its last DONE.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, final
+
+from pydantic_core import from_json, to_json
+
+from service.archive.parts import Kept, Load, Part
+from service.errors import DamagedArchive
+from service.store.base import DIGEST_BYTES, Entry, Head, Tip
+from service.store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, Whole
+
+MAGIC = b"okl-archive 1\n"
+_FRAME = struct.Struct("<4sIQ")
+_NUMBERS = (
+    "created_at",
+    "updated_at",
+    "snapshot_at",
+    "snapshot_bytes",
+    "journal_rounds",
+    "journal_bytes",
+    "tail_bytes",
+    "never_came",
+    "summary_round",
+    "told",
+)
+_DAMAGE = (ValueError, KeyError, TypeError, IndexError, struct.error, UnicodeDecodeError, OverflowError)
+
+
+class Framed(NamedTuple):
+    kind: bytes
+    document: dict[str, Any]
+    blobs: Sequence[bytes]
+
+
+def framed(part: Part) -> Framed:
+    match part:
+        case Whole():
+            head = part.head
+            tips = {"first": part.first, "base": part.base, "tip": head.tip, "snapshot_tip": head.snapshot_tip}
+            document: dict[str, Any] = {"name": head.name} | {name: getattr(head, name) for name in _NUMBERS}
+            document |= {name: None if tip is None else _told(tip) for name, tip in tips.items()}
+            snapshot = [] if part.snapshot is None else [part.snapshot]
+            return Framed(b"SESS", document, [part.record, head.summary, *snapshot])
+        case Load(entries, luggage):
+            document = {
+                "entries": [[*_told(one.tip), one.count, one.id] for one in entries],
+                "held": [[one.id, one.expires_at, one.forget_at, one.is_expired] for one in luggage.held],
+                "remembered": [[one.id, one.at] for one in luggage.remembered],
+            }
+            blobs = [one.blob for one in (*entries, *luggage.held)] + [one.answer for one in luggage.remembered]
+            return Framed(b"PAGE", document, blobs)
+        case Kept(own, state):
+            return Framed(b"KEPT", {"name": own.name, "tip": _told(own.tip), "at": own.at}, [state])
+
+
+def part_of(frame: Framed) -> Part:
+    """Raises one of _DAMAGE."""
+    told, blobs = frame.document, list(frame.blobs)
+    if frame.kind == b"SESS":
+        numbers = {name: told[name] for name in _NUMBERS}
+        if not all(value is None or type(value) in (int, float) for value in numbers.values()):
+            raise ValueError("a number is none")
+        snapshot_tip = None if told["snapshot_tip"] is None else _tip(told["snapshot_tip"])
+        record, summary, *snapshot = blobs
+        if bool(snapshot) != (snapshot_tip is not None):
+            raise ValueError("the snapshot is missing")
+        head = Head(str(told["name"]), summary, _tip(told["tip"]), snapshot_tip=snapshot_tip, **numbers)
+        return Whole(head, _tip(told["first"]), _tip(told["base"]), record, snapshot[0] if snapshot else None, [])
+    if frame.kind == b"KEPT":
+        [state] = blobs
+        return Kept(Checkpoint(str(told["name"]), _tip(told["tip"]), float(told["at"]), len(state)), state)
+    rest = iter(blobs)
+    entries = [
+        Entry(_tip([round, digest]), int(count), str(id), next(rest)) for round, digest, count, id in told["entries"]
+    ]
+    held = [
+        HeldItem(str(id), next(rest), float(due), float(gone), bool(is_expired))
+        for id, due, gone, is_expired in told["held"]
+    ]
+    remembered = [RememberedItem(str(id), next(rest), float(at)) for id, at in told["remembered"]]
+    return Load(entries, Luggage(held, remembered))
+
+
+def _told(tip: Tip) -> list[Any]:
+    return [tip.round, tip.digest.hex()]
+
+
+def _tip(told: Any) -> Tip:
+    round, digest = told
+    found = Tip(int(round), bytes.fromhex(digest))
+    if len(found.digest) != DIGEST_BYTES or found.round < 0:
+        raise ValueError("a tip is none")
+    return found
+
+
+@final
+class ArchiveReader:
+    """The frames of a file, checked. Raises DamagedArchive."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._size = os.fstat(file.fileno()).st_size
+        if file.read(len(MAGIC)) != MAGIC:
+            raise DamagedArchive(f"{name} is no archive of okl, or of another version.")
+        self.digest = _first_digest()
+        self.good_bytes = len(MAGIC)
+        """Up to the end of the last session that is whole."""
+
+    def frames(self) -> Iterator[Framed]:
+        """Those up to the end of the file, which is to be that of a session."""
+        while head := self._file.read(_FRAME.size):
+            try:
+                kind, length, size = _FRAME.unpack(head)
+                if length + size + DIGEST_BYTES > self._size - self._file.tell():
+                    raise ValueError("the file ends in the middle")
+                document, blobs = self._file.read(length), self._file.read(size)
+                digest = _digest(self.digest, head, document, blobs)
+                if self._file.read(DIGEST_BYTES) != digest:
+                    raise ValueError("a digest does not match")
+                told = from_json(document)
+                frame = Framed(kind, told, list(_cut(blobs, told.pop("sizes"))))
+            except (*_DAMAGE, AttributeError) as error:
+                raise DamagedArchive(f"{self._name} is damaged after {self.good_bytes} bytes: {error}.") from error
+            self.digest = digest
+            if kind == b"DONE":
+                self.good_bytes = self._file.tell()
+            yield frame
+
+    def part(self, frame: Framed) -> Part:
+        try:
+            return part_of(frame)
+        except (*_DAMAGE, StopIteration) as error:
+            raise DamagedArchive(f"{self._name} is damaged after {self.good_bytes} bytes: {error!r}.") from error
+
+
+@final
+class ArchiveWriter:
+    """Appends to a file that is empty, or ends with a session that is whole, whose digest is given then."""
+
+    def __init__(self, file: BinaryIO, digest: bytes | None = None) -> None:
+        self._file = file
+        self._digest = digest or _first_digest()
+        if digest is None:
+            file.write(MAGIC)
+
+    def add(self, part: Part) -> None:
+        self._write(framed(part))
+
+    def done(self, name: str) -> None:
+        """The session is whole, and on the disk."""
+        self._write(Framed(b"DONE", {"name": name}, []))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _write(self, frame: Framed) -> None:
+        blobs = b"".join(frame.blobs)
+        document = to_json(frame.document | {"sizes": [len(blob) for blob in frame.blobs]})
+        head = _FRAME.pack(frame.kind, len(document), len(blobs))
+        self._digest = _digest(self._digest, head, document, blobs)
+        self._file.write(head + document)
+        self._file.write(blobs)
+        self._file.write(self._digest)
+
+
+def sessions_in(path: Path) -> tuple[dict[str, Tip], int, bytes]:
+    """The sessions that are whole in a file, their tips, where the last one ends, and the digest there."""
+    found: dict[str, Tip] = {}
+    with path.open("rb") as file:
+        reader = ArchiveReader(file, str(path))
+        digest, begun = reader.digest, None
+        try:
+            for frame in reader.frames():
+                if frame.kind == b"SESS":
+                    begun = reader.part(frame)
+                elif frame.kind == b"DONE" and isinstance(begun, Whole):
+                    found[begun.head.name], digest = begun.head.tip, reader.digest
+        except DamagedArchive:
+            pass
+        return found, reader.good_bytes, digest
+
+
+def _first_digest() -> bytes:
+    return hashlib.blake2b(MAGIC, digest_size=DIGEST_BYTES).digest()
+
+
+def _digest(before: bytes, *parts: bytes) -> bytes:
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES, key=before)
+    for part in parts:
+        found.update(part)
+    return found.digest()
+
+
+def _cut(blobs: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
+    if any(type(size) is not int or size < 0 for size in sizes) or sum(sizes) != len(blobs):
+        raise ValueError("the sizes of its blobs are others")
+    start = 0
+    for size in sizes:
+        yield blobs[start : start + size]
+        start += size

@@ -1,0 +1,96 @@
+"""A session that goes to another store, or to another name, without a lost round and without a moment at which it is twice.
+
+    1  it is sealed for a while at the source; whoever asks is told to try again in a moment
+    2  it is copied; what arrives is sealed for good
+    3  it is sealed for good at the source, as moved
+    4  it is opened at the target
+
+Whoever dies before 3 leaves the source as it was once its seal lapses, and at the target something that nobody can use and
+the next try replaces. Whoever dies after 3 leaves what the next try recognizes by the token, and opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import NamedTuple
+
+from service.archive.parts import Held, new_token, parts_of, take_in
+from service.errors import ServiceError, SessionExists, SessionNotFound
+from service.store.base import Gone, Head, Store
+from service.store.moving import Seal, refusal
+
+log = logging.getLogger("okl.sessions")
+
+
+class Moved(NamedTuple):
+    """A session that is open at the target now, at this round. `is_new`: this call has copied it."""
+
+    name: str
+    round: int
+    is_new: bool
+
+
+async def move(
+    source: Store, target: Store, name: str, new_name: str | None = None, to: str = "", *, patience_s: float = 0.0
+) -> Moved:
+    """Move a session; called again after a crash it finishes. `to` is where clients are told to go; `patience_s` is how long
+    to wait for the seal of another mover that may have died.
+
+    Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved.
+    """
+    new_name = new_name or name
+    if (finished := await _finished(source, target, name, new_name)) is not None:
+        return finished
+    token = new_token()
+    held = Held(source, name, token)
+    await held.take(patience_s)
+    try:
+        note = await take_in(target, new_name, parts_of(source, name, held), token)
+        arrived = await target.head(new_name)
+        await held.finish(Seal("moved", token, to))
+    except BaseException:
+        # Where the reply of the last call got lost the session may be sealed as moved: then the copy is all that will live.
+        with contextlib.suppress(ServiceError):
+            if await held.give_back():
+                await _clear(target, new_name, Seal("arriving", token))
+        raise
+    await target.unseal(new_name, note)
+    assert isinstance(arrived, Head)
+    log.info("session moved", extra={"session": name, "as": new_name, "t": arrived.tip.round})
+    return Moved(new_name, arrived.tip.round, is_new=True)
+
+
+async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
+    """What an earlier call has left to be opened, or has opened already; None if it did not come so far."""
+    head = await source.head(name)
+    if isinstance(head, Gone):
+        raise SessionNotFound(name)
+    if not head.seal:
+        return None
+    seal, there = Seal.of(head.seal), await target.head(new_name)
+    if seal.kind == "moved" and isinstance(there, Head):
+        if there.seal == (note := Seal("arriving", seal.token).note()):
+            await target.unseal(new_name, note)
+            return Moved(new_name, there.tip.round, is_new=False)
+        ours = await source.whole(name)
+        its = await target.whole(new_name)
+        if not there.seal and not isinstance(ours, Gone) and not isinstance(its, Gone) and ours.first == its.first:
+            return Moved(new_name, there.tip.round, is_new=False)
+    raise refusal(name, head.seal)
+
+
+async def _clear(target: Store, name: str, seal: Seal) -> None:
+    """Take away what this call had arrive."""
+    found = await target.head(name)
+    if isinstance(found, Head) and found.seal == seal.note():
+        await target.delete(name, found.tip)
+
+
+async def rename(store: Store, name: str, new_name: str) -> Moved:
+    """Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
+    if name == new_name:
+        raise SessionExists(new_name)
+    moved = await move(store, store, name, new_name, to=f"/sessions/{new_name}")
+    await store.delete(name)
+    return moved

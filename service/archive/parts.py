@@ -1,0 +1,178 @@
+"""A session in parts: taken out of a store while it is sealed, and taken in by another, or under another name."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import NamedTuple, final
+
+from service.errors import SessionMoving, SessionNotFound, StateCorrupt
+from service.session.record import decode_record, encode_record
+from service.store.base import Entry, Gone, Store
+from service.store.moving import Checkpoint, Luggage, Seal, Whole
+
+LEASE_S = 10.0
+"""Whoever copies a session has it sealed for so long, and again: if it dies, the session goes on by itself."""
+
+AGAIN_S = 0.1
+
+ENTRIES, ENTRY_BYTES = 1_000, 4 << 20
+"""Entries of a part, at most, and their bytes unless one alone has more."""
+
+
+class Load(NamedTuple):
+    entries: list[Entry]
+    luggage: Luggage
+
+
+class Kept(NamedTuple):
+    checkpoint: Checkpoint
+    state: bytes
+
+
+Part = Whole | Load | Kept
+NOTHING = Luggage([], [])
+
+
+def new_token() -> str:
+    return secrets.token_hex(16)
+
+
+@final
+class Held:
+    """The seal of a session that is being copied. Raises SessionMoving where it is lost, or another has it."""
+
+    def __init__(self, store: Store, name: str, token: str) -> None:
+        self._store = store
+        self._name = name
+        self.note = Seal("held", token).note()
+        self._renewed = 0.0
+
+    async def take(self, patience_s: float = 0.0) -> None:
+        """Waits so long for another's seal to lapse."""
+        give_up = time.monotonic() + patience_s
+        while True:
+            self._renewed = time.monotonic()
+            if await self._store.seal(self._name, self.note, LEASE_S):
+                return
+            if isinstance(await self._store.head(self._name), Gone):
+                raise SessionNotFound(self._name)
+            if time.monotonic() >= give_up:
+                raise self._lost()
+            await asyncio.sleep(AGAIN_S)
+
+    async def renew(self) -> None:
+        """If it is time."""
+        now = time.monotonic()
+        if now - self._renewed > LEASE_S / 3:
+            await self.confirm()
+            self._renewed = now
+
+    async def confirm(self) -> None:
+        """It was there all the while."""
+        if not await self._store.seal(self._name, self.note, LEASE_S, self.note):
+            raise self._lost()
+
+    async def finish(self, seal: Seal) -> None:
+        """Seal the session for good."""
+        if not await self._store.seal(self._name, seal.note(), float("inf"), self.note):
+            raise self._lost()
+
+    async def give_back(self) -> bool:
+        """False if the session is sealed all the same."""
+        return await self._store.unseal(self._name, self.note)
+
+    def _lost(self) -> SessionMoving:
+        return SessionMoving(
+            f"Session {self._name!r} is being copied by another; try again in a moment.", session=self._name
+        )
+
+
+async def parts_of(store: Store, name: str, held: Held) -> AsyncIterator[Part]:
+    """All of a session, which is sealed meanwhile; first the Whole."""
+    whole = await store.whole(name)
+    if isinstance(whole, Gone):
+        raise SessionNotFound(name)
+    yield replace(whole, entries=[])
+    for entries in _paged(whole):
+        await held.renew()
+        yield Load(entries, NOTHING)
+    cursor: str | None = None
+    while True:
+        await held.renew()
+        page = await store.luggage(name, cursor)
+        if isinstance(page, Gone):
+            raise SessionNotFound(name)
+        cursor = page.cursor
+        if page.held or page.remembered:
+            yield Load([], replace(page, cursor=None))
+        if cursor is None:
+            break
+    checkpoints = await store.kept(name)
+    for one in [] if isinstance(checkpoints, Gone) else checkpoints:
+        await held.renew()
+        state = await store.kept_state(name, one.name)
+        if state is not None:
+            yield Kept(one, state)
+    await held.renew()
+
+
+def _paged(whole: Whole) -> list[list[Entry]]:
+    pages: list[list[Entry]] = []
+    size = 0
+    for entry in whole.entries:
+        size += len(entry.blob)
+        if not pages or len(pages[-1]) == ENTRIES or size > ENTRY_BYTES:
+            pages.append([])
+            size = len(entry.blob)
+        pages[-1].append(entry)
+    return pages
+
+
+async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> bytes:
+    """Have the session arrive under a name. It stays sealed; the note is what opens it.
+
+    Raises SessionExists, and StateCorrupt where what has arrived is not what was told.
+    """
+    note = Seal("arriving", token).note()
+    whole: Whole | None = None
+    async for part in parts:
+        match part:
+            case Whole():
+                whole = renamed(part, name)
+                await store.arrive(name, whole, note)
+            case Load(entries, luggage):
+                if not await store.unload(name, note, entries, luggage):
+                    raise _overtaken(name)
+            case Kept(own, state):
+                if whole is None or not await store.keep(
+                    name, whole.first.digest, own.name, own.tip, state, at=own.at, note=note
+                ):
+                    raise _overtaken(name)
+    # The store recomputes the chain from the first entry that it has to the tip.
+    arrived = await store.whole(name)
+    if whole is None or isinstance(arrived, Gone) or arrived.head.seal != note:
+        raise _overtaken(name)
+    if (arrived.head.tip, arrived.base, arrived.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
+        raise StateCorrupt(f"Session {name!r} did not arrive as it was.", session=name)
+    return note
+
+
+def renamed(whole: Whole, name: str) -> Whole:
+    """The same session under another name. Raises StateCorrupt."""
+    definition, identity = decode_record(whole.head.name, whole.record)
+    if identity != whole.first.digest:
+        raise StateCorrupt(
+            f"The record of session {whole.head.name!r} is that of another one.", session=whole.head.name
+        )
+    if name == whole.head.name:
+        return whole
+    record = encode_record(replace(definition, name=name), identity)
+    return replace(whole, record=record, head=replace(whole.head, name=name))
+
+
+def _overtaken(name: str) -> SessionMoving:
+    return SessionMoving(f"Another copy arrives as {name!r}, or there was no room; nothing was opened.", session=name)

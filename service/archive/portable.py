@@ -1,0 +1,124 @@
+"""A session's definition and state as bytes that stand for themselves: what is downloaded, put, cloned and kept.
+
+    head     "okl-state", u16 version
+    record   u32 length, the definition as the store keeps it
+    state    a snapshot, of no position
+    digest   16 bytes of BLAKE2b over all before it
+
+The digest tells damage. It is no signature: bytes made up by a stranger get as far as the parsers, so what they hold is
+bounded by their own size, and all that goes wrong is InvalidSnapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import replace
+
+import numpy as np
+
+from service.errors import InvalidSnapshot, ServiceError
+from service.session.definition import Definition
+from service.session.limits import SessionLimits
+from service.session.record import decode_any_record, encode_record
+from service.session.session import Session
+from service.session.snapshot import pack, unpack
+
+VERSION = 1
+MAGIC = b"okl-state"
+_HEAD = struct.Struct("<9sHI")
+_DIGEST_BYTES = 16
+_POSITION = "portable"
+_NO_IDENTITY = bytes(16)
+
+
+def pack_state(session: Session) -> bytes:
+    """The session's definition and state."""
+    record = encode_record(session.definition, _NO_IDENTITY)
+    body = _HEAD.pack(MAGIC, VERSION, len(record)) + record + pack(session, _POSITION)
+    return body + _digest(body)
+
+
+def unpack_state(name: str, blob: bytes, limits: SessionLimits) -> Session:
+    """The session that `pack_state` was given, under this name. Raises InvalidSnapshot."""
+    try:
+        definition, state = _parts(blob)
+        session = unpack(replace(definition, name=name), state, _POSITION)
+        _check_limits(session, limits)
+        _try(session)
+    except InvalidSnapshot:
+        raise
+    except ServiceError as error:
+        raise InvalidSnapshot(f"The snapshot cannot be used: {error.detail}") from error
+    # A digest is no signature: made-up arrays reach the learners, and those may raise anything.
+    except Exception as error:
+        raise InvalidSnapshot(f"The snapshot cannot be used: {type(error).__name__}: {error}"[:300]) from error
+    return session
+
+
+def definition_in(blob: bytes) -> Definition:
+    """The definition of a state. Raises InvalidSnapshot."""
+    try:
+        return _parts(blob)[0]
+    except InvalidSnapshot:
+        raise
+    except ServiceError as error:
+        raise InvalidSnapshot(f"The snapshot cannot be used: {error.detail}") from error
+
+
+def _parts(blob: bytes) -> tuple[Definition, bytes]:
+    if not blob.startswith(MAGIC) or len(blob) < _HEAD.size + _DIGEST_BYTES:
+        raise InvalidSnapshot("This is no snapshot of a session, or it is cut.")
+    _, version, length = _HEAD.unpack_from(blob)
+    if version != VERSION:
+        raise InvalidSnapshot(f"The snapshot has version {version}; this service reads version {VERSION}.")
+    body, digest = blob[:-_DIGEST_BYTES], blob[-_DIGEST_BYTES:]
+    if digest != _digest(body):
+        raise InvalidSnapshot("The snapshot was damaged or cut: its digest does not match.")
+    end = _HEAD.size + length
+    if end > len(body):
+        raise InvalidSnapshot("The snapshot is cut.")
+    return decode_any_record(body[_HEAD.size : end])[0], body[end:]
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
+def _check_limits(session: Session, limits: SessionLimits) -> None:
+    if session.dim is not None and session.dim > limits.dim:
+        raise InvalidSnapshot(f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim}.")
+    if session.nbytes > limits.bytes:
+        raise InvalidSnapshot(f"The snapshot's learner takes {session.nbytes} bytes, the cap is {limits.bytes}.")
+
+
+def _try(session: Session) -> None:
+    """What made-up arrays may break comes to light now, and not in a round."""
+    session.copy().describe()
+    if session.learner is not None and session.preparation is not None:
+        forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
+        if not np.isfinite(forecast.value):
+            raise InvalidSnapshot("The snapshot's learner predicts no finite number.")
+
+
+def clash(now: Session, then: Session) -> str | None:
+    """Why predictions of the one cannot be settled in the other; None if they can."""
+    one, other = now.definition, then.definition
+    for field in ("dim", "schema", "hashed", "is_strict", "labels", "y_range"):
+        if getattr(one, field) != getattr(other, field):
+            return f"it has another `{field.removeprefix('is_')}`"
+    if now.task is None or then.task is None:
+        return None
+    if _kind(now) != _kind(then):
+        return "its truths are of another kind"
+    names, others = now.task.truths.names, then.task.truths.names
+    if names[: len(others)] != others[: len(names)]:
+        return "its labels are others"
+    if now.task.spec.lags != then.task.spec.lags:
+        return "its learner has another number of lags"
+    return None
+
+
+def _kind(session: Session) -> tuple[bool, bool]:
+    assert session.task is not None
+    return session.task.truths.is_classifier, session.task.truths.has_classes

@@ -1,0 +1,184 @@
+"""States of sessions that are taken out, put back, cloned, kept and returned to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, final
+
+from service.archive.mover import rename
+from service.archive.portable import clash, definition_in, pack_state, unpack_state
+from service.errors import (
+    CheckpointNotFound,
+    InvalidSnapshot,
+    LimitReached,
+    Overloaded,
+    PreconditionFailed,
+    SessionNotFound,
+)
+from service.rounds import Rounds
+from service.session.definition import Definition
+from service.session.limits import SessionLimits
+from service.session.record import encode_record
+from service.session.session import Session
+from service.session.snapshot import pack
+from service.session.summary import encode_summary, summary_of
+from service.session.turn import Position, precondition_failed
+from service.sessions import Inspected, Sessions
+from service.store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
+from service.store.moving import Checkpoint
+
+log = logging.getLogger("okl.sessions")
+
+TRIES = 5
+"""A session that others write to all the while is asked so often to stand still."""
+
+Check = Callable[[Definition], None]
+"""Raises ServiceError for a definition that this service would not make a session of."""
+
+
+class Taken(NamedTuple):
+    """A session's definition and state at a tip."""
+
+    blob: bytes
+    tip: Tip
+
+
+class _Now(NamedTuple):
+    position: Position
+    twin: Session
+    waiting: int
+
+
+@final
+class States:
+    """Raises ServiceError only."""
+
+    def __init__(self, store: Store, rounds: Rounds, sessions: Sessions, limits: SessionLimits) -> None:
+        self._store = store
+        self._rounds = rounds
+        self._sessions = sessions
+        self._limits = limits
+
+    async def take(self, name: str) -> Taken:
+        """The session as it is now. Raises SessionNotFound."""
+
+        def packed(session: Session, _: Head, position: Position) -> Taken:
+            return Taken(pack_state(session), position.tip)
+
+        return await self._rounds.look(name, packed)
+
+    async def clone(self, name: str, new_name: str) -> Inspected:
+        """A new session with the same state, that goes on learning on its own.
+
+        Raises SessionNotFound, SessionExists, LimitReached.
+        """
+        state = await self.take(name)
+        return await self._sessions.add(await self._unpacked(new_name, state.blob))
+
+    async def create(self, name: str, blob: bytes, check: Check) -> Inspected:
+        """A new session of this state. Raises InvalidSnapshot, SessionExists, LimitReached."""
+        check(definition_in(blob))
+        return await self._sessions.add(await self._unpacked(name, blob))
+
+    async def keep(self, name: str, checkpoint: str | None) -> Checkpoint:
+        """Keep the session's state as it is now, in place of one of the same name; `t<round>` unless it is given.
+
+        Raises SessionNotFound, LimitReached.
+        """
+
+        def packed(session: Session, _: Head, position: Position) -> tuple[Position, bytes]:
+            return position, pack_state(session)
+
+        (identity, tip), blob = await self._rounds.look(name, packed)
+        own = checkpoint or f"t{tip.round}"
+        kept = await self._store.keep(name, identity, own, tip, blob)
+        if isinstance(kept, Full):
+            raise LimitReached(f"Session {name!r} keeps as many checkpoints as it may; delete one first.", session=name)
+        if not kept:
+            raise SessionNotFound(name)
+        log.info("checkpoint kept", extra={"session": name, "checkpoint": own, "t": tip.round})
+        return next(one for one in await self.kept(name) if one.name == own)
+
+    async def kept(self, name: str) -> Sequence[Checkpoint]:
+        """Raises SessionNotFound."""
+        found = await self._store.kept(name)
+        if isinstance(found, Gone):
+            raise SessionNotFound(name)
+        return found
+
+    async def drop(self, name: str, checkpoint: str) -> None:
+        """Raises SessionNotFound, CheckpointNotFound."""
+        if not await self._store.drop(name, checkpoint):
+            await self.kept(name)
+            raise no_checkpoint(name, checkpoint)
+
+    async def roll_back(self, name: str, checkpoint: str, at: str | None) -> Inspected:
+        """The session goes on from a state that was kept, as in `put`. Raises CheckpointNotFound too."""
+        blob = await self._store.kept_state(name, checkpoint)
+        if blob is None:
+            await self.kept(name)
+            raise no_checkpoint(name, checkpoint)
+        return await self._go_on(name, await self._unpacked(name, blob), at)
+
+    async def rename(self, name: str, new_name: str) -> Inspected:
+        """The same session under another name. Raises SessionNotFound, SessionExists, SessionMoving."""
+        await rename(self._store, name, new_name)
+        return await self._sessions.inspect(new_name)
+
+    async def put(self, name: str, blob: bytes, check: Check, at: str | None) -> Inspected:
+        """The session goes on from this state; what waits goes on waiting, and what is remembered stays.
+
+        `at` is the label of the tip at which it must be, None for any. Raises SessionNotFound, InvalidSnapshot,
+        PreconditionFailed.
+        """
+        check(definition_in(blob))
+        return await self._go_on(name, await self._unpacked(name, blob), at)
+
+    async def _unpacked(self, name: str, blob: bytes) -> Session:
+        """Not on the event loop: a large one takes a while."""
+        return await asyncio.to_thread(unpack_state, name, blob, self._limits)
+
+    async def _go_on(self, name: str, session: Session, at: str | None) -> Inspected:
+        for _ in range(TRIES):
+            now = await self._rounds.look(name, _as_it_is)
+            tip = now.position.tip
+            if at is not None and tip.label != at:
+                raise precondition_failed(name, tip)
+            if now.waiting and (trouble := clash(now.twin, session)) is not None:
+                raise InvalidSnapshot(
+                    f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
+                    "Make a new session of it with `If-None-Match: *`."
+                )
+            if await self.replace(name, now.position, session):
+                extra = {"session": name, "t": session.t, "instead_of": tip.round}
+                log.info("session goes on from another state", extra=extra)
+                return await self._sessions.inspect(name)
+        if at is not None:
+            raise PreconditionFailed(f"Session {name!r} has changed meanwhile; inspect it and decide again.")
+        raise Overloaded(f"Session {name!r} is written to all the while; try again.")
+
+    async def replace(self, name: str, position: Position, session: Session) -> bool:
+        """Have the session go on from another one's state, if it still is at this position."""
+        to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
+        identity = position.identity
+        return await self._store.replace(
+            name,
+            position.tip,
+            encode_record(session.definition, identity),
+            to,
+            await asyncio.to_thread(pack, session, str(Position(identity, to))),
+            summary=encode_summary(summary_of(session)),
+            # Those of another past are no news.
+            told=session.history.alarm_count,
+        )
+
+
+def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
+    return CheckpointNotFound(f"Session {name!r} has no checkpoint {checkpoint!r}.", session=name)
+
+
+def _as_it_is(session: Session, head: Head, position: Position) -> _Now:
+    return _Now(position, session.copy(), head.waiting + head.never_came)

@@ -1,0 +1,139 @@
+"""Sessions of a store as a file, and back. Both go on where they were interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from service.archive.file import ArchiveReader, ArchiveWriter, Framed, sessions_in
+from service.archive.parts import Held, Part, new_token, parts_of, take_in
+from service.errors import DamagedArchive, ServiceError, SessionExists
+from service.store.base import Reading, Store
+from service.store.moving import Whole
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LISTED = 1_000
+
+
+class Carried(NamedTuple):
+    """A session that was written or read, at this round. `is_new`: by this call. `trouble`: why it was not."""
+
+    name: str
+    round: int = 0
+    is_new: bool = True
+    trouble: str | None = None
+
+
+Tell = Callable[[Carried], None]
+
+
+async def names_in(store: Store) -> list[str]:
+    """Of all sessions that are not moved away."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.list(cursor, LISTED)
+        found += [head.name for head in page.heads if not head.seal]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def export(store: Store, names: Sequence[str], path: Path, tell: Tell) -> None:
+    """Write sessions to a file, each as it is at one moment. What an earlier call has written whole stays as it is.
+
+    A session is sealed while it is read. Raises ServiceError.
+    """
+    unfinished = path.with_name(path.name + ".part")
+    there, end, digest = sessions_in(unfinished) if unfinished.exists() and unfinished.stat().st_size else ({}, 0, None)
+    with unfinished.open("r+b" if end else "wb") as file:
+        file.truncate(end)
+        file.seek(end)
+        writer = ArchiveWriter(file, digest)
+        for name in names:
+            if name in there:
+                tell(Carried(name, there[name].round, is_new=False))
+                continue
+            tell(await _export_one(store, name, writer))
+    unfinished.replace(path)
+
+
+async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried:
+    held = Held(store, name, new_token())
+    await held.take()
+    round = 0
+    try:
+        async for part in parts_of(store, name, held):
+            if isinstance(part, Whole):
+                round = part.head.tip.round
+            writer.add(part)
+        # Only if it was sealed all the while is it of one moment.
+        await held.confirm()
+        writer.done(name)
+    finally:
+        with contextlib.suppress(ServiceError):
+            await held.give_back()
+    return Carried(name, round)
+
+
+async def import_file(store: Store, path: Path, tell: Tell, *, only: Sequence[str] = ()) -> None:
+    """Add the sessions of a file to a store. One that is there already, at that round or a later one, is left as it is.
+
+    Raises DamagedArchive; what stands before the damage was added.
+    """
+    with path.open("rb") as file:
+        reader = ArchiveReader(file, str(path))
+        frames = reader.frames()
+        for frame in frames:
+            begun = reader.part(frame) if frame.kind == b"SESS" else None
+            if not isinstance(begun, Whole):
+                raise DamagedArchive(f"{path} is damaged: a session does not begin.")
+            name = begun.head.name
+            if not NAME.fullmatch(name):
+                raise DamagedArchive(f"{path} has a session of a name that none may have.")
+            rest = _rest(reader, frames, begun)
+            if only and name not in only:
+                async for _ in rest:
+                    pass
+                continue
+            tell(await _import_one(store, begun, rest))
+
+
+async def _rest(reader: ArchiveReader, frames: Iterator[Framed], begun: Whole) -> AsyncIterator[Part]:
+    """The parts of the session, up to its end."""
+    yield begun
+    for frame in frames:
+        if frame.kind == b"DONE":
+            return
+        yield reader.part(frame)
+    raise DamagedArchive(f"Session {begun.head.name!r} does not end.")
+
+
+async def _import_one(store: Store, begun: Whole, rest: AsyncIterator[Part]) -> Carried:
+    name, round = begun.head.name, begun.head.tip.round
+    trouble: str | None = None
+    try:
+        if await _is_there(store, begun):
+            return Carried(name, round, is_new=False)
+        token = new_token()
+        note = await take_in(store, name, rest, token)
+        await store.unseal(name, note)
+    except DamagedArchive:
+        raise
+    except SessionExists as error:
+        trouble = error.detail
+    except ServiceError as error:
+        trouble = f"{error.title}: {error.detail}"
+    finally:
+        async for _ in rest:
+            pass
+    return Carried(name, round, trouble=trouble)
+
+
+async def _is_there(store: Store, begun: Whole) -> bool:
+    """Is this session open in the store, at this round or a later one of the same history?"""
+    found = await store.read(begun.head.name, begun.head.tip)
+    return isinstance(found, Reading) and not found.head.seal and not found.is_whole

@@ -1,0 +1,134 @@
+"""`okl export`, `okl import` and `okl move`: sessions from one store to a file or another store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.commands.outcome import told_in_a_line
+from service.errors import ConfigurationError, ServiceError
+from service.settings import Settings, limits_of
+from service.store.base import Store, open_store
+
+if TYPE_CHECKING:
+    from service.archive.transport import Carried
+
+REFUSED = 1
+
+StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Sessions; without any all of the store.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+
+    @app.command("export")
+    def run_export(
+        session: Names = None,
+        out: Annotated[Path, typer.Option(help="The file to write; a folder gets a file for each session.")] = Path(
+            "sessions.okl"
+        ),
+        store: StoreOption = None,
+    ) -> None:
+        """Write sessions to a file with all that they have; run again after an interruption, it goes on."""
+        with told_in_a_line():
+            _run([_url(store)], lambda stores: _export(stores[0], session or [], out, out.is_dir()))
+
+    @app.command("import")
+    def run_import(
+        file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What `okl export` wrote.")],
+        session: Annotated[list[str] | None, typer.Argument(help="Only these of it.")] = None,
+        store: StoreOption = None,
+    ) -> None:
+        """Add the sessions of a file to a store; run again after an interruption, it goes on."""
+
+        from service.archive.transport import import_file
+
+        async def imported(stores: Sequence[Store]) -> int:
+            found: list[Carried] = []
+            await import_file(stores[0], file, lambda one: found.append(_say(one, "imported")), only=session or ())
+            missing = set(session or ()) - {one.name for one in found}
+            for name in sorted(missing):
+                typer.echo(f"{name}: is not in {file}", err=True)
+            return bool(missing) + sum(one.trouble is not None for one in found)
+
+        with told_in_a_line():
+            _run([_url(store)], imported)
+
+    @app.command("move")
+    def run_move(
+        to: Annotated[str, typer.Option(help="Url of the store where they go.")],
+        session: Names = None,
+        store: StoreOption = None,
+        tell: Annotated[
+            str, typer.Option(help="Url of the service there: clients that still ask here are told it.")
+        ] = "",
+    ) -> None:
+        """Move live sessions to another store, without a lost round; run again after an interruption, it finishes."""
+        with told_in_a_line():
+            if _url(store) == to:
+                raise ConfigurationError("The sessions are there already: --to is the store that they are in.")
+            _run([_url(store), to], lambda stores: _move(stores[0], stores[1], session or [], tell))
+
+
+async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool) -> int:
+    from service.archive.transport import export, names_in
+
+    names = names or await names_in(store)
+
+    def say(one: Carried) -> None:
+        _say(one, "exported")
+
+    for path, own in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
+        await export(store, own, path, say)
+    return 0
+
+
+async def _move(source: Store, target: Store, names: Sequence[str], tell: str) -> int:
+    from service.archive.mover import move
+    from service.archive.parts import LEASE_S
+    from service.archive.transport import Carried, names_in
+
+    failed = 0
+    for name in names or await names_in(source):
+        try:
+            moved = await move(source, target, name, to=tell, patience_s=LEASE_S + 1.0)
+        except ServiceError as error:
+            _say(Carried(name, trouble=f"{error.title}: {error.detail}"), "moved")
+            failed += 1
+        else:
+            _say(Carried(name, moved.round, moved.is_new), "moved")
+    return failed
+
+
+def _say(one: Carried, what: str) -> Carried:
+    if one.trouble is not None:
+        typer.echo(f"{one.name}: {one.trouble}", err=True)
+    else:
+        typer.echo(f"{one.name}: {what} at round {one.round:,}{'' if one.is_new else ', before'}")
+    return one
+
+
+def _url(store: str | None) -> str:
+    return store or Settings().store
+
+
+def _run(urls: Sequence[str], work: Callable[[Sequence[Store]], Awaitable[int]]) -> None:
+    """Raises typer.Exit where something was refused."""
+
+    async def worked() -> int:
+        async with AsyncExitStack() as stack:
+            limits = limits_of(Settings())
+            stores = [open_store(url, limits) for url in urls]
+            for store in stores:
+                stack.push_async_callback(store.close)
+                await store.open()
+            return await work(stores)
+
+    if asyncio.run(worked()):
+        raise typer.Exit(REFUSED)

@@ -1,0 +1,22 @@
+-- ARGV: 'held', 'expired' or 'remembered', the place of the first item, most items, their most bytes
+-- Answers {'gone'} or {'luggage', 1 if there are more, then for each: id, what is kept under it}.
+
+local part, from, most, most_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not tip_and() then return {'gone'} end
+local ids
+if part == 'remembered' then
+  ids = call('LRANGE', remembered, from, from + most)
+else
+  ids = call('ZRANGE', part == 'held' and expiry or forget, from, from + most)
+end
+local answer, bytes = {'luggage', 0}, 0
+for i, id in ipairs(ids) do
+  local value = call('HGET', part == 'remembered' and applied or waiting, id)
+  bytes = bytes + #value
+  if i > 1 and (i > most or bytes > most_bytes) then
+    answer[2] = 1
+    break
+  end
+  answer[#answer + 1], answer[#answer + 2] = id, value
+end
+return answer

@@ -1,0 +1,16 @@
+-- ARGV: the tip that the session is at, record, the new tip, its snapshot, summary, how many alarms were delivered
+-- Answers 1, or 0 where nothing was replaced. On the chain, the new tip is this command sent twice.
+
+local tip, record, to, blob, summary, told = unpack(ARGV)
+local at, packed, sealed_until = tip_and('counters')
+if not at then return 0 end
+if sealed_until > now_us() then return sealed() end
+if at ~= tip then return is_on_chain(to) and 1 or 0 end
+local counters = {struct.unpack(COUNTERS, packed)}
+counters[3] = 0
+call('DEL', journal)
+call('SET', snap, blob)
+call('HSET', head, 'record', record, 'summary', summary, 'summary_round', round_of(to), 'told', told, 'tip', to, 'base', to,
+  'snapshot', to, 'snapshot_at', now_us(), 'snapshot_bytes', #blob, 'tail_bytes', 0,
+  'counters', struct.pack(COUNTERS, unpack(counters, 1, 9)))
+return 1

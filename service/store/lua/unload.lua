@@ -1,0 +1,48 @@
+-- ARGV: note, how long an answer is remembered; the number of entries, then for each: round, digest, count, id, blob; the number
+--   of predictions, then for each: id, what is kept under it, when it is due, 1 if it has expired; then for each remembered
+--   id: id, what is kept under it
+-- Answers 1, or 0 where the session is not sealed for good with this note.
+
+local note, remembered_for = ARGV[1], tonumber(ARGV[2])
+local found, seal, sealed_until = tip_and('seal')
+if not found or sealed_until ~= NEVER or seal ~= note then return 0 end
+local counters = {struct.unpack(COUNTERS, call('HGET', head, 'counters'))}
+local DUE_AT, WAITING, WAITING_BYTES, EXPIRED_BYTES, REMEMBERED, REMEMBERED_BYTES = 2, 4, 5, 6, 7, 8
+
+local function plan(time)
+  if time < counters[DUE_AT] then counters[DUE_AT] = time end
+end
+
+local i = 4
+for _ = 1, tonumber(ARGV[3]) do
+  if not has_entry(ARGV[i] .. ':' .. ARGV[i + 1]) then
+    call('XADD', journal, ARGV[i] .. '-0', 'digest', ARGV[i + 1], 'count', ARGV[i + 2], 'id', ARGV[i + 3], 'blob', ARGV[i + 4])
+  end
+  i = i + 5
+end
+local last = i + 4 * tonumber(ARGV[i])
+i = i + 1
+while i <= last do
+  local id, held, due, is_expired = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3] == '1'
+  if call('HSETNX', waiting, id, held) == 1 then
+    call('ZADD', is_expired and forget or expiry, due, id)
+    if is_expired then
+      counters[EXPIRED_BYTES] = counters[EXPIRED_BYTES] + #held - 16
+    else
+      counters[WAITING], counters[WAITING_BYTES] = counters[WAITING] + 1, counters[WAITING_BYTES] + #held - 16
+    end
+    plan(due)
+  end
+  i = i + 4
+end
+while i < #ARGV do
+  local id, value = ARGV[i], ARGV[i + 1]
+  if call('HSETNX', applied, id, value) == 1 then
+    counters[REMEMBERED] = call('RPUSH', remembered, id)
+    counters[REMEMBERED_BYTES] = counters[REMEMBERED_BYTES] + #value - 8
+    plan(struct.unpack('<d', value) + remembered_for)
+  end
+  i = i + 2
+end
+call('HSET', head, 'counters', struct.pack(COUNTERS, unpack(counters, 1, 9)))
+return 1

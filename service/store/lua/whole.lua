@@ -1,0 +1,5 @@
+-- Answers {'gone'} or {'whole', a reading of everything, first, base, the entries after the base}.
+
+if not tip_and() then return {'gone'} end
+local from = call('HMGET', head, 'first', 'base')
+return {'whole', reading(), from[1], from[2], entries_after(from[2])}

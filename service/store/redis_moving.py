@@ -1,0 +1,103 @@
+"""How sessions move, in the words of Redis: arguments of the scripts, and their replies."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from service.store.base import Entry, Tip
+from service.store.moving import (
+    LUGGAGE_BYTES,
+    LUGGAGE_ITEMS,
+    Checkpoint,
+    HeldItem,
+    Luggage,
+    RememberedItem,
+    Whole,
+    page_cursor,
+    page_place,
+)
+from service.store.redis_replies import to_entry, to_reading, to_tip
+from service.store.redis_scripts import US, Value, text_of
+from service.store.store_checks import check_last
+
+PARTS = ("held", "expired", "remembered")
+_HELD = struct.Struct("<dd")
+_APPLIED = struct.Struct("<d")
+
+
+def microsecond(time: float | None) -> int:
+    """A time, which unlike a duration may be any; 0 for never."""
+    return round((time or 0.0) * US)
+
+
+def to_checkpoints(answer: Mapping[bytes, bytes] | Sequence[bytes]) -> Sequence[Checkpoint]:
+    found: list[Checkpoint] = []
+    # A Cluster's driver makes a dictionary of it.
+    fields = answer if isinstance(answer, Mapping) else dict(zip(answer[::2], answer[1::2], strict=True))
+    for name, told in fields.items():
+        at, size, tip = told.split(b":", 2)
+        found.append(Checkpoint(name.decode(), to_tip(tip), int(at) / US, int(size)))
+    return sorted(found)
+
+
+def to_whole(name: str, answer: Sequence[Any]) -> Whole:
+    _, told, first, base_text, rows = answer
+    reading, base = to_reading(name, told), to_tip(base_text)
+    entries = check_last(name, base, [to_entry(*row) for row in rows], reading.head.tip)
+    return Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, entries)
+
+
+def luggage_arguments(cursor: str | None) -> list[Value]:
+    """Raises ValueError."""
+    part, offset = page_place(cursor, PARTS)
+    return [PARTS[part], offset, LUGGAGE_ITEMS, LUGGAGE_BYTES]
+
+
+def to_luggage(cursor: str | None, answer: Sequence[Any]) -> Luggage:
+    _, has_more, *flat = answer
+    part, offset = page_place(cursor, PARTS)
+    after = page_cursor(PARTS[part], offset + len(flat) // 2) if has_more else None
+    if not has_more and part + 1 < len(PARTS):
+        after = page_cursor(PARTS[part + 1], 0)
+    rows = list(zip(flat[::2], flat[1::2], strict=True))
+    if PARTS[part] == "remembered":
+        items = [RememberedItem(id.decode(), told[8:], _APPLIED.unpack_from(told)[0] / US) for id, told in rows]
+        return Luggage([], items, after)
+    held: list[HeldItem] = []
+    for id, told in rows:
+        expires_at, forget_at = _HELD.unpack_from(told)
+        held.append(HeldItem(id.decode(), told[16:], expires_at / US, forget_at / US, PARTS[part] == "expired"))
+    return Luggage(held, [], after)
+
+
+def arrive_arguments(whole: Whole, note: bytes) -> list[Value]:
+    head = whole.head
+    arguments: list[Value] = [note, whole.record, head.summary, head.summary_round, head.told]
+    arguments += [microsecond(head.created_at), microsecond(head.updated_at)]
+    arguments += [text_of(whole.first), text_of(whole.base), text_of(head.tip)]
+    arguments += [head.journal_bytes, head.tail_bytes, head.never_came]
+    if whole.snapshot is not None and head.snapshot_tip is not None:
+        arguments += [text_of(head.snapshot_tip), microsecond(head.snapshot_at), whole.snapshot]
+    return arguments
+
+
+def unload_arguments(entries: Sequence[Entry], luggage: Luggage) -> list[Value]:
+    arguments: list[Value] = [len(entries)]
+    for entry in entries:
+        arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob)
+    arguments.append(len(luggage.held))
+    for item in luggage.held:
+        expires_at, forget_at = microsecond(item.expires_at), microsecond(item.forget_at)
+        due = forget_at if item.is_expired else expires_at
+        arguments += (item.id, _HELD.pack(expires_at, forget_at) + item.blob, due, int(item.is_expired))
+    for item in luggage.remembered:
+        arguments += (item.id, _APPLIED.pack(microsecond(item.at)) + item.answer)
+    return arguments
+
+
+def kept_arguments(
+    identity: bytes, bounds: tuple[int, int], checkpoint: str, tip: Tip, at: float | None, note: bytes, blob: bytes
+) -> list[Value]:
+    return [identity, *bounds, checkpoint, text_of(tip), "" if at is None else microsecond(at), note, blob]

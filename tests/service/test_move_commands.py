@@ -1,0 +1,88 @@
+"""`okl export`, `okl import` and `okl move`, as an operator calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.client import OklClient
+from tests.command import serving
+from tests.service.api import MEAN
+
+NAMES = ("a", "b", "c")
+
+
+def okl(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result.output
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """With three sessions, each of which has something that waits."""
+    found = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    with serving(found, tmp_path) as (_, url), OklClient(url) as client:
+        for name in NAMES:
+            client.create(name, MEAN)
+            client.rounds(name, [[1.0], [2.0], [3.0]], [3.0, 6.0, 9.0])
+            client.predict(name, [4.0], id="waits")
+    return found
+
+
+def sessions(store: str, folder: Path) -> dict[str, tuple[int, int]]:
+    with serving(store, folder) as (_, url), OklClient(url) as client:
+        found = client.sessions()
+        for one in found:
+            assert client.update(one["name"], 12.0, id="waits")["t"] == 4
+        return {one["name"]: (one["t"], one["waiting"]) for one in found}
+
+
+def test_all_sessions_go_through_a_file(store: str, tmp_path: Path) -> None:
+    target, file = f"sqlite:///{tmp_path / 'target.sqlite3'}", str(tmp_path / "all.okl")
+    assert okl("export", "--store", store, "--out", file).splitlines() == [
+        f"{name}: exported at round 3" for name in NAMES
+    ]
+    assert "imported at round 3" in okl("import", file, "b", "--store", target)
+    assert okl("import", file, "--store", target).splitlines() == [
+        "a: imported at round 3",
+        "b: imported at round 3, before",
+        "c: imported at round 3",
+    ]
+    assert sessions(target, tmp_path) == dict.fromkeys(NAMES, (3, 1))
+    assert sessions(store, tmp_path) == dict.fromkeys(NAMES, (3, 1))
+
+
+def test_a_folder_gets_a_file_a_session(store: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    okl("export", "a", "c", "--store", store, "--out", str(out))
+    assert sorted(path.name for path in out.iterdir()) == ["a.okl", "c.okl"]
+
+
+def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.sqlite3'}"
+    okl("move", "a", "--store", store, "--to", target, "--tell", "https://new.example")
+    assert okl("move", "a", "--store", store, "--to", target) == "a: moved at round 3, before\n"
+    assert okl("move", "--store", store, "--to", target).splitlines() == [f"{name}: moved at round 3" for name in "bc"]
+    assert sessions(target, tmp_path) == dict.fromkeys(NAMES, (3, 1))
+    with serving(store, tmp_path) as (_, url), OklClient(url) as client:
+        told = json.loads(client._http.get("/sessions/a").content)
+        assert (told["type"], told["location"]) == ("/problems/session-moved", "https://new.example")
+
+
+def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
+    target, file = f"sqlite:///{tmp_path / 'target.sqlite3'}", tmp_path / "all.okl"
+    assert "Session not found" in okl("export", "nobody", "--store", store, "--out", str(file), code=1)
+    assert "Session not found" in okl("move", "nobody", "--store", store, "--to", target, code=1)
+    assert "there already" in okl("move", "--store", store, "--to", store, code=2)
+    assert "unknown scheme" in okl("move", "--store", store, "--to", "mongo://host", code=2)
+    file.write_bytes(b"not an archive")
+    assert "Damaged archive" in okl("import", str(file), "--store", target, code=1)
+    okl("export", "a", "--store", store, "--out", str(file))
+    assert "is not in" in okl("import", str(file), "nobody", "--store", target, code=1)
