@@ -43,11 +43,9 @@ ServiceError
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
-
-from service.pointers import place
 
 
 class ServiceError(Exception):
@@ -180,12 +178,6 @@ class InvalidConfig(ServiceError):
     """The learner's config does not validate; `errors` says where. GET /learners has the schema of each kind."""
 
     slug, status, title = "invalid-config", 422, "Invalid learner config"
-
-    @classmethod
-    def of(cls, learner: dict[str, Any], wrong: Sequence[tuple[Sequence[str | int], str]]) -> InvalidConfig:
-        """The error of (path, what is wrong) pairs in the learner of a new session."""
-        errors = [{"pointer": "/learner" + place(learner, path), "detail": told} for path, told in wrong]
-        return cls("; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors), errors=errors)
 
 
 class UnknownLearner(InvalidConfig):

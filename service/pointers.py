@@ -1,9 +1,11 @@
-"""JSON pointers: where in a document something is."""
+"""JSON pointers: where in a document something is, or is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+from service.errors import InvalidConfig
 
 
 def json_pointer(parts: Sequence[str | int]) -> str:
@@ -23,3 +25,9 @@ def place(document: Any, location: Sequence[str | int]) -> str:
             continue
         parts.append(part)
     return json_pointer(parts)
+
+
+def invalid_config(learner: dict[str, Any], wrong: Sequence[tuple[Sequence[str | int], str]]) -> InvalidConfig:
+    """The error of (path, what is wrong) pairs in the learner of a new session."""
+    errors = [{"pointer": "/learner" + place(learner, path), "detail": told} for path, told in wrong]
+    return InvalidConfig("; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors), errors=errors)

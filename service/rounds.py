@@ -109,19 +109,14 @@ class Rounds:
     # -- what a client can ask ----------------------------------------------------------------------------------------
 
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
-        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or no truth can
-        come, since the session is frozen.
-        """
+        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or it is frozen."""
         told = await self._ask(name, [self.question(x, id, wait)])
         return as_told(Predicted, told[0])
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
     ) -> list[Predicted | ServiceError]:
-        """Forecasts at one round, in one commit; those that could not be kept (an id that is used, no room) say why.
-
-        An input that is refused refuses all: InvalidInput says which.
-        """
+        """Forecasts at one round, in one commit; those that could not be kept say why. A wrong input refuses all."""
         given: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
         rows = enumerate(zip(xs, given, strict=True))
         parts = [self.question(x, id, wait)._replace(row=row) for row, (x, id) in rows]

@@ -14,11 +14,11 @@ from okl_core.monitoring.verdict import Judgement
 from okl_core.records.preparation import Preparation
 from service.errors import (
     CannotFreeze,
-    InvalidConfig,
     LimitReached,
     SessionNotFound,
     UnknownLearner,
 )
+from service.pointers import invalid_config
 from service.rounds import Rounds
 from service.session.definition import Definition, Scalar
 from service.session.history.alarms import Alarm
@@ -185,4 +185,4 @@ def _made(definition: Definition) -> Session:
         raise UnknownLearner(f"{error}.", known=list(error.known)) from error
     except core.ConfigError as error:
         learner = {} if definition.learner is None else definition.learner.model_dump()
-        raise InvalidConfig.of(learner, error.errors) from error
+        raise invalid_config(learner, error.errors) from error

@@ -34,9 +34,9 @@ from service.errors import (
     WrongDimension,
     WrongFeatures,
     WrongType,
-    json_pointer,
     leaves,
 )
+from service.pointers import json_pointer
 from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.http")
