@@ -9,6 +9,7 @@ that waits, and then its truth:
     steps       the same, the truth of one round with the next prediction
     lines       rounds as lines, with their truths: 1,000 in a block
     json        the same as JSON bodies of 1,000 rounds
+    arrow       the same as streams of Arrow
     core        the learner alone, `run` on 1,000 rounds at a time; no session, no store
 """
 
@@ -25,10 +26,12 @@ from typing import Any, Final
 
 import httpx
 import numpy as np
+import pyarrow as pa
 
 import okl_core
 from bench.http_client import HOST, RawClient, redis_server, start_okl
 from okl_core.types import F64
+from service.api.arrow import ARROW
 from service.client import OklClient
 from service.client_stream import Stream
 
@@ -38,7 +41,15 @@ LEARNERS: Final[dict[str, dict[str, Any]]] = {
     "pomdr": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 200}},
 }
 EXACT: Final[dict[str, Any]] = {"strict": True, "scale": {"kind": "none"}}
-BURST: Final = {"requests": 150, "socket": 600, "steps": 600, "lines": 4_000, "json": 4_000, "core": 8_000}
+BURST: Final = {
+    "requests": 150,
+    "socket": 600,
+    "steps": 600,
+    "lines": 4_000,
+    "json": 4_000,
+    "arrow": 4_000,
+    "core": 8_000,
+}
 """Rounds of a burst, so that each takes a few tenths of a second."""
 
 
@@ -83,20 +94,29 @@ def by_messages(stream: Stream, rows: Rows, n: int, together: int, *, has_steps:
         assert "refused" not in answer, answer
 
 
-def by_blocks(http: httpx.Client, rows: Rows, n: int, *, is_lines: bool) -> None:
-    for _ in range(1 if is_lines else n // BLOCK):
-        taken = rows.take(n if is_lines else BLOCK)
-        if is_lines:
-            content = b"".join(json.dumps({"x": x, "y": y}).encode() + b"\n" for _, x, y in taken)
-            kind = "application/x-ndjson"
-        else:
-            content = json.dumps({"x": [x for _, x, _ in taken], "y": [y for _, _, y in taken]}).encode()
-            kind = "application/json"
-        answer = http.post(
-            f"/sessions/{'lines' if is_lines else 'json'}/rounds", content=content, headers={"Content-Type": kind}
-        )
+def body_of(kind: str, taken: list[tuple[str, list[float], int]]) -> tuple[bytes, str]:
+    """The rounds as a body, and what it is."""
+    x, y = [x for _, x, _ in taken], [y for _, _, y in taken]
+    if kind == "lines":
+        return b"".join(json.dumps({"x": x, "y": y}).encode() + b"\n" for _, x, y in taken), "application/x-ndjson"
+    if kind == "json":
+        return json.dumps({"x": x, "y": y}).encode(), "application/json"
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.array(x).ravel()), len(x[0]))
+    table = pa.table({"x": rows, "y": y})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes(), ARROW
+
+
+def by_blocks(http: httpx.Client, rows: Rows, n: int, kind: str) -> None:
+    size = n if kind == "lines" else BLOCK
+    for _ in range(n // size):
+        content, named = body_of(kind, rows.take(size))
+        headers = {"Content-Type": named} | ({"Accept": ARROW} if kind == "arrow" else {})
+        answer = http.post(f"/sessions/{kind}/rounds", content=content, headers=headers)
         assert answer.is_success, answer.text
-        assert "refused" not in answer.text, answer.text
+        assert kind != "lines" or "refused" not in answer.text, answer.text
 
 
 def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
@@ -119,8 +139,9 @@ def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
                     "requests": lambda n: by_requests(raw, rows, n),
                     "socket": lambda n: by_messages(socket, rows, n, together, has_steps=False),
                     "steps": lambda n: by_messages(steps, rows, n, together, has_steps=True),
-                    "lines": lambda n: by_blocks(http, rows, n, is_lines=True),
-                    "json": lambda n: by_blocks(http, rows, n, is_lines=False),
+                    "lines": lambda n: by_blocks(http, rows, n, "lines"),
+                    "json": lambda n: by_blocks(http, rows, n, "json"),
+                    "arrow": lambda n: by_blocks(http, rows, n, "arrow"),
                     "core": run_core,
                 }
                 rates: dict[str, list[float]] = {name: [] for name in ways}

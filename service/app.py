@@ -57,6 +57,7 @@ SWITCH_INTERVAL_S = 0.0005
 ROUTERS = (
     streams.streams,
     streams.lines,
+    streams.columns,
     streams.bodies,
     routes.bodies,
     routes.sessions,

@@ -105,6 +105,11 @@ class Fields:
         object.__setattr__(self, "_row", np.array([one.centre for one in self.fields]) if is_row else None)
 
     @property
+    def is_row(self) -> bool:
+        """Is a row of numbers the vector, but for what is missing?"""
+        return self._row is not None
+
+    @property
     def width(self) -> int:
         """Columns in all."""
         return self.own + self.hashed + self.spare

@@ -42,8 +42,10 @@ class NotANumberError(RecordError):
     """NaN, or a number beyond double precision."""
 
 
-def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
+def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
     """The input as a row, if it is a list of numbers and nulls, else as a record; the path of a value is its name.
+
+    An array, shape (d,), is a row already: its numbers are finite, or NaN where one is missing.
 
     A record has its names in order: what is summed and counted over them is the same when it is read again.
     `{"indices": [...], "values": [...]}` is the record of the values by index. Raises RecordError.
@@ -55,6 +57,8 @@ def flatten(x: Sequence[Any] | Mapping[str, Any]) -> Raw:
     >>> flatten([1, None, 2.5])
     array([1. , nan, 2.5])
     """
+    if isinstance(x, np.ndarray):
+        return x
     if isinstance(x, Mapping):
         if x.keys() == {"indices", "values"} and isinstance(x["indices"], list):
             return _in_order(_sparse(x["indices"], x["values"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
@@ -18,13 +18,19 @@ from service.errors import PayloadTooLarge
 MEDIA_TYPE: Final = "application/x-ndjson"
 
 
-class LinesRoute(APIRoute):
-    """A route for bodies of lines; those of another kind at the same path are another route's."""
+class KindRoute(APIRoute):
+    """A route for bodies of some kinds; those of others at the same path are another route's."""
+
+    kinds: ClassVar[frozenset[str]]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope["type"] != "http" or kind_of(scope) not in NDJSON:
+        if scope["type"] != "http" or kind_of(scope) not in self.kinds:
             return Match.NONE, {}
         return super().matches(scope)
+
+
+class LinesRoute(KindRoute):
+    kinds = NDJSON
 
 
 @final

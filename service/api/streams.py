@@ -12,8 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from service import errors
-from service.api import wire
+from service.api import arrow, wire
 from service.api.answers import RoundsAnswer
+from service.api.arrow import ARROW
 from service.api.blocks import BLOCK_ROWS, answers_of, blocks_of
 from service.api.bodies import NDJSON, kind_of
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
@@ -27,19 +28,28 @@ from service.api.dependencies import (
     WatchingDep,
     worker_of,
 )
-from service.api.lines import MEDIA_TYPE, LinesRoute, Streamed, lines_of
+from service.api.guards import LIMITS
+from service.api.lines import MEDIA_TYPE, KindRoute, LinesRoute, Streamed, lines_of
 from service.api.messages import read_array, read_lines, read_one
 from service.api.problems import from_validation, responses
 from service.api.round_schemas import RoundsBody
 from service.api.routes import ROUNDS, STORE
+from service.api.slices import BodyLimits
 from service.api.values import Name
 from service.errors import InvalidInput, ServiceError, UnsupportedMediaType
 from service.keys import visit
+from service.session.requests import Batch
+
+
+class ArrowRoute(KindRoute):
+    kinds = frozenset({ARROW})
+
 
 streams = APIRouter(tags=["rounds"])
 lines = APIRouter(route_class=LinesRoute, tags=["rounds"])
+columns = APIRouter(route_class=ArrowRoute, tags=["rounds"])
 bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
-"""Of the path that both have, the route for lines must come first."""
+"""Of the path that they share, the route for JSON must come last."""
 
 STOPS: Final = 1012
 """What WebSockets call a service that restarts: connect again, and send again what was not answered."""
@@ -49,6 +59,7 @@ AT_ONCE: Final = 100
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 _LINES: Final[dict[str, Any]] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, an object a line."}}}
+_COLUMNS: Final[dict[str, Any]] = {ARROW: {"schema": {"type": "string", "format": "binary"}}}
 _TO_LINES: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": _LINES}}
 
 
@@ -183,11 +194,29 @@ async def play_lines(
     return Streamed(all_answers())
 
 
+@columns.post("/sessions/{session}/rounds", include_in_schema=False)
+async def play_columns(
+    session: SessionPath,
+    request: Request,
+    rounds: RoundsDep,
+    key: IdempotencyKey,
+    at: IfMatch,
+) -> Response:
+    """Rounds as a stream of Arrow; answered by one if the client accepts that."""
+    limits: BodyLimits = request.scope[LIMITS]
+    x, y = arrow.read(await request.body(), limits)
+    visit.spend(len(y))
+    told = await rounds.rounds(session, Batch(x, y, key, at))
+    if request.headers.get("accept", "") == ARROW:
+        return Response(arrow.write(told), media_type=ARROW)
+    return reply(wire.rounds(told))
+
+
 @bodies.post(
     "/sessions/{session}/rounds",
     response_model=RoundsAnswer,
     responses=responses(*ROUNDS, errors.SessionFull, errors.SessionFrozen, errors.PreconditionFailed),
-    openapi_extra={"requestBody": {"content": _LINES}},
+    openapi_extra={"requestBody": {"content": _LINES | _COLUMNS}},
     summary="Many rounds in order",
 )
 async def play_rounds(

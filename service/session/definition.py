@@ -8,10 +8,12 @@ from typing import Any, Literal, NamedTuple
 
 from okl_core import LearnerSpec
 from okl_core.records.survey import Declared, Survey
+from okl_core.types import F64
 
 Scalar = bool | str | int | float
-Input = Sequence[Any] | Mapping[str, Any]
-"""An input as a client sends it: a list, or an object of named values; both may be nested."""
+Input = Sequence[Any] | Mapping[str, Any] | F64
+"""An input as a client sends it: a list, or an object of named values; both may be nested. Or an array of numbers,
+NaN where one is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _check_strict(raw: Raw, fields: Fields | None) -> None:
     if np.isnan(raw).any():
         where = pointer(int(np.isnan(raw).argmax()))
         raise invalid(where, "must be a number; a session without `strict` takes nulls", WrongType)
-    if fields is None:
+    if fields is None or (fields.is_row and len(raw) == len(fields.fields)):
         return
     if any(one.name != str(i) for i, one in enumerate(fields.fields)):
         names = listed([one.name for one in fields.fields])

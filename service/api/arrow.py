@@ -1,0 +1,193 @@
+"""Rounds as a stream of Arrow (IPC): columns in, columns out. Needs pyarrow, which is an extra.
+
+The bytes are a client's, so what could make much of little is refused before it is read: compressed buffers, columns of types
+that have no bytes of their own, strings that a dictionary repeats.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from service.api.slices import BodyLimits
+from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, UnsupportedMediaType
+from service.session.definition import Input, Scalar
+from service.session.requests import RoundsPlayed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+TRUTHS, INPUTS = "y", "x"
+TRUTH_LENGTH: Final = 256
+
+# The Arrow format's Message.fbs: where a table of flatbuffers has what.
+_HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _COMPRESSION = 1, 2, 1, 3
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+
+
+def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input], list[Scalar]]:
+    """Inputs and truths. `y` is the column of truths; the inputs are a column `x` of lists of numbers, or one column a field.
+
+    Raises UnsupportedMediaType, MalformedBody, InvalidInput, PayloadTooLarge.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise UnsupportedMediaType("Arrow is an extra of the service: `pip install pyarrow` where it runs.") from None
+    try:
+        _check_uncompressed(pa, data)
+        with pa.ipc.open_stream(data) as reader:
+            _check_schema(pa, reader.schema)
+            batches: list[Any] = []
+            rows = 0
+            for batch in reader:
+                rows += batch.num_rows
+                if rows > limits.batch or rows * batch.num_columns > limits.values:
+                    raise PayloadTooLarge(f"There are more than {limits.batch} rounds.", limit=limits.batch)
+                batch.validate(full=True)
+                batches.append(batch)
+            table = pa.Table.from_batches(batches, reader.schema).combine_chunks()
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        raise MalformedBody(f"The body is no Arrow stream: {str(error)[:200]}") from None
+    if not table.num_rows:
+        raise _wrong("", "must have a row a round")
+    columns: dict[str, Any] = {name: table.column(name).combine_chunks() for name in table.column_names}
+    truths = _values(pa, TRUTHS, columns.pop(TRUTHS), TRUTH_LENGTH)
+    if None in truths:
+        raise _wrong(f"/{TRUTHS}/{truths.index(None)}", "is null")
+    if INPUTS in columns and _is_list(pa, columns[INPUTS].type):
+        return _rows(pa, columns[INPUTS], limits), truths
+    most = max(TRUTH_LENGTH, 4 * limits.body_bytes // table.num_rows)
+    fields = {name: _values(pa, name, column, most) for name, column in columns.items()}
+    return [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)], truths
+
+
+def write(told: RoundsPlayed) -> bytes:
+    """The forecasts, a row a round; the totals are the schema's metadata."""
+    import pyarrow as pa
+
+    given: dict[str, Any] = {
+        "score": told.scores,
+        "label": told.labels,
+        "probability": told.probabilities,
+        "value": told.values,
+        "low": told.lows,
+        "high": told.highs,
+        "set": told.sets,
+    }
+    totals = {"session": told.session, "t": told.t, "rounds": told.rounds, "loss": told.loss, "mistakes": told.mistakes}
+    totals |= {"duplicate": told.is_duplicate}
+    table = pa.table({name: list(values) for name, values in given.items() if values is not None})
+    table = table.replace_schema_metadata({name: str(value) for name, value in totals.items() if value is not None})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _check_schema(pa: Any, schema: pa.Schema) -> None:
+    if len(set(schema.names)) < len(schema.names):
+        raise _wrong("", "has two columns of one name")
+    if TRUTHS not in schema.names:
+        raise _wrong(f"/{TRUTHS}", "is missing: a column of truths")
+    if len(schema.names) < 2:
+        raise _wrong("", f"has no input: a column `{INPUTS}` of lists of numbers, or a column for each field")
+    for field in schema:
+        kind = field.type
+        is_rows = field.name == INPUTS and len(schema.names) == 2 and _is_list(pa, kind)
+        if not (is_rows or _is_plain(pa, kind)):
+            told = f"is a column of {kind}; numbers, booleans and strings are taken"
+            raise _wrong(f"/{field.name[:64]}", f"{told}, and lists of numbers in `{INPUTS}` alone beside `{TRUTHS}`")
+
+
+def _is_list(pa: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(kind):
+        return kind.list_size > 0 and _is_number(pa, kind.value_type)
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(pa, kind.value_type)
+
+
+def _is_number(pa: Any, kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+
+
+def _is_text(pa: Any, kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_plain(pa: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(pa, kind.value_type)
+    return _is_number(pa, kind) or pa.types.is_boolean(kind) or _is_text(pa, kind)
+
+
+def _values(pa: Any, name: str, column: pa.Array, most: int) -> list[Any]:
+    """Of a column, as JSON has them. A string of more than `most` characters is refused before it is repeated."""
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute
+    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
+    if _is_text(pa, texts.type):
+        longest = compute.max(compute.binary_length(texts)).as_py()
+        if longest is not None and longest > 4 * most:
+            raise _wrong(f"/{name[:64]}", f"has a string of more than {most} characters")
+    if pa.types.is_floating(column.type) and not compute.all(compute.is_finite(column), min_count=0).as_py():
+        raise _wrong(f"/{name[:64]}", "has a number that is not finite; what is missing is null")
+    return column.to_pylist()
+
+
+def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input]:
+    if column.null_count:
+        raise _wrong(f"/{INPUTS}", "has a row that is null")
+    values = column.flatten()
+    if len(values) > limits.values:
+        raise PayloadTooLarge(f"There are more than {limits.values} values.", limit=limits.values)
+    numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if not (np.isfinite(numbers) | ~values.is_valid().to_numpy(zero_copy_only=False)).all():
+        raise _wrong(f"/{INPUTS}", "has a number that is not finite; what is missing is null")
+    if pa.types.is_fixed_size_list(column.type):
+        return list(numbers.reshape(len(column), -1))
+    ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))
+    if (np.diff(ends, prepend=0) == 0).any():
+        raise _wrong(f"/{INPUTS}", "has a row without numbers")
+    return np.split(numbers, ends[:-1])
+
+
+def _check_uncompressed(pa: Any, data: bytes) -> None:
+    """Raises InvalidInput: a compressed buffer of a few bytes may be one of gigabytes."""
+    for message in pa.ipc.MessageReader.open_stream(data):
+        metadata = memoryview(message.metadata)
+        root = struct.unpack_from("<I", metadata)[0]
+        kind = _field(metadata, root, _HEADER_TYPE)
+        header = _field(metadata, root, _HEADER)
+        if kind is None or header is None or metadata[kind] not in (_DICTIONARY_BATCH, _RECORD_BATCH):
+            continue
+        table = _followed(metadata, header)
+        if metadata[kind] == _DICTIONARY_BATCH:
+            inner = _field(metadata, table, _DICTIONARY_DATA)
+            if inner is None:
+                continue
+            table = _followed(metadata, inner)
+        if _field(metadata, table, _COMPRESSION) is not None:
+            raise _wrong("", "has compressed buffers; send it without compression")
+
+
+def _field(data: memoryview, table: int, number: int) -> int | None:
+    """Where a table of flatbuffers has its field, None if it has none."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    size = struct.unpack_from("<H", data, vtable)[0]
+    place = 4 + 2 * number
+    offset = struct.unpack_from("<H", data, vtable + place)[0] if place + 2 <= size else 0
+    return table + offset if offset else None
+
+
+def _followed(data: memoryview, place: int) -> int:
+    return place + struct.unpack_from("<I", data, place)[0]
+
+
+def _wrong(pointer: str, detail: str) -> InvalidInput:
+    errors = [{"pointer": pointer, "detail": detail}]
+    return InvalidInput(f"{pointer or 'the body'}: {detail}", errors=errors)

@@ -1,0 +1,137 @@
+"""Rounds as Arrow: the same as JSON's, and nothing that a hostile stream could make large."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.api import arrow
+from service.api.slices import BodyLimits
+from service.client import OklClient
+from service.demo_data import magic
+from service.errors import InvalidInput, MalformedBody, PayloadTooLarge
+from tests.service.definitions import POMDR
+
+X, Y = magic()
+X, N = X[:300].round(4), 300
+TRUTHS = ["yes" if y > 0 else "no" for y in Y[:N]]
+HEADERS = {"Content-Type": arrow.ARROW}
+LIMITS = BodyLimits()
+
+
+def stream(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, max_chunksize=100)
+    return sink.getvalue().to_pybytes()
+
+
+def of_rows(kind: Any = None, n: int = N) -> pa.Table:
+    flat = pa.array(X[:n].ravel())
+    rows = pa.FixedSizeListArray.from_arrays(flat, X.shape[1]) if kind is None else pa.array(X[:n].tolist(), kind)
+    return pa.table({"x": rows, "y": TRUTHS[:n]})
+
+
+@pytest.mark.parametrize(
+    "kind", [None, pa.list_(pa.float64()), pa.large_list(pa.float64())], ids=["fixed", "list", "large"]
+)
+def test_rows_are_those_of_json(client: OklClient, url: str, kind: Any) -> None:
+    for name in ("s", "twin"):
+        client.create(name, POMDR, labels=["no", "yes"])
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=stream(of_rows(kind)), headers=HEADERS)
+    assert answer.json() | {"session": ""} == client.rounds("twin", X.tolist(), TRUTHS) | {"session": ""}
+    again = {"Accept": arrow.ARROW, "Idempotency-Key": "k"}
+    told = [
+        httpx.post(f"{url}/sessions/s/rounds", content=stream(of_rows(kind)), headers=HEADERS | again) for _ in "12"
+    ]
+    tables = [pa.ipc.open_stream(one.content).read_all() for one in told]
+    assert tables[0].column_names == ["score", "label"]
+    assert tables[0].num_rows == N
+    assert [one.schema.metadata[b"duplicate"] for one in tables] == [b"False", b"True"]
+
+
+def test_columns_are_fields(client: OklClient, url: str) -> None:
+    columns = {
+        "n": [1, 2, None],
+        "f": [0.5, None, 1.5],
+        "b": [True, False, None],
+        "s": ["a", None, "b"],
+        "y": [1.0, 2.0, 3.0],
+    }
+    table = pa.table(columns | {"d": pa.array(["u", "v", "u"]).dictionary_encode()})
+    x, y = arrow.read(stream(table), LIMITS)
+    assert y == [1.0, 2.0, 3.0]
+    assert x[1] == {"n": 2, "f": None, "b": False, "s": None, "d": "v"}
+    client.create("records")
+    answer = httpx.post(f"{url}/sessions/records/rounds", content=stream(table), headers=HEADERS)
+    assert answer.json()["t"] == 3
+
+
+def test_a_null_is_missing_and_a_nan_is_refused() -> None:
+    rows = pa.array([[1.0, None], [2.0, 3.0]], pa.list_(pa.float64()))
+    x, _ = arrow.read(stream(pa.table({"x": rows, "y": [1.0, 2.0]})), LIMITS)
+    np.testing.assert_array_equal(x, [[1.0, np.nan], [2.0, 3.0]])
+    for wrong in (np.nan, np.inf):
+        rows = pa.array([[1.0, wrong]], pa.list_(pa.float64(), 2))
+        with pytest.raises(InvalidInput, match="/x: has a number that is not finite"):
+            arrow.read(stream(pa.table({"x": rows, "y": [1.0]})), LIMITS)
+        with pytest.raises(InvalidInput, match="/f: has a number that is not finite"):
+            arrow.read(stream(pa.table({"f": [wrong], "y": [1.0]})), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"x": [[1.0]]}, "/y: is missing"),
+        ({"y": [1.0]}, "has no input"),
+        ({"x": [[1.0]], "y": [None]}, "/y"),
+        ({"x": pa.array([[1.0], None], pa.list_(pa.float64())), "y": [1.0, 2.0]}, "/x: has a row that is null"),
+        ({"x": pa.array([[1.0], []], pa.list_(pa.float64())), "y": [1.0, 2.0]}, "/x: has a row without numbers"),
+        ({"x": [[1.0]], "z": [1.0], "y": [1.0]}, "/x: is a column of list"),
+        ({"x": [{"a": 1}], "y": [1.0]}, "/x: is a column of struct"),
+        ({"x": pa.nulls(3), "y": [1.0, 2.0, 3.0]}, "/x: is a column of null"),
+        ({"x": [[1.0]], "y": ["a" * 2000]}, "/y: has a string of more than 256"),
+        ({"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.float64())}, "must have a row a round"),
+    ],
+)
+def test_what_is_wrong_is_told(table: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        arrow.read(stream(pa.table(table)), LIMITS)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_what_grows_when_it_is_read_is_refused(codec: str) -> None:
+    with pytest.raises(InvalidInput, match="compressed"):
+        arrow.read(stream(of_rows(), compression=codec), LIMITS)
+    text = pa.array(["u" * 100, "v"]).dictionary_encode()
+    with pytest.raises(InvalidInput, match="compressed"):
+        arrow.read(stream(pa.table({"d": text, "y": [1.0, 2.0]}), compression=codec), LIMITS)
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 9_000), pa.array(["u" * 1_000_000]))
+    with pytest.raises(InvalidInput, match="/d: has a string of more"):
+        arrow.read(stream(pa.table({"d": repeated, "y": [1.0] * 9_000})), LIMITS)
+    with pytest.raises(PayloadTooLarge):
+        arrow.read(stream(pa.table({"n": list(range(20_000)), "y": [1.0] * 20_000})), LIMITS)
+
+
+@pytest.mark.parametrize("body", [b"", b"ARROW1", b"\xff\xff\xff\xff\x10\x00\x00\x00", b'{"x": 1}'])
+def test_other_bytes_are_refused(body: bytes) -> None:
+    with pytest.raises(MalformedBody):
+        arrow.read(body, LIMITS)
+
+
+@given(st.data())
+def test_damaged_bytes_never_fail_otherwise(data: st.DataObject) -> None:
+    body = bytearray(stream(of_rows(n=5)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(body)))
+    with suppress(InvalidInput, MalformedBody, PayloadTooLarge):
+        x, y = arrow.read(bytes(body[:cut] if cut % 2 else body), LIMITS)
+        assert len(x) == len(y)
