@@ -28,24 +28,14 @@ from service.replica.scheduling import Scheduler
 from service.replica.snapshots import Snapshots
 from service.replica.summaries import Summaries
 from service.replica.tickets import Look, Ticket, known_under, still_open, tell
+from service.session import requests
 from service.session.definition import Input
 from service.session.limits import SessionLimits
 from service.session.moment import Moment
-from service.session.requests import (
-    Batch,
-    Part,
-    Predicted,
-    Question,
-    Report,
-    RoundsPlayed,
-    Stepped,
-    Told,
-    Updated,
-    as_told,
-)
+from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
 from service.session.session import Session
-from service.session.turn import Position, Tell, Turn, refusal
-from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store
+from service.session.turn import Position, Tell, Turn, Unasked, refusal
+from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store, Waiting
 from service.store.moving import refusal as sealed
 from service.telemetry.counts import Counts
 
@@ -111,7 +101,7 @@ class Rounds:
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
         """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or it is frozen."""
         told = await self._ask(name, [self.question(x, id, wait)])
-        return as_told(Predicted, told[0])
+        return requests.as_told(Predicted, told[0])
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
@@ -121,7 +111,7 @@ class Rounds:
         rows = enumerate(zip(xs, given, strict=True))
         parts = [self.question(x, id, wait)._replace(row=row) for row, (x, id) in rows]
         told = await self._ask(name, parts)
-        return [one if isinstance(one, ServiceError) else as_told(Predicted, one) for one in told]
+        return [one if isinstance(one, ServiceError) else requests.as_told(Predicted, one) for one in told]
 
     async def cancel(self, name: str, id: str) -> bool:
         """The truth of this prediction will never come; False if none waits under the id."""
@@ -131,7 +121,7 @@ class Rounds:
     async def update(self, name: str, report: Report) -> Updated:
         """Play, commit and learn one round; a repeated update gets the first answer."""
         told = await self._ask(name, [report])
-        return as_told(Updated, told[0])
+        return requests.as_told(Updated, told[0])
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
         """The truth of one round, then the prediction for the next, in one commit."""
@@ -140,7 +130,7 @@ class Rounds:
     async def rounds(self, name: str, batch: Batch) -> RoundsPlayed:
         """Many rounds in order, committed together."""
         told = await self._ask(name, [batch])
-        return as_told(RoundsPlayed, told[0])
+        return requests.as_told(RoundsPlayed, told[0])
 
     async def look(self, name: str, work: Callable[[Session, Head, Position], T]) -> T:
         """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
@@ -214,9 +204,11 @@ class Rounds:
         await self._loaded(replica)
         now = asyncio.get_running_loop().time()
         asked: list[tuple[Ticket, str]] = []
+        of_this_turn: set[str] = set()
         for ticket in tickets:
+            of_this_turn |= ticket.asked
             for part in ticket.parts:
-                if part.id is None or isinstance(part, Question) or part.id in ticket.known:
+                if part.id is None or part.id in of_this_turn or part.id in ticket.known:
                     continue
                 made = replica.waiting.get(part.id)
                 # One that has expired here may have been settled in time by another worker.
@@ -273,7 +265,7 @@ class Rounds:
             case Committed() if void is not None:
                 ticket, error = void
                 ticket.refuse(error)
-            case Applied():
+            case Applied() | Waiting():
                 for ticket in tickets:
                     if answer.id in ticket.ids:
                         ticket.known[answer.id] = answer
@@ -301,6 +293,8 @@ class Rounds:
                 try:
                     for part in ticket.parts:
                         tells.append(turn.play(part, replica.size))
+                except Unasked:
+                    return None
                 except (ServiceError, OklError) as error:
                     if tells or (ticket.is_alone and turn.has_learned) or not isinstance(error, ServiceError):
                         return ticket, error
@@ -337,8 +331,9 @@ class Rounds:
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn
         self._remember(replica, turn, answer)
+        outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
         for ticket, tells in played:
-            counts.repeated += tell(ticket, tells, answer)
+            counts.repeated += tell(ticket, tells, outcomes)
         self._replicas.look(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:

@@ -154,18 +154,19 @@ class Lines:
 
 def _take(line: Line) -> list[Ticket | Look]:
     """The next requests for one turn: what has queued up, up to one that is alone in its turn, or that names an id that an
-    earlier one of the turn names too.
+    earlier one of the turn names too; but the truth of a prediction of the turn may be in it.
     """
     queue, replica = line.queue, line.replica
     first = queue.popleft()
-    taken, ids = [first], set(first.ids)
+    taken, asked, settled = [first], set(first.asked), set(first.settled)
     most = TURN_REQUESTS if replica.round_s == 0.0 else min(TURN_REQUESTS, 1 + int(TURN_S / replica.round_s))
     if first.is_alone or (replica.size > COPIED_BYTES and replica.is_contended):
         most = 1
     while queue and len(taken) < most:
         following = queue[0]
-        if following.is_alone or not ids.isdisjoint(following.ids):
+        if following.is_alone or not (settled.isdisjoint(following.ids) and asked.isdisjoint(following.asked)):
             break
         taken.append(queue.popleft())
-        ids |= following.ids
+        asked |= following.asked
+        settled |= following.settled
     return taken

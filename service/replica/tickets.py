@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from service.errors import Overloaded, ServiceError
@@ -11,19 +11,20 @@ from service.replica.replica import Replica
 from service.session.codec import WaitingEntry
 from service.session.requests import Batch, Part, Question, RoundsPlayed, Told, Updated
 from service.session.session import Session
-from service.session.turn import Position, Tell
-from service.store.base import Applied, Committed, Head, Waiting
+from service.session.turn import Outcome, Position, Tell
+from service.store.base import Applied, Head, Waiting
 
 
 @final
 class Ticket:
     """A request in the queue: its parts are played one after the other, in one commit.
 
-    `known` is what the store has under the ids that the parts name; `deadline` is when the client is to be answered.
-    `is_alone` says that it has a turn of its own, `is_many` that each of its predictions has an answer of its own.
+    `asked` are the ids of its predictions, `settled` those of its truths, `known` is what the store has under them;
+    `deadline` is when the client is to be answered. `is_alone` says that it has a turn of its own, `is_many` that each of its
+    predictions has an answer of its own.
     """
 
-    __slots__ = ("answer", "deadline", "ids", "is_alone", "is_many", "known", "parts", "rounds")
+    __slots__ = ("answer", "asked", "deadline", "ids", "is_alone", "is_many", "known", "parts", "rounds", "settled")
 
     def __init__(
         self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
@@ -31,7 +32,9 @@ class Ticket:
         self.parts = parts
         self.deadline = deadline
         self.answer = answer
-        self.ids = {part.id for part in parts if part.id is not None}
+        self.asked = {part.id for part in parts if isinstance(part, Question) and part.id is not None}
+        self.settled = {part.id for part in parts if not isinstance(part, Question) and part.id is not None}
+        self.ids = self.asked | self.settled
         self.known: dict[str, Waiting | Applied | None] = {}
         self.is_alone = isinstance(parts[0], Batch)
         self.is_many = isinstance(parts[0], Question) and parts[0].row is not None
@@ -47,7 +50,7 @@ class Look:
     """A request to look at a session at the store's present tip: what `work` makes of it is the answer."""
 
     __slots__ = ("answer", "deadline", "work")
-    ids: frozenset[str] = frozenset()
+    asked = settled = ids = frozenset[str]()
     is_alone = True
 
     def __init__(
@@ -89,8 +92,8 @@ def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, Waitin
     return known
 
 
-def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) -> bool:
-    """Answer a ticket whose turn is durable; was its round learned before?"""
+def tell(ticket: Ticket, tells: list[Tell] | ServiceError, outcomes: Mapping[str, Outcome]) -> bool:
+    """Answer a ticket whose turn is durable; was its round learned before? `outcomes`: of the turn's holds, by id."""
     if ticket.answer.done():
         return False
     if isinstance(tells, ServiceError):
@@ -99,7 +102,7 @@ def tell(ticket: Ticket, tells: list[Tell] | ServiceError, answer: Committed) ->
     told: list[Told | ServiceError] = []
     for one in tells:
         try:
-            told.append(one(answer.holds))
+            told.append(one(outcomes))
         except ServiceError as error:
             told.append(error)
     if isinstance(told[0], ServiceError) and not ticket.is_many:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -49,8 +50,8 @@ Outcome = Waiting | Applied | Full | None
 Known = Mapping[str, WaitingEntry | Waiting | Applied | None]
 """What is there under the ids that the parts name: a prediction of this worker, or what the store found."""
 
-Tell = Callable[[Sequence[Outcome]], Told]
-"""What the client is told, from the outcomes of the turn's holds. Raises IdConflict, PredictionExpired, LimitReached."""
+Tell = Callable[[Mapping[str, Outcome]], Told]
+"""What the client is told, from the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
 
 _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
     core.ShapeError: WrongDimension,
@@ -69,6 +70,10 @@ class Position(NamedTuple):
         return f"{self.identity.hex()}-{self.tip.label}"
 
 
+class Unasked(Exception):
+    """What is there under an id can only be known when the turn so far is durable: a prediction of it was refused."""
+
+
 class _Round(NamedTuple):
     """The round of a report that was not predicted."""
 
@@ -78,10 +83,8 @@ class _Round(NamedTuple):
 
 
 class Turn:
-    """`entries` and `holds` are what is to be committed, `tip` the tip after the entries.
-
-    `has_learned` says that the session is ahead of the tip from which the turn started; `size` is the memory of the learner
-    as it was last looked at; `moment` is that of the turn.
+    """`entries` and `holds` are what is to be committed, `tip` the tip after the entries; `has_learned` says that the session
+    is ahead of the tip from which the turn started. A prediction whose truth comes in the same turn is no hold.
     """
 
     def __init__(
@@ -96,8 +99,10 @@ class Turn:
         self.session = session
         self.tip = position.tip
         self.entries: list[Entry] = []
-        self.holds: list[Hold] = []
         self.made: dict[str, WaitingEntry] = {}
+        """The predictions that are to wait."""
+        self._asked: set[str | None] = set()
+        self._waits: dict[str, WaitingEntry] = {}
         self.has_learned = False
         self._identity = position.identity
         self._known = known
@@ -105,6 +110,12 @@ class Turn:
         self._new_id = new_id
         self._moment = moment
         self._pending: Pending | None = None
+
+    @cached_property
+    def holds(self) -> Sequence[Hold]:
+        """When all is played."""
+        wait_s = self.session.definition.expires_s or self._limits.waiting_s
+        return [Hold(id, encode_waiting(self._identity, id, entry), wait_s) for id, entry in self.made.items()]
 
     @property
     def rounds(self) -> int:
@@ -149,6 +160,7 @@ class Turn:
 
     def _ask(self, question: Question) -> Tell:
         session, id = self.session, question.id
+        self._asked.add(id)
         # What is wrong with it is found before anything is learned, where the round before cannot change that.
         early = self._read_asked(question) if session.t else None
         self.learn()
@@ -158,11 +170,8 @@ class Turn:
         entry = WaitingEntry(session.t, session.forecast(raw), raw, session.lags, threshold, self._moment.at, says)
         if id is None or session.frozen is not None:
             return lambda _: self._predicted(None, entry)
-        index = len(self.holds)
-        wait_s = session.definition.expires_s or self._limits.waiting_s
-        self.holds.append(Hold(id, encode_waiting(self._identity, id, entry), wait_s))
         self.made[id] = entry
-        return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes[index]))
+        return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes.get(id)))
 
     def _read_asked(self, question: Question) -> Raw:
         try:
@@ -174,7 +183,9 @@ class Turn:
         return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
 
     def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
-        """The prediction that waits now: this one, or the one that was there."""
+        """The prediction that waits now, or did until its truth came: this one, or the one that was there."""
+        if id in self._waits:
+            return same_prediction(self._name, id, self._waits[id], entry)
         match outcome:
             case None:
                 return entry
@@ -200,6 +211,11 @@ class Turn:
             sent = None if report.x is None else [self._read(report.x)]
             again = told_again(Updated, self._name, self._identity, found, sent, report.said)
             return lambda _: again
+        is_fresh = found is None and report.id in self.made
+        if is_fresh:
+            found = self.made[report.id or ""]
+        elif found is None and report.id in self._asked and report.id not in self._known:
+            raise Unasked
         made = self._round_of(report, found)
         self._limits.check_room(self._name, size)
         if self._pending is not None:
@@ -227,8 +243,10 @@ class Turn:
         )
         told = self._updated(report.id, pending)
         answer = None if report.id is None else remember(self._identity, report.id, told, [raw], report.said)
-        self._append(1, report.id, encode_round(pending.entry), answer)
+        self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)
         self._pending = pending
+        if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(made, WaitingEntry):
+            self._waits[report.id] = made
         return lambda _: told
 
     def _promise_of(self, made: WaitingEntry | _Round, y: float, task: Task) -> Promise | None:
@@ -343,10 +361,10 @@ class Turn:
 
     # -- both -------------------------------------------------------------------------------------------------------
 
-    def _append(self, count: int, id: str | None, blob: bytes, answer: bytes | None) -> None:
+    def _append(self, count: int, id: str | None, blob: bytes, answer: bytes | None, *, is_fresh: bool = False) -> None:
         id = id or self._new_id()
         self.tip = self.tip.then(count, id, blob)
-        self.entries.append(Entry(self.tip, count, id, blob, answer))
+        self.entries.append(Entry(self.tip, count, id, blob, answer, is_fresh))
 
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
         raw = self.session.read_input(sent, fields)

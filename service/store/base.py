@@ -99,6 +99,8 @@ class Entry:
     id: str
     blob: bytes
     answer: bytes | None = None
+    is_fresh: bool = False
+    """Of one with an answer: it is refused where a prediction waits under its id, or has expired and is remembered."""
 
 
 class Hold(NamedTuple):
@@ -286,12 +288,13 @@ class Store(Moving, Protocol):
 
     async def commit(
         self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
-    ) -> Committed | Applied | Behind | Gone:
+    ) -> Committed | Applied | Waiting | Behind | Gone:
         """Append entries that follow `tip`, settle the waiting predictions that they name, remember their answers; then
         keep predictions that wait for their truth, made at the tip after the entries.
 
         Checks in this order: Gone; the last entry is in the journal -> Committed, without appending (a reply got lost);
-        an entry's id was applied before -> Applied, the first such; Behind. A refused commit writes nothing.
+        an entry's id was applied before -> Applied, the first such; Behind; what is there under the id of an entry that is
+        fresh -> Waiting, the first such. A refused commit writes nothing.
 
         Of the holds, in order: the id was applied -> Applied; it waits -> Waiting (None if the blob is equal: a reply got
         lost); no room -> Full. A commit of nothing writes nothing: it asks whether the session is at `tip`, and is told

@@ -35,6 +35,7 @@ from service.store.base import (
     Page,
     Reading,
     Tip,
+    Waiting,
     WaitingPage,
 )
 from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Whole, check_note, refusal
@@ -152,7 +153,7 @@ class RedisStore:
 
     async def commit(
         self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
-    ) -> Committed | Applied | Behind | Gone:
+    ) -> Committed | Applied | Waiting | Behind | Gone:
         check_entries(tip, entries)
         answer = await self._run(
             scripts.COMMIT, name, self._limits, *commit_arguments(tip, entries, holds), is_write=True
@@ -166,6 +167,8 @@ class RedisStore:
                     return Behind(to_reading(name, reading))
                 case [b"applied", id, first_answer]:
                     return Applied(id.decode(), first_answer)
+                case [b"waits", id, blob, is_expired]:
+                    return Waiting(id.decode(), blob, bool(is_expired))
                 case _:
                     return Gone()
 

@@ -59,7 +59,7 @@ def text_of(tip: Tip) -> bytes:
 def commit_arguments(tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold]) -> list[Value]:
     arguments: list[Value] = [text_of(tip), len(entries)]
     for entry in entries:
-        answer = b"" if entry.answer is None else b"+" + entry.answer
+        answer = b"" if entry.answer is None else (b"*" if entry.is_fresh else b"+") + entry.answer
         arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)
     for hold in holds:
         arguments += (hold.id, hold.blob, microseconds(hold.wait_s))

@@ -30,6 +30,7 @@ from service.store.base import (
     Page,
     Reading,
     Tip,
+    Waiting,
     WaitingPage,
 )
 from service.store.moving import Checkpoint, Luggage, Whole, check_note, page_place
@@ -133,8 +134,10 @@ class SqliteStore:
 
     async def commit(
         self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
-    ) -> Committed | Applied | Behind | Gone:
-        def operation(db: sqlite3.Cursor, most: tuple[int, int] = READ_THERE) -> Committed | Applied | Behind | Gone:
+    ) -> Committed | Applied | Waiting | Behind | Gone:
+        def operation(
+            db: sqlite3.Cursor, most: tuple[int, int] = READ_THERE
+        ) -> Committed | Applied | Waiting | Behind | Gone:
             return commit(db, self._limits, self._clock(), name, tip, entries, holds, most)
 
         size = _size_of(entries, holds)

@@ -65,7 +65,7 @@ def commit(
     entries: Sequence[Entry],
     holds: Sequence[Hold],
     most_read: tuple[int, int],
-) -> Committed | Applied | Behind | Gone:
+) -> Committed | Applied | Waiting | Behind | Gone:
     """Raises TooMuchHere, before it writes, if the caller is behind by more than `most_read` rounds and bytes."""
     session = find_session(db, name)
     if session is None:
@@ -79,6 +79,9 @@ def commit(
                 return applied
     if not session.is_at(tip) and (is_new or not entries):
         return Behind(read(db, session, tip, *most_read))
+    for entry in entries if is_new else ():
+        if entry.is_fresh and (waits := find_waiting(db, session, entry.id, now)):
+            return waits
     if not entries and not holds:
         return Committed([], session.waiting, session.never_came)
     most = min(SWEPT_HERE + 2 * (len(entries) + len(holds)), SWEPT_AT_ONCE)

@@ -21,6 +21,7 @@ from service.store.base import (
     Reading,
     Store,
     Tip,
+    Waiting,
     WaitingPage,
 )
 from service.store.moving import Checkpoint, Luggage, Whole
@@ -81,7 +82,7 @@ class TimedStore:
 
     async def commit(
         self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
-    ) -> Committed | Applied | Behind | Gone:
+    ) -> Committed | Applied | Waiting | Behind | Gone:
         return await self._timed("commit", self._store.commit(name, tip, entries, holds))
 
     async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:

@@ -38,7 +38,7 @@ def ids_from(first: int, last: int) -> Sequence[str]:
 
 def bare(entries: Sequence[Entry]) -> Sequence[Entry]:
     """The entries without their answers, which a reading leaves out."""
-    return [replace(entry, answer=None) for entry in entries]
+    return [replace(entry, answer=None, is_fresh=False) for entry in entries]
 
 
 def hold(id: str, *, wait_s: float = 3600.0, blob: bytes | None = None) -> Hold:

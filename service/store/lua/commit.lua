@@ -1,13 +1,14 @@
--- ARGV: the limits; the caller's tip; the number of entries, then for each: round, digest, count, id, blob, answer ('' or '+'
---   and the answer); then for each hold: id, blob, how long it waits in microseconds
--- Answers {'gone'}, {'applied', id, answer}, {'behind', reading} or {'committed', outcomes, number waiting, how many never
---   came}. An outcome is nil for one that waits now, {'full'}, or what is under the id. A commit of nothing writes nothing.
+-- ARGV: the limits; the caller's tip; the number of entries, then for each: round, digest, count, id, blob, answer ('', or
+--   '+' and the answer, or '*' and that of one that is fresh); then for each hold: id, blob, how long it waits in microseconds
+-- Answers {'gone'}, {'applied', id, answer}, {'behind', reading}, {'waits', id, blob, is it expired} or
+--   {'committed', outcomes, number waiting, how many never came}. An outcome is nil for one that waits now, {'full'}, or what is under the id. A commit of nothing writes nothing.
 
 if sealed_until > now then return sealed() end
 local tip, number_of_entries = ARGV[2], tonumber(ARGV[3])
 local ENTRIES, ENTRY_WIDTH, HOLD_WIDTH = 4, 6, 3
 local HOLDS = ENTRIES + number_of_entries * ENTRY_WIDTH
 local LAST = HOLDS - ENTRY_WIDTH
+local FRESH = ('*'):byte()
 local overdue = {} -- applied ids that are to be forgotten and were not yet
 
 local function forget_answers(at_most)
@@ -93,6 +94,12 @@ if is_appending then
     end
   end
   if at ~= tip then return {'behind', reading(tip)} end
+  for i = ENTRIES, LAST, ENTRY_WIDTH do
+    if ARGV[i + 5]:byte() == FRESH then
+      local found = what_is_under(ARGV[i + 3], now, remembered_for)
+      if found then return {'waits', ARGV[i + 3], found[2], found[3]} end
+    end
+  end
 elseif number_of_entries == 0 then
   if at ~= tip then return {'behind', reading(tip)} end
   if HOLDS > #ARGV then return {'committed', {}, number_waiting, never_came} end
