@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_S = 60.0
@@ -21,8 +22,8 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @contextmanager
-def okl(*arguments: str, cwd: Path, new_session: bool = False, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs the command; killed at the end of the block."""
+def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the command, in a session of its own; killed at the end of the block with all that it started."""
     process = subprocess.Popen(
         [sys.executable, "-m", "service.start", *arguments],
         cwd=cwd,
@@ -30,13 +31,30 @@ def okl(*arguments: str, cwd: Path, new_session: bool = False, **variables: str)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=new_session,
+        start_new_session=True,
+        # A shell has what it runs in the background ignore Ctrl-C, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process
     finally:
-        process.kill()
+        # Whatever is left of them keeps the pipes open.
+        for pid in left_of(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.communicate()
+
+
+def left_of(session: int) -> dict[int, str]:
+    """The processes of a session of the system and their commands, but for those that wait to be reaped by their parents."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name in parentheses may hold anything.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
 
 
 @contextmanager

@@ -23,29 +23,35 @@ STOPS_WITHIN_S = 20.0
 
 STARTS_WITHIN_S = 60.0
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN_AFTER_S = 0.5
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 Process = subprocess.Popen[bytes]
 
 
 @final
 class Processes:
-    """Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt, once. While a process is being started they wait.
+    """Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt. While a process is being started they wait.
 
-    A second signal changes nothing: what was started is being stopped.
+    What is raised where Python heeds no exception, as in a finalizer, is lost; so it is raised again until what was started
+    is being stopped. A second signal changes nothing.
     """
 
     def __init__(self) -> None:
         self._running: list[Process] = []
         self._is_starting = False
         self._is_interrupted = False
+        self._is_stopping = False
 
     def interrupt(self, number: int, frame: object) -> None:
-        """The handler of these signals."""
-        if not self._is_interrupted:
-            self._is_interrupted = True
-            if not self._is_starting:
-                raise KeyboardInterrupt
+        """The handler of these signals, and of the clock that repeats the first of them."""
+        if self._is_stopping or (self._is_interrupted and number != signal.SIGALRM):
+            return
+        self._is_interrupted = True
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_AFTER_S)
+        if not self._is_starting:
+            raise KeyboardInterrupt
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], *, is_quiet: bool = False) -> Process:
         """A process of a group of its own, which Ctrl-C in the terminal does not reach: who started it stops it.
@@ -67,6 +73,8 @@ class Processes:
 
     def stop(self) -> None:
         """All of them, those started last first."""
+        self._is_stopping = True
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         while self._running:
             process = self._running[-1]
             process.terminate()

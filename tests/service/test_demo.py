@@ -24,7 +24,7 @@ from service.demos import common, flights, flights_data, magic
 from service.demos.processes import _all_processes, processes, start_service, worker_pids
 from service.errors import ConfigurationError, ServiceError
 from service.settings import Settings
-from tests.command import START_S, is_free, okl, until_imports
+from tests.command import START_S, is_free, left_of, okl, until_imports
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., subproce
     contexts = []
 
     def start(*story: str) -> subprocess.Popen[str]:
-        contexts.append(context := okl("demo", *story, *arguments, cwd=tmp_path, new_session=True))
+        contexts.append(context := okl("demo", *story, *arguments, cwd=tmp_path))
         running.append(process := context.__enter__())
         return process
 
@@ -206,23 +206,12 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., subproce
         context.__exit__(None, None, None)
 
 
-def left_of(session: int) -> list[str]:
-    """The processes of a session of the system, but for those that wait to be reaped by their parents."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-    return found
-
-
 def assert_nothing_is_left(process: subprocess.Popen[str], settings: Settings) -> None:
     # The helpers of multiprocessing end by themselves when the pipe to the supervisor is closed.
     give_up = time.monotonic() + 5.0
     while left_of(process.pid) and time.monotonic() < give_up:
         time.sleep(0.05)
-    assert left_of(process.pid) == []
+    assert left_of(process.pid) == {}
     assert is_free(settings.port)
 
 
@@ -265,6 +254,19 @@ def test_ctrl_c_at_the_start_is_quiet(
     assert err == ""
     assert demonstration.returncode in (130, -signal.SIGINT)
     assert_nothing_is_left(demonstration, settings)
+
+
+def test_an_interrupt_that_is_lost_comes_again() -> None:
+    def lose_one() -> None:
+        with processes():
+            with suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5.0)
+            time.sleep(5.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        lose_one()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
 def test_workers_are_found(settings: Settings) -> None:
