@@ -37,6 +37,7 @@ from service.api.round_schemas import (
 )
 from service.api.schemas import FreezeBody, SessionCreate
 from service.api.several import Predictions, PredictSeveral, Updates, UpdateSeveral, check_names, of_each
+from service.api.values import MOST_NAME
 from service.session.requests import Report
 
 ANY = responses(errors.ServiceError, *REFUSALS)
@@ -69,6 +70,7 @@ _ROUNDS = (
     errors.NumericalFailure,
     errors.Overloaded,
     errors.IdConflict,
+    errors.SessionFollows,
 )
 PREDICT = (*_ROUNDS, errors.PredictionExpired, errors.LimitReached)
 _UPDATE = (
@@ -247,7 +249,7 @@ async def freeze(body: FreezeBody, session: SessionPath, sessions: SessionsDep) 
 )
 async def list_sessions(
     sessions: SessionsDep,
-    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = 100,
 ) -> Response:
     """In the order of their names."""

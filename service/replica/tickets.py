@@ -9,7 +9,7 @@ from typing import Any, final
 from service.errors import Overloaded, ServiceError
 from service.replica.replica import Replica
 from service.session.codec import WaitingEntry
-from service.session.requests import Batch, Part, Question, Told
+from service.session.requests import Batch, Follow, Part, Question, Told
 from service.session.session import Session
 from service.session.turn import Position, Tell
 from service.store.base import Applied, Committed, Head, Waiting
@@ -19,11 +19,12 @@ from service.store.base import Applied, Committed, Head, Waiting
 class Ticket:
     """A request in the queue: its parts are played one after the other, in one commit.
 
-    `known` is what the store has under the ids that the parts name; `deadline` is when the client is to be answered.
-    `is_alone` says that it has a turn of its own, `is_many` that each of its predictions has an answer of its own.
+    `known` is what the store has under the ids that the parts name, `asks` those that matter before they are played;
+    `deadline` is when the client is to be answered. `is_alone` says that it has a turn of its own, `is_many` that each of its
+    predictions has an answer of its own.
     """
 
-    __slots__ = ("answer", "deadline", "ids", "is_alone", "is_many", "known", "parts", "rounds")
+    __slots__ = ("answer", "asks", "deadline", "ids", "is_alone", "is_many", "known", "parts", "rounds")
 
     def __init__(
         self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
@@ -31,15 +32,26 @@ class Ticket:
         self.parts = parts
         self.deadline = deadline
         self.answer = answer
+        self.asks = [part.id for part in parts if part.id is not None and not isinstance(part, Question)]
         self.ids = {part.id for part in parts if part.id is not None}
         self.known: dict[str, Waiting | Applied | None] = {}
-        self.is_alone = isinstance(parts[0], Batch)
+        first = parts[0]
+        if isinstance(first, Follow):
+            self.asks = first.late_ids
+            self.ids.update(self.asks)
+        self.is_alone = isinstance(first, Batch | Follow)
         self.is_many = isinstance(parts[0], Question) and parts[0].row is not None
-        self.rounds = sum([len(part.y) if isinstance(part, Batch) else 1 for part in parts])
+        self.rounds = sum([_rounds_of(part) for part in parts])
 
     def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def _rounds_of(part: Part) -> int:
+    if isinstance(part, Batch):
+        return len(part.y)
+    return part.rounds if isinstance(part, Follow) else 1
 
 
 @final

@@ -1,0 +1,183 @@
+"""How a challenger catches up with its champion: what it has not seen is read from the champion's journal, and played on it.
+
+Any worker may do this at any time, and several at once. What a challenger has seen is part of its state, so that a commit of
+one that was overtaken is refused as any other, and nothing is learned twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, final
+
+from service.challengers.champion import Asked, Champion, steps_of
+from service.errors import (
+    InvalidConfig,
+    InvalidInput,
+    NumericalFailure,
+    Overloaded,
+    SessionFull,
+    SessionNotFound,
+)
+from service.rounds import Rounds
+from service.session.codec import decode_waiting
+from service.session.following import challenger_name
+from service.session.requests import Follow, Followed
+from service.session.session import Session
+from service.session.turn import Position
+from service.store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip
+from service.store.store_checks import cursor_after
+from service.telemetry.counts import Counts
+
+log = logging.getLogger("okl.challengers")
+
+ROUNDS_AT_ONCE: Final = 256
+"""Of one commit, if an entry does not have more by itself."""
+
+MOST_PLACES: Final = 10_000
+MOST_PAGES: Final = 200
+"""More predictions than a session may have waiting by default."""
+TRIES: Final = 5
+
+
+class Pursued(NamedTuple):
+    """All of the champion's rounds up to `seen` were looked at, and `rounds` of them learned now; why the last one was
+    refused that was."""
+
+    seen: Tip
+    rounds: int
+    refused: str | None
+
+
+class _Asked(NamedTuple):
+    """What waits at a champion, the oldest first, and the place in the list up to which that is."""
+
+    found: Sequence[Asked]
+    place: str | None
+
+
+@final
+class Pursuit:
+    """Raises ServiceError only."""
+
+    def __init__(self, store: Store, rounds: Rounds, counts: Counts) -> None:
+        self._store = store
+        self._rounds = rounds
+        self._counts = counts
+        self._places: OrderedDict[str, str] = OrderedDict()
+        """Up to where this worker has looked through what waits at a champion, by challenger."""
+
+    async def follow(self, champion: str, name: str) -> Pursued:
+        """Bring the challenger to where its champion is now. Raises SessionNotFound, Overloaded."""
+        own = challenger_name(champion, name)
+        for _ in range(TRIES):
+            before = await self._rounds.look(champion, Champion.of)
+            tip = await self._rounds.look(own, _tip_of)
+            reading = await self._store.read(champion, tip)
+            if isinstance(reading, Gone):
+                raise SessionNotFound(champion)
+            asked = _Asked((), None)
+            if before.has_waiting:
+                asked = await self._asked(own, champion, before.position, reading)
+            now = await self._rounds.look(champion, Champion.of)
+            if not before.reads_as(now):
+                # It was put in the place of another meanwhile, or has had its first round.
+                continue
+            pursued = await self._play(own, tip or reading.start, reading, asked.found, now)
+            if pursued is not None:
+                self._put(own, asked.place)
+                return pursued
+        raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
+
+    async def _play(
+        self, own: str, start: Tip, reading: Reading, asked: Sequence[Asked], champion: Champion
+    ) -> Pursued | None:
+        """None if somebody else has followed meanwhile."""
+        if champion.task is None:
+            return Pursued(reading.head.tip, 0, None)
+        skipped = max(0, reading.start.round - start.round)
+        rounds, refused, first = 0, None, reading.start
+        for entries, is_last in _in_parts(reading.entries):
+            steps = list(steps_of(first, entries, asked if is_last else _made_until(asked, entries), champion.task))
+            if not steps:
+                break
+            told = await self._follow(own, Follow(start, champion.learner, steps, skipped))
+            if told.is_stale:
+                return None
+            rounds += told.rounds
+            refused = told.refused or refused
+            if entries:
+                first = entries[-1].tip
+                # What was refused after the last round that was learned is behind the challenger, and yet not learned.
+                skipped = first.round - told.tip.round if told.rounds else skipped + sum(one.count for one in entries)
+                start = told.tip
+        self._counts.followed += rounds
+        return Pursued(reading.head.tip, rounds, refused)
+
+    async def _follow(self, own: str, part: Follow) -> Followed:
+        """All at once; where a round is refused, without those that are."""
+        try:
+            return await self._rounds.follow(own, part)
+        except (InvalidInput, InvalidConfig, NumericalFailure, SessionFull) as error:
+            log.info("challenger refuses a round", extra={"session": own, "detail": error.detail})
+        return await self._rounds.follow(own, replace(part, is_careful=True))
+
+    async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Asked:
+        """What waits and this worker has not seen yet, up to the end of the reading.
+
+        The list is in the order of expiry, which is that of making as far as all wait equally long.
+        """
+        found: list[Asked] = []
+        place = self._places.get(own)
+        end, latest, is_over = reading.head.tip.round, None, False
+        for _ in range(MOST_PAGES):
+            page = await self._store.waiting(champion, place, PAGE_ITEMS)
+            if isinstance(page, Gone):
+                break
+            for one in page.items:
+                made = decode_waiting(position.identity, one.id, one.blob)
+                # Made after the reading; of a former life of the champion if even its present round is an earlier one.
+                if made.t > end and latest is None:
+                    head = await self._store.head(champion)
+                    latest = 0 if isinstance(head, Gone) else head.tip.round
+                is_over = latest is not None and end < made.t <= latest
+                if is_over:
+                    break
+                place = cursor_after(one.expires_at, one.id)
+                if made.t >= reading.start.round:
+                    found.append(Asked(one.id, made))
+            if is_over or page.cursor is None:
+                break
+        return _Asked(found, place)
+
+    def _put(self, own: str, place: str | None) -> None:
+        if place is not None:
+            self._places[own] = place
+            self._places.move_to_end(own)
+            while len(self._places) > MOST_PLACES:
+                self._places.popitem(last=False)
+
+
+def _tip_of(session: Session, _head: Head, _position: Position) -> Tip | None:
+    return None if session.following is None else session.following.tip
+
+
+def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:
+    """Parts of about ROUNDS_AT_ONCE rounds, and whether each is the last one; one without entries if there are none."""
+    parts: list[list[Entry]] = [[]]
+    size = 0
+    for entry in entries:
+        if parts[-1] and size + entry.count > ROUNDS_AT_ONCE:
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += entry.count
+    return [(part, i == len(parts) - 1) for i, part in enumerate(parts)]
+
+
+def _made_until(asked: Sequence[Asked], entries: Sequence[Entry]) -> list[Asked]:
+    """Those before the last of these entries; what was made after it belongs to the next part."""
+    end = entries[-1].tip.round
+    return [one for one in asked if one.entry.t < end]

@@ -1,0 +1,157 @@
+"""Challengers see the champion's rounds, once and in order; they are compared with it, and may take its place."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from okl_core.monitoring.duel import Duel
+from service.demo_data import magic
+from service.session.session import Session
+from tests.service.api import Api, serving
+from tests.service.definitions import POMDR, RIDGE, define
+
+pytestmark = pytest.mark.anyio
+
+X, Y = magic()
+LABELS = ["no", "yes"]
+CHAMPION: dict[str, Any] = {"learner": {"kind": "majority"}, "labels": LABELS}
+
+
+def named(row: int) -> str:
+    return LABELS[int(Y[row] > 0)]
+
+
+async def caught_up(api: Api, challenger: str = "c", name: str = "s") -> dict[str, Any]:
+    for _ in range(400):
+        told = await api.call("GET", f"/sessions/{name}/challengers/{challenger}")
+        if told["behind"] == 0:
+            return told
+        await asyncio.sleep(0.02)
+    raise AssertionError(told)
+
+
+async def attach(api: Api, learner: Any = POMDR, challenger: str = "c", name: str = "s", **more: Any) -> dict[str, Any]:
+    body = {"name": challenger, "learner": learner, **more}
+    return await api.call("POST", f"/sessions/{name}/challengers", body, status=201)
+
+
+async def session_of(api: Api, name: str) -> Session:
+    return await api.worker.rounds.look(name, lambda session, *_: session.copy())
+
+
+async def test_a_challenger_plays_the_rounds_of_its_champion(api: Api) -> None:
+    await api.create(**CHAMPION)
+    await attach(api)
+    for row in range(60):
+        await api.update(named(row), x=X[row].tolist())
+    told = await caught_up(api)
+    assert (told["t"], told["missed"], told["skipped"], told["trouble"]) == (60, 0, 0, None)
+    # The same as a session of its own that was given the same rounds.
+    await api.create(POMDR, "alone", labels=LABELS)
+    mistakes = [(await api.update(named(row), "alone", x=X[row].tolist()))["mistake"] for row in range(60)]
+    alone, own = await session_of(api, "alone"), await session_of(api, "s~c")
+    for name, array in alone.learner.state().items():
+        np.testing.assert_array_equal(own.learner.state()[name], array)
+    # The comparison by hand: mistakes of both, one after the other.
+    duel, champion = Duel(is_of_numbers=False), 0.0
+    session = Session(define({"kind": "majority"}, labels=LABELS))
+    for row in range(60):
+        y, task = session.reckoned(named(row))
+        pending = session.play(session.read_input(X[row]), y, task)
+        duel.add(float(mistakes[row]), pending.error)
+        champion += pending.error
+        session.learn(pending)
+    assert own.following.duel == duel
+    assert told["comparison"]["rounds"] == 60
+    assert told["comparison"]["challenger"] == pytest.approx(sum(mistakes) / 60)
+    assert told["comparison"]["champion"] == pytest.approx(champion / 60)
+
+
+async def test_late_truths_are_forecast_when_the_champion_forecast_them(api: Api) -> None:
+    await api.create(RIDGE, y_range=[-1, 1])
+    await attach(
+        api, {"kind": "kernel-ogd", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "squared"}}
+    )
+    delay, n = 7, 60
+    for row in range(n + delay):
+        if row < n:
+            await api.predict(X[row].tolist(), id=f"r{row}")
+        await caught_up(api)
+        await asyncio.sleep(0.05)
+        if row >= delay:
+            await api.update(float(Y[row - delay]), id=f"r{row - delay}")
+    told = await caught_up(api)
+    assert (told["t"], told["missed"]) == (n, 0)
+    own = await session_of(api, "s~c")
+    # Directly: the same learner with the same delay.
+    direct = Session(own.definition)
+    waiting: list[Any] = []
+    errors = []
+    for row in range(n + delay):
+        if row < n:
+            raw = direct.read_input(X[row])
+            waiting.append((raw, direct.forecast(raw)))
+        if row >= delay:
+            raw, forecast = waiting[row - delay]
+            y, task = direct.reckoned(float(Y[row - delay]))
+            pending = direct.play(raw, y, task, issued=forecast)
+            errors.append(pending.error)
+            direct.learn(pending)
+    assert own.card.error == pytest.approx(sum(errors))
+    assert own.following.duel.seen == n
+    assert (await api.inspect("s~c"))["waiting"] == 0
+
+
+async def test_a_challenger_answers_nobody(api: Api) -> None:
+    await api.create(**CHAMPION)
+    await attach(api)
+    for path, body in (
+        ("predict", {"x": X[0].tolist()}),
+        ("update", {"x": X[0].tolist(), "y": "no"}),
+        ("rounds", {"x": [X[0].tolist()], "y": ["no"]}),
+        ("rename", {"name": "other"}),
+        ("challengers", {"name": "d"}),
+    ):
+        await api.refused("session-follows", "POST", f"/sessions/s~c/{path}", body)
+    assert (await api.inspect("s~c"))["t"] == 0
+
+
+async def test_a_restarted_worker_knows_what_was_known(store_url: str) -> None:
+    async with serving(store_url) as api:
+        await api.create(**CHAMPION)
+        await attach(api)
+        for row in range(40):
+            await api.update(named(row), x=X[row].tolist())
+        before = await caught_up(api)
+    async with serving(store_url) as api:
+        assert await caught_up(api) == before
+        for row in range(40, 50):
+            await api.update(named(row), x=X[row].tolist())
+        for _ in range(100):
+            told = await caught_up(api)
+            if told["t"] == 50:
+                break
+        assert (told["t"], told["comparison"]["rounds"]) == (50, 50)
+
+
+async def test_promotion_keeps_what_waits(api: Api) -> None:
+    await api.create(**CHAMPION)
+    for row in range(30):
+        await api.update(named(row), x=X[row].tolist(), id=f"u{row}")
+    await attach(api, **{"from": "journal"})
+    issued = await api.predict(X[30].tolist(), id="w")
+    await api.call("POST", "/sessions/s/challengers/c/promote")
+    told = await api.inspect()
+    assert (told["learner"]["kind"], told["t"]) == ("pomdr", 30)
+    assert (await api.update(named(3), id="u3", x=X[3].tolist()))["duplicate"]
+    settled = await api.update(named(30), id="w")
+    assert settled["t"] == 31
+    assert settled["mistake"] == (issued["label"] != named(30))
+    await api.refused("session-not-found", "GET", "/sessions/s/challengers/c")
+    assert [one["name"] for one in (await api.call("GET", "/sessions/s/checkpoints"))["checkpoints"]] == ["before-c"]
+    await api.call("POST", "/sessions/s/rollback", {"checkpoint": "before-c"}, headers={"If-Match": "*"})
+    assert (await api.inspect())["learner"]["kind"] == "majority"
