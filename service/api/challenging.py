@@ -17,7 +17,7 @@ from service.api.routes import BODY, MOVES, STORE
 from service.api.schemas import ChallengerBody
 from service.api.values import Name
 from service.api.verdicts import comparison
-from service.challengers.challengers import Standing
+from service.challengers.challengers import Contender
 from service.session.following import challenger_name
 
 challenging = APIRouter(tags=["challengers"])
@@ -28,7 +28,7 @@ ChallengerPath = Annotated[Name, Path(description="Name of the challenger.")]
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 
 
-def told(champion: str, found: Standing) -> dict[str, Any]:
+def told(champion: str, found: Contender) -> dict[str, Any]:
     """A challenger as it is answered."""
     return {
         "name": found.name,

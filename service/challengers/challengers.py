@@ -34,7 +34,7 @@ Begin = Literal["now", "journal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Contender:
     """A challenger beside its champion: `behind` rounds it has not seen, `missed` were learned and not compared, `skipped`
     not learned. `trouble`: what kept this worker from following, if anything."""
 
@@ -91,7 +91,7 @@ class Challengers:
         self._most = most
         self._patience_s = patience_s
 
-    async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> Standing:
+    async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> Contender:
         """A new session that follows this one from its present round, or through the journal that is kept.
 
         Raises SessionNotFound, SessionFollows, SessionFrozen, SessionExists, LimitReached, InvalidConfig, UnknownLearner.
@@ -117,7 +117,7 @@ class Challengers:
         self._followers.add(champion, name)
         return await self.inspect(champion, name)
 
-    async def list(self, champion: str) -> Sequence[Standing]:
+    async def list(self, champion: str) -> Sequence[Contender]:
         """In the order of their names. Raises SessionNotFound."""
         head = await self._store.head(champion)
         if isinstance(head, Gone):
@@ -126,7 +126,7 @@ class Challengers:
         owns = [(await self._store.head(name)) for name in names]
         return [await self._standing(champion, own, head) for own in owns if isinstance(own, Head)]
 
-    async def inspect(self, champion: str, name: str) -> Standing:
+    async def inspect(self, champion: str, name: str) -> Contender:
         """Raises SessionNotFound."""
         head, own = await self._store.head(champion), await self._store.head(challenger_name(champion, name))
         for found, missing in ((head, champion), (own, challenger_name(champion, name))):
@@ -184,12 +184,12 @@ class Challengers:
         if await self._store.keep(champion, identity, checkpoint, tip, state) is not True:
             log.warning("champion not kept", extra={"session": champion, "checkpoint": checkpoint, "t": tip.round})
 
-    async def _standing(self, champion: str, own: Head, head: Head) -> Standing:
+    async def _standing(self, champion: str, own: Head, head: Head) -> Contender:
         name = own.name.partition(MARK)[2]
         seen = await self._rounds.look(own.name, _seen)
         behind = 0 if seen.tip is None else max(0, head.tip.round - seen.tip.round)
         trouble = self._followers.trouble(champion, name)
-        return Standing(
+        return Contender(
             name,
             seen.kind,
             seen.t,
@@ -207,9 +207,12 @@ def _definition(champion: Session, name: str, learner: LearnerSpec | None) -> De
     """The champion's with another learner. Labels that the champion has found are declared, where the learner has to know
     them. Raises InvalidInput where they are not known yet."""
     made, task = replace(champion.definition, name=name, learner=learner, reservoir=False), champion.task
+    own = made_of(made).task
+    if task is not None and own is not None and task.truths.is_classifier != own.truths.is_classifier:
+        told = "numbers" if own.truths.is_classifier else "labels"
+        raise invalid("/learner", f"is for other truths; those of this session are {told}")
     if learner is None or made.labels is not None or not (task is None or task.is_open):
         return made
-    own = made_of(made).task
     if task is None or own is None or own.is_open:
         if task is None:
             raise invalid(

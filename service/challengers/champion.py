@@ -89,17 +89,19 @@ def truth_of(task: Task, y: float) -> Scalar:
     return told if truths.y_range is None else min(max(told, truths.y_range[0]), truths.y_range[1])
 
 
-class Asked(NamedTuple):
+class Unsettled(NamedTuple):
     """A prediction of the champion that waits."""
 
     id: str
     entry: WaitingEntry
 
 
-def steps_of(start: Tip, entries: Sequence[Entry], asked: Sequence[Asked], task: Task) -> Iterator[Lesson | Question]:
+def steps_of(
+    start: Tip, entries: Sequence[Entry], asked: Sequence[Unsettled], task: Task
+) -> Iterator[Lesson | Question]:
     """Rounds and predictions in the order in which the champion had them; a prediction that it made before `start` is left
     out, since nobody can make it any more."""
-    by_round: dict[int, list[Asked]] = {}
+    by_round: dict[int, list[Unsettled]] = {}
     for one in asked:
         by_round.setdefault(one.entry.t, []).append(one)
     for entry in entries:
@@ -108,6 +110,6 @@ def steps_of(start: Tip, entries: Sequence[Entry], asked: Sequence[Asked], task:
     yield from _questions(by_round, entries[-1].tip.round if entries else start.round)
 
 
-def _questions(by_round: dict[int, list[Asked]], round: int) -> Iterator[Question]:
+def _questions(by_round: dict[int, list[Unsettled]], round: int) -> Iterator[Question]:
     for one in by_round.pop(round, ()):
-        yield Question(one.entry.x, one.id)
+        yield Question((), one.id, raw=one.entry.x)

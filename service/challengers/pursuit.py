@@ -6,13 +6,16 @@ one that was overtaken is refused as any other, and nothing is learned twice.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, final
+from weakref import WeakValueDictionary
 
-from service.challengers.champion import Asked, Champion, steps_of
+from service.challengers.champion import Champion, Unsettled, steps_of
 from service.errors import (
     InvalidConfig,
     InvalidInput,
@@ -39,7 +42,8 @@ ROUNDS_AT_ONCE: Final = 256
 MOST_PLACES: Final = 10_000
 MOST_PAGES: Final = 200
 """More predictions than a session may have waiting by default."""
-TRIES: Final = 5
+TRIES: Final = 10
+STALE_S: Final = 0.01
 
 
 class Pursued(NamedTuple):
@@ -51,10 +55,10 @@ class Pursued(NamedTuple):
     refused: str | None
 
 
-class _Asked(NamedTuple):
+class _Found(NamedTuple):
     """What waits at a champion, the oldest first, and the place in the list up to which that is."""
 
-    found: Sequence[Asked]
+    found: Sequence[Unsettled]
     place: str | None
 
 
@@ -66,19 +70,26 @@ class Pursuit:
         self._store = store
         self._rounds = rounds
         self._counts = counts
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._places: OrderedDict[str, str] = OrderedDict()
         """Up to where this worker has looked through what waits at a champion, by challenger."""
 
     async def follow(self, champion: str, name: str) -> Pursued:
         """Bring the challenger to where its champion is now. Raises SessionNotFound, Overloaded."""
         own = challenger_name(champion, name)
+        lock = self._locks.setdefault(own, asyncio.Lock())
+        # Two of one worker would only be in each other's way.
+        async with lock:
+            return await self._catch_up(champion, own)
+
+    async def _catch_up(self, champion: str, own: str) -> Pursued:
         for _ in range(TRIES):
             before = await self._rounds.look(champion, Champion.of)
             tip = await self._rounds.look(own, _tip_of)
             reading = await self._store.read(champion, tip)
             if isinstance(reading, Gone):
                 raise SessionNotFound(champion)
-            asked = _Asked((), None)
+            asked = _Found((), None)
             if before.has_waiting:
                 asked = await self._asked(own, champion, before.position, reading)
             now = await self._rounds.look(champion, Champion.of)
@@ -89,10 +100,12 @@ class Pursuit:
             if pursued is not None:
                 self._put(own, asked.place)
                 return pursued
+            # Another worker follows: whoever is first is so by chance.
+            await asyncio.sleep(random.uniform(0.0, STALE_S))
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
     async def _play(
-        self, own: str, start: Tip, reading: Reading, asked: Sequence[Asked], champion: Champion
+        self, own: str, start: Tip, reading: Reading, asked: Sequence[Unsettled], champion: Champion
     ) -> Pursued | None:
         """None if somebody else has followed meanwhile."""
         if champion.task is None:
@@ -124,12 +137,12 @@ class Pursuit:
             log.info("challenger refuses a round", extra={"session": own, "detail": error.detail})
         return await self._rounds.follow(own, replace(part, is_careful=True))
 
-    async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Asked:
+    async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Found:
         """What waits and this worker has not seen yet, up to the end of the reading.
 
         The list is in the order of expiry, which is that of making as far as all wait equally long.
         """
-        found: list[Asked] = []
+        found: list[Unsettled] = []
         place = self._places.get(own)
         end, latest, is_over = reading.head.tip.round, None, False
         for _ in range(MOST_PAGES):
@@ -147,10 +160,10 @@ class Pursuit:
                     break
                 place = cursor_after(one.expires_at, one.id)
                 if made.t >= reading.start.round:
-                    found.append(Asked(one.id, made))
+                    found.append(Unsettled(one.id, made))
             if is_over or page.cursor is None:
                 break
-        return _Asked(found, place)
+        return _Found(found, place)
 
     def _put(self, own: str, place: str | None) -> None:
         if place is not None:
@@ -177,7 +190,7 @@ def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:
     return [(part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
 
-def _made_until(asked: Sequence[Asked], entries: Sequence[Entry]) -> list[Asked]:
+def _made_until(asked: Sequence[Unsettled], entries: Sequence[Entry]) -> list[Unsettled]:
     """Those before the last of these entries; what was made after it belongs to the next part."""
     end = entries[-1].tip.round
     return [one for one in asked if one.entry.t < end]

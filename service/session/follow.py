@@ -90,7 +90,7 @@ class Follower:
         session = self._session
         self._limits.check_room(session.definition.name, session.nbytes)
         made = self._found(lesson.id) if lesson.is_late else None
-        raw = session.read_input(lesson.x[i]) if made is None else made.x
+        raw = session.check_input(lesson.x[i]) if made is None else made.x
         if session.preparation is None:
             self._limits.check_size(session, len(raw), "/x")
         y, task = session.reckoned(lesson.y[i])
@@ -121,7 +121,7 @@ class Follower:
         y: list[float] = []
         raws, task, fields = [], session.task, session.fields
         for x, truth in zip(lesson.x, lesson.y, strict=True):
-            raws.append(session.read_input(x, fields))
+            raws.append(session.check_input(x, fields))
             if session.preparation is None:
                 self._limits.check_size(session, len(raws[-1]), "/x")
             fields = fields or session.fields_after(raws[0])

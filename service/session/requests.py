@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from okl_core.records.record import Raw
 from service.errors import ServiceError
 from service.session.definition import Input, Scalar
 from service.session.truths import Answer
@@ -14,11 +15,13 @@ from service.store.base import Tip
 
 
 class Question(NamedTuple):
-    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept. `row`: of many."""
+    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept. `row`: of many;
+    `raw`: the input, where it was read already."""
 
     x: Input
     id: str | None
     row: int | None = None
+    raw: Raw | None = None
 
 
 class Report(NamedTuple):
@@ -51,7 +54,7 @@ class Lesson(NamedTuple):
 
     tip: Tip
     id: str
-    x: Sequence[Input]
+    x: Sequence[Raw]
     y: Sequence[Scalar]
     errors: Sequence[float]
     weight: float = 1.0

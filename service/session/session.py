@@ -112,7 +112,10 @@ class Session:
 
     def read_input(self, x: Input, fields: Fields | None = None) -> Raw:
         """The input as it is kept. `fields`: those that one before it fixes, not learned yet. Raises InvalidInput."""
-        raw = read(x, self.definition, self.fields or fields)
+        return self.check_input(read(x, self.definition, self.fields or fields), fields)
+
+    def check_input(self, raw: Raw, fields: Fields | None = None) -> Raw:
+        """The same of one that was read already, by a session with the same inputs. Raises InvalidInput."""
         if self.learner is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
         if self.warmup is not None:

@@ -172,6 +172,8 @@ class Turn:
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes[index]))
 
     def _read_asked(self, question: Question) -> Raw:
+        if question.raw is not None:
+            return self._sized(self.session.check_input(question.raw))
         try:
             return self._read(question.x)
         except InvalidInput as error:
@@ -380,7 +382,9 @@ class Turn:
         self.entries.append(Entry(self.tip, count, id, blob, answer))
 
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
-        raw = self.session.read_input(sent, fields)
+        return self._sized(self.session.read_input(sent, fields))
+
+    def _sized(self, raw: Raw) -> Raw:
         if self.session.preparation is None:
             self._limits.check_size(self.session, self._columns(raw), "/x")
         return raw
