@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response
@@ -16,9 +16,6 @@ from service.api.problems import responses
 from service.api.routes import BODY, MOVES, STORE
 from service.api.schemas import ChallengerBody
 from service.api.values import Name
-from service.api.verdicts import comparison
-from service.challengers.challengers import Contender
-from service.session.following import challenger_name
 
 challenging = APIRouter(tags=["challengers"])
 challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
@@ -26,22 +23,6 @@ challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 ChallengerPath = Annotated[Name, Path(description="Name of the challenger.")]
 
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
-
-
-def told(champion: str, found: Contender) -> dict[str, Any]:
-    """A challenger as it is answered."""
-    return {
-        "name": found.name,
-        "session": challenger_name(champion, found.name),
-        "kind": found.kind,
-        "t": found.t,
-        "behind": found.behind,
-        "missed": found.missed,
-        "skipped": found.skipped,
-        "comparison": comparison(found.outcome, is_classifier=found.is_classifier),
-        "created_at": found.created_at,
-        "trouble": found.trouble,
-    }
 
 
 @challenging_bodies.post(
@@ -65,7 +46,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
     """A session with another learner that is given the same rounds, in the same order, with the same delays of the truths.
     It answers nobody."""
     found = await challengers.attach(session, body.name, body.learner, body.begin)
-    return reply(told(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
+    return reply(wire.contender(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
 
 
 @challenging.get(
@@ -76,7 +57,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
 )
 async def list_challengers(session: SessionPath, challengers: ChallengersDep) -> Response:
     """In the order of their names, each with how it compares to the session."""
-    return reply({"challengers": [told(session, one) for one in await challengers.list(session)]})
+    return reply({"challengers": [wire.contender(session, one) for one in await challengers.list(session)]})
 
 
 @challenging.get(
@@ -87,7 +68,7 @@ async def list_challengers(session: SessionPath, challengers: ChallengersDep) ->
 )
 async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
     """Where it stands, and how it compares to the session."""
-    return reply(told(session, await challengers.inspect(session, challenger)))
+    return reply(wire.contender(session, await challengers.inspect(session, challenger)))
 
 
 @challenging.delete(

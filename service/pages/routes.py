@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from okl_core import learner_kinds
 from service.api.body import reply
-from service.api.dependencies import SessionPath, SessionsDep, WatchingDep
+from service.api.dependencies import ChallengersDep, SessionPath, SessionsDep, WatchingDep
 from service.api.problems import RouteNotFound, document_for, from_validation
 from service.api.values import MOST_NAME, KnownName
 from service.errors import ServiceError
@@ -57,9 +57,9 @@ twins = APIRouter(tags=["pages"], include_in_schema=False)
 """Of each page the document that it shows."""
 
 
-def views_of(sessions: SessionsDep, watching: WatchingDep) -> Views:
+def views_of(sessions: SessionsDep, watching: WatchingDep, challengers: ChallengersDep) -> Views:
     """Who tells the pages what they show."""
-    return SessionViews(sessions, watching)
+    return SessionViews(sessions, watching, challengers)
 
 
 ViewsDep = Annotated[Views, Depends(views_of)]

@@ -73,6 +73,10 @@ async def test_a_challenger_plays_the_rounds_of_its_champion(api: Api) -> None:
     assert own.following is not None
     assert own.following.duel == duel
     assert told["comparison"]["rounds"] == 60
+    page = (await api.http.get("/sessions/s/page", headers={"Accept": "text/html"})).text
+    assert told["comparison"]["text"] in page
+    assert 'href="/sessions/s~c/page"' in page
+    assert (await api.http.get("/sessions/s~c/page", headers={"Accept": "text/html"})).status_code == 200
     assert told["comparison"]["challenger"] == pytest.approx(sum(mistakes) / 60)
     assert told["comparison"]["champion"] == pytest.approx(champion / 60)
 
