@@ -12,13 +12,12 @@ from okl_core import LearnerSpec
 from okl_core.monitoring.duel import Outcome
 from service.archive.portable import clash, pack_state
 from service.archive.states import States
+from service.challengers.champion import challenger_of
 from service.challengers.followers import Followers
 from service.challengers.pursuit import Pursuit
 from service.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
 from service.rounds import Rounds
-from service.session.definition import Definition
 from service.session.following import MARK, challenger_name, is_challenger
-from service.session.inputs import invalid
 from service.session.refusals import precondition_failed
 from service.session.session import Session
 from service.session.turn import Position
@@ -109,7 +108,7 @@ class Challengers:
             if isinstance(whole, Gone):
                 raise SessionNotFound(champion)
             tip = whole.base
-        session = made_of(_definition(now, challenger_name(champion, name), learner))
+        session = made_of(challenger_of(now, challenger_name(champion, name), learner))
         assert session.following is not None
         session.following.tip = tip
         await self._sessions.add(session)
@@ -201,29 +200,6 @@ class Challengers:
             own.created_at,
             trouble,
         )
-
-
-def _definition(champion: Session, name: str, learner: LearnerSpec | None) -> Definition:
-    """The champion's with another learner. Labels that the champion has found are declared, where the learner has to know
-    them. Raises InvalidInput where they are not known yet."""
-    made, task = replace(champion.definition, name=name, learner=learner, reservoir=False), champion.task
-    own = made_of(made).task
-    if task is not None and own is not None and task.truths.is_classifier != own.truths.is_classifier:
-        told = "numbers" if own.truths.is_classifier else "labels"
-        raise invalid("/learner", f"is for other truths; those of this session are {told}")
-    if learner is None or made.labels is not None or not (task is None or task.is_open):
-        return made
-    if task is None or own is None or own.is_open:
-        if task is None:
-            raise invalid(
-                "/learner", "nobody knows yet what the truths of this session are; attach it after some rounds"
-            )
-        return made
-    if len(task.truths.names) < 2:
-        raise invalid(
-            "/learner", "takes two labels or more, and this session has seen one; attach it after some rounds"
-        )
-    return replace(made, labels=task.truths.names)
 
 
 def _trouble(now: _Champion, then: Session) -> str | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from okl_core import LearnerSpec
 from okl_core.errors import OklError
 from service.session.codec import BlockEntry, RoundEntry, WaitingEntry, decode_entry
-from service.session.definition import Scalar
+from service.session.definition import Definition, Scalar
+from service.session.inputs import invalid
 from service.session.requests import Lesson, Question
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.task import Task
 from service.session.turn import Position
+from service.sessions import made_of
 from service.store.base import Entry, Head, Tip
 
 
@@ -113,3 +117,24 @@ def steps_of(
 def _questions(by_round: dict[int, list[Unsettled]], round: int) -> Iterator[Question]:
     for one in by_round.pop(round, ()):
         yield Question((), one.id, raw=one.entry.x)
+
+
+def challenger_of(champion: Session, name: str, learner: LearnerSpec | None) -> Definition:
+    """The champion's with another learner. Labels that the champion has found are declared, where the learner has to know
+    them. Raises InvalidInput where they are not known yet, UnknownLearner, InvalidConfig."""
+    made, task = replace(champion.definition, name=name, learner=learner, reservoir=False), champion.task
+    own = made_of(made).task
+    if task is not None and own is not None and task.truths.is_classifier != own.truths.is_classifier:
+        told = "numbers" if own.truths.is_classifier else "labels"
+        raise invalid("/learner", f"is for other truths; those of this session are {told}")
+    if learner is None or made.labels is not None or not (task is None or task.is_open):
+        return made
+    if task is None:
+        raise invalid("/learner", "nobody knows yet what the truths of this session are; attach it after some rounds")
+    if own is None or own.is_open:
+        return made
+    if len(task.truths.names) < 2:
+        raise invalid(
+            "/learner", "takes two labels or more, and this session has seen one; attach it after some rounds"
+        )
+    return replace(made, labels=task.truths.names)

@@ -1,4 +1,4 @@
-"""`okl export`, `okl import` and `okl move`: sessions from one store to a file or another store."""
+"""`okl export`, `okl import`, `okl move`, `okl backtest`: what works on sessions in a store, without a service."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from service.errors import ConfigurationError, ServiceError
 from service.settings import Settings, limits_of
@@ -17,7 +18,7 @@ from service.store.base import Store, open_store
 if TYPE_CHECKING:
     from service.archive.transport import Carried
 
-REFUSED = 1
+REFUSED, INTERRUPTED = 1, 130
 
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 Names = Annotated[list[str] | None, typer.Argument(help="Sessions; without any all of the store.")]
@@ -73,6 +74,29 @@ def add_to(app: typer.Typer, told: Callable[[], AbstractContextManager[None]]) -
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to is the store that they are in.")
             _run([_url(store), to], lambda stores: _move(stores[0], stores[1], session or [], tell))
+
+
+def add_backtest_to(app: typer.Typer, told: Callable[[], AbstractContextManager[None]], console: Console) -> None:
+    """Add `okl backtest`."""
+
+    @app.command("backtest")
+    def run_backtest(
+        session: Annotated[str, typer.Argument(help="The session whose journal is played.")],
+        learner: Annotated[
+            list[str] | None, typer.Option(help="A kind, a spec as JSON, or a file of them; once for each.")
+        ] = None,
+        store: StoreOption = None,
+    ) -> None:
+        """Play what a session has lived through other learners, in this process; the session stays as it is."""
+        from service.commands import backtest
+
+        with told():
+            found = backtest.backtest(console, _url(store), session, learner or [])
+            console.print(backtest.table_of_backtest(found))
+            if not found.is_whole:
+                raise typer.Exit(INTERRUPTED)
+            if all(one.refusal is not None for one in found.contestants):
+                raise typer.Exit(REFUSED)
 
 
 async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool) -> int:
