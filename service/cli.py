@@ -348,7 +348,7 @@ def run_repair(
 
 
 moves.add_to(app, _told)
-moves.add_backtest_to(app, _told, console)
+moves.add_past_to(app, _told, console)
 
 
 @app.command()

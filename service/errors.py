@@ -354,7 +354,7 @@ class Unreachable(ServiceError):
 
 
 class DamagedArchive(ServiceError):
-    """Raised by `okl import`: the file is no archive, or was damaged, or is of another version."""
+    """Raised by the commands that read archives: a file is none, or was damaged, or is of another version."""
 
     title = "Damaged archive"
 

@@ -7,6 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from okl_core import LearnerSpec
+from service.archive.journals import read_archive
 from service.challengers.champion import challenger_of, lesson_of
 from service.commands.compare import HEADINGS, TOLD, cells_of, heeding, limits_here, ranked, short
 from service.commands.contestants import Contestant, names_of, specs_of
@@ -53,15 +55,16 @@ class Backtested:
     is_whole: bool
 
 
-def backtest(console: Console, url: str, name: str, learners: Sequence[str]) -> Backtested:
-    """Raises SessionNotFound, ConfigurationError, StoreError."""
+def backtest(console: Console, url: str, name: str, learners: Sequence[str], archive: Path | None = None) -> Backtested:
+    """Raises SessionNotFound, ConfigurationError, DamagedArchive, StoreError."""
     if not learners:
         raise ConfigurationError("Name at least one learner with --learner.")
     whole = asyncio.run(_read(url, name))
     session = loaded(name, whole)
-    if session.task is None or not whole.entries:
+    base, entries = (whole.base, whole.entries) if archive is None else _joined(archive, whole)
+    if session.task is None or not entries:
         raise ConfigurationError(f"The journal of session {name!r} has no rounds; OKL_RETAIN_BYTES keeps more of it.")
-    steps = list(steps_in_time(whole.base, whole.entries, session))
+    steps = list(steps_in_time(entries, session))
 
     def define(spec: Json) -> Definition:
         try:
@@ -82,10 +85,10 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str]) -> 
             if stopped.is_set:
                 break
             for one in contestants:
-                one.follow(Follow(whole.base, 0, steps[start : start + STEPS]))
+                one.follow(Follow(base, 0, steps[start : start + STEPS]))
             progress.update(bar, completed=min(start + STEPS, len(steps)))
     errors = [error for step in steps if isinstance(step, Lesson) for error in step.errors]
-    return Backtested(session, ranked(contestants), errors, whole.base.round, not stopped.is_set)
+    return Backtested(session, ranked(contestants), errors, base.round, not stopped.is_set)
 
 
 async def _read(url: str, name: str) -> Whole:
@@ -100,6 +103,17 @@ async def _read(url: str, name: str) -> Whole:
     return whole
 
 
+def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
+    """What is in the files, and what came after it. Raises ConfigurationError where there is something between."""
+    base, entries = read_archive(archive)
+    end = entries[-1].tip if entries else base
+    tips = [whole.base, *(entry.tip for entry in whole.entries)]
+    if end not in tips:
+        told = "does not reach to the journal that is kept, or the session was put back since: run `okl archive` first"
+        raise ConfigurationError(f"{archive} {told}.")
+    return base, [*entries, *whole.entries[tips.index(end) :]]
+
+
 def loaded(name: str, whole: Whole) -> Session:
     """The session as it is now: its truths are read as it reads them. Raises StateCorrupt."""
     definition, identity = decode_record(name, whole.record)
@@ -112,7 +126,7 @@ def loaded(name: str, whole: Whole) -> Session:
     return session
 
 
-def steps_in_time(base: Tip, entries: Sequence[Entry], session: Session) -> Iterator[Lesson | Question]:
+def steps_in_time(entries: Sequence[Entry], session: Session) -> Iterator[Lesson | Question]:
     """The rounds in order; before them, at the time at which it was issued, each prediction whose truth came late."""
     assert session.task is not None
     lessons = [lesson_of(entry, session.task) for entry in entries]

@@ -11,10 +11,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from service.archive.journals import read_archive
 from service.cli import app
 from service.commands.backtest import backtest
 from service.demo_data import magic
+from service.errors import DamagedArchive
 from service.session.session import Session
+from service.session.snapshot import pack
+from service.session.turn import Position
 from tests.service.api import serving
 from tests.service.definitions import GAUSSIAN, RIDGE, define
 
@@ -87,3 +91,66 @@ def test_the_command_prints_a_table(store: str) -> None:
     assert CliRunner().invoke(app, ["backtest", "none", "--learner", "mean", "--store", store]).exit_code == 1
     assert CliRunner().invoke(app, ["backtest", "s", "--store", store]).exit_code == 2
     assert CliRunner().invoke(app, ["backtest", "s", "--learner", "pomdr", "--store", store]).exit_code == 1
+
+
+def add_rounds(url: str, first: int, last: int, **settings: Any) -> None:
+    """And then a snapshot, behind which the journal is trimmed."""
+
+    async def lived() -> None:
+        async with serving(url, **settings) as api:
+            for row in range(first, last):
+                await api.update(float(Y[row]), x=X[row].tolist())
+            position, blob = await api.worker.rounds.look("s", packed)
+            assert await api.store.snapshot("s", position.tip, blob)
+
+    asyncio.run(lived())
+
+
+def packed(session: Session, _: Any, position: Position) -> tuple[Position, bytes]:
+    return position, pack(session, str(position))
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+def test_an_archive_has_what_the_store_forgot(store: str, tmp_path: Path) -> None:
+    folder = tmp_path / "past"
+    archive = ("archive", "s", "--out", folder, "--store", store)
+    assert "60 rounds written, up to round 60" in run(*archive)
+    assert "0 rounds written" in run(*archive)
+    add_rounds(store, 60, 80, retain_entries=30)
+    assert "20 rounds written, up to round 80" in run(*archive)
+    add_rounds(store, 80, 90, retain_entries=5)
+    # What a crash has cut off at the end is written again.
+    [path] = folder.glob("*.journal")
+    path.write_bytes(path.read_bytes()[:-7])
+    told = run("backtest", "s", "--learner", "mean", "--store", store)
+    assert "5 rounds of the journal, from round 86 on" in told
+    run("backtest", "s", "--learner", "mean", "--store", store, "--archive", folder, code=2)
+    told = run(*archive)
+    assert "6 rounds were gone" in told, told
+    assert len(list(folder.glob("*.journal"))) == 2
+    add_rounds(store, 90, 95, retain_entries=5)
+    assert "5 rounds written, up to round 95" in run(*archive)
+    # What is left out is not bridged: the newest rounds that follow from each other.
+    base, entries = read_archive(folder)
+    assert (base.round, entries[-1].tip.round) == (85, 95)
+    told = run("backtest", "s", "--learner", "mean", "--store", store, "--archive", folder)
+    assert "10 rounds of the journal, from round 86 on" in told
+
+
+def test_an_archive_that_is_damaged_says_so(store: str, tmp_path: Path) -> None:
+    run("archive", "s", "--out", tmp_path / "past", "--store", store)
+    [path] = (tmp_path / "past").glob("*.journal")
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            _, entries = read_archive(path.parent)
+        except DamagedArchive:
+            continue
+        # A length that was made larger looks like an end that was cut off.
+        assert sum(entry.count for entry in entries) < 60
