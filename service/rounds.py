@@ -15,7 +15,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from okl_core.errors import OklError
@@ -114,9 +114,7 @@ class Rounds:
     # -- what a client can ask ----------------------------------------------------------------------------------------
 
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
-        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or no truth can
-        come, since the session is frozen.
-        """
+        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or it is frozen."""
         told = await self._ask(name, [self._question(x, id, wait)])
         return _expect(Predicted, told[0])
 
@@ -155,8 +153,8 @@ class Rounds:
         told = await self._ask(name, [batch])
         return self._learned(RoundsPlayed, told[0])
 
-    async def look(self, name: str, work: Callable[[Session, Head, Position], T]) -> T:
-        """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
+    async def look(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
+        """What `work` makes of the session at its tip, and of what is counted. While it is awaited, others here wait."""
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
@@ -388,6 +386,8 @@ class Rounds:
             assert replica.position is not None
             now = replica.position
             found = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))
+            if isinstance(found, Awaitable):
+                found = await found
         except (ServiceError, OklError) as error:
             look.refuse(error)
         else:

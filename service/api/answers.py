@@ -253,7 +253,9 @@ class ChallengerAnswer(_Answer):
     skipped: int = Field(description="Rounds of the champion that it has not learned, and will not.")
     comparison: ComparisonAnswer | None = Field(description="Null before the first round that was compared.")
     created_at: float
-    trouble: str | None = Field(description="What kept the worker that answers from following, if anything did.")
+    trouble: str | None = Field(
+        description="What kept the worker that answers from following, or why a round was refused."
+    )
 
 
 class ChallengerList(_Answer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
 
@@ -12,7 +12,7 @@ from okl_core import LearnerSpec
 from okl_core.monitoring.duel import Outcome
 from service.archive.portable import clash, pack_state
 from service.archive.states import States
-from service.challengers.champion import challenger_of
+from service.challengers.champion import Champion, challenger_of
 from service.challengers.followers import Followers
 from service.challengers.pursuit import Pursuit
 from service.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
@@ -59,7 +59,7 @@ class _Seen(NamedTuple):
     t: int
 
 
-class _Champion(NamedTuple):
+class _Was(NamedTuple):
     position: Position
     twin: Session
     waiting: int
@@ -151,32 +151,43 @@ class Challengers:
         await self._make_sure_of_room(champion, name)
         own, loop = challenger_name(champion, name), asyncio.get_running_loop()
         give_up = loop.time() + self._patience_s
+
+        def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
+            view = Champion.of(session, head, position)
+            was = _Was(position, session.copy(), head.waiting + head.never_came)
+            return self._take_place(champion, own, view, was, at)
+
         while loop.time() < give_up:
-            pursued = await self._pursuit.follow(champion, name)
-            now = await self._rounds.look(champion, _as_it_is)
-            tip = now.position.tip
-            if at is not None and tip.label != at:
-                raise precondition_failed(champion, tip)
-            if pursued.seen != tip:
-                continue
-            session = await self._rounds.look(own, lambda session, *_: session.copy())
-            trouble = _trouble(now, session)
-            if trouble is not None:
-                raise CannotPromote(f"{name!r} cannot take the place of {champion!r}: {trouble}.", session=champion)
-            session.definition, session.following = replace(session.definition, name=champion), None
-            if await self._states.replace(champion, now.position, session):
-                extra = {"session": champion, "challenger": name, "instead_of": tip.round}
-                log.info("challenger promoted", extra=extra)
-                await self._keep(champion, f"before-{name}"[:MOST_LETTERS], now)
+            await self._pursuit.follow(champion, name)
+            if await self._rounds.look(champion, at_last):
                 await self._sessions.delete(own)
                 return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
+
+    async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:
+        """False if another worker wrote to one of the two meanwhile."""
+        tip = was.position.tip
+        if at is not None and tip.label != at:
+            raise precondition_failed(champion, tip)
+        pursued = await self._pursuit.finish(champion, own, view)
+        if pursued is None or pursued.seen != tip:
+            return False
+        session = await self._rounds.look(own, lambda session, *_: session.copy())
+        trouble = _trouble(was, session)
+        if trouble is not None:
+            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {trouble}.", session=champion)
+        session.definition, session.following = replace(session.definition, name=champion), None
+        if not await self._states.replace(champion, was.position, session):
+            return False
+        log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
+        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], was)
+        return True
 
     async def _make_sure_of_room(self, champion: str, name: str) -> None:
         """Keep the champion's state as it is now, which the state at its end replaces. Raises LimitReached."""
         await self._states.keep(champion, f"before-{name}"[:MOST_LETTERS])
 
-    async def _keep(self, champion: str, checkpoint: str, was: _Champion) -> None:
+    async def _keep(self, champion: str, checkpoint: str, was: _Was) -> None:
         """What the champion was, so that one can go back to it: room was made sure of before."""
         identity, tip = was.position
         state = pack_state(was.twin)
@@ -202,7 +213,7 @@ class Challengers:
         )
 
 
-def _trouble(now: _Champion, then: Session) -> str | None:
+def _trouble(now: _Was, then: Session) -> str | None:
     """Why the one cannot go on as the other."""
     if then.learner is None:
         return "it has learned no round yet"
@@ -211,10 +222,6 @@ def _trouble(now: _Champion, then: Session) -> str | None:
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:
     return session.copy(), position.tip
-
-
-def _as_it_is(session: Session, head: Head, position: Position) -> _Champion:
-    return _Champion(position, session.copy(), head.waiting + head.never_came)
 
 
 def _seen(session: Session, _head: Head, _position: Position) -> _Seen:

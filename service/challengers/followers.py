@@ -60,7 +60,7 @@ class Followers:
         self.note(champion)
 
     def trouble(self, champion: str, name: str) -> str | None:
-        """Why this worker could not go on with a challenger when it tried last."""
+        """What kept this worker from going on with a challenger, or why the last round was refused that was."""
         return self._troubles.get((champion, name))
 
     def start(self, pursuit: Pursuit) -> None:
@@ -132,7 +132,8 @@ class Followers:
                 log.exception("unexpected error", extra={"session": champion})
         else:
             if pursued.refused is None:
-                self._troubles.pop(pair, None)
+                if self._not_before.pop(pair, None) is not None:
+                    self._troubles.pop(pair, None)
                 return
             told = pursued.refused
             if pursued.rounds:

@@ -86,9 +86,7 @@ class Pursuit:
         for _ in range(TRIES):
             before = await self._rounds.look(champion, Champion.of)
             tip = await self._rounds.look(own, _tip_of)
-            reading = await self._store.read(champion, tip)
-            if isinstance(reading, Gone):
-                raise SessionNotFound(champion)
+            reading = await self._read(champion, tip)
             asked = _Found((), None)
             if before.has_waiting:
                 asked = await self._asked(own, champion, before.position, reading)
@@ -103,6 +101,25 @@ class Pursuit:
             # Another worker follows: whoever is first is so by chance.
             await asyncio.sleep(random.uniform(0.0, STALE_S))
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
+
+    async def _read(self, champion: str, tip: Tip | None) -> Reading:
+        """What follows the tip; where that is not there any more, all that is kept. Raises SessionNotFound."""
+        reading = await self._store.read(champion, tip)
+        if not isinstance(reading, Gone) and reading.is_whole:
+            # What is kept behind the snapshot too.
+            whole = await self._store.whole(champion)
+            reading = whole if isinstance(whole, Gone) else Reading(whole.head, whole.base, whole.entries)
+        if isinstance(reading, Gone):
+            raise SessionNotFound(champion)
+        return reading
+
+    async def finish(self, champion: str, own: str, now: Champion) -> Pursued | None:
+        """The rest, up to where the champion is and stays, since its requests to this worker wait; nobody else's do. None if
+        somebody else has followed meanwhile."""
+        tip = await self._rounds.look(own, _tip_of)
+        reading = await self._read(champion, tip)
+        # What waits is not looked at: its forecasts are the champion's in any case.
+        return await self._play(own, tip or reading.start, reading, (), now)
 
     async def _play(
         self, own: str, start: Tip, reading: Reading, asked: Sequence[Unsettled], champion: Champion

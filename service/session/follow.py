@@ -44,7 +44,10 @@ class Follower:
         self._session = session
         self._learner = part.learner
         self._steps = part.steps
-        self._skipped = part.skipped
+        following = session.following
+        # Rounds between one champion and another were nobody's.
+        is_another = following is not None and following.learner not in (None, part.learner)
+        self._skipped = 0 if is_another else part.skipped
         self._tip = part.start
         self._is_careful = part.is_careful
         self._moment = moment

@@ -11,7 +11,7 @@ import pytest
 from okl_core.monitoring.duel import Duel
 from service.demo_data import magic
 from service.session.session import Session
-from tests.service.api import Api, serving
+from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import GAUSSIAN, POMDR, RIDGE, define
 
 pytestmark = pytest.mark.anyio
@@ -247,3 +247,34 @@ async def test_what_cannot_be_attached(memory: Api) -> None:
     assert [one["name"] for one in told["challengers"]] == [f"c{i}" for i in range(8) if i != 3]
     await memory.call("DELETE", "/sessions/n", status=204)
     assert (await memory.call("GET", "/sessions"))["sessions"] == []
+
+
+async def test_a_challenger_goes_on_after_a_roll_back_and_a_promotion(api: Api) -> None:
+    """From snapshots, in another life of its champion; with another learner the comparison begins again."""
+    await api.create(**CHAMPION, snapshot_every=7)
+    await attach(api, {"kind": "last-label"})
+    await attach(api, POMDR, "d")
+    for row in range(20):
+        await api.update(named(row), x=X[row].tolist())
+        if row == 9:
+            await api.call("POST", "/sessions/s/checkpoints", {"name": "k"}, status=201)
+    assert (await caught_up(api))["comparison"]["rounds"] == 20
+    await api.call("POST", "/sessions/s/rollback", {"checkpoint": "k"}, headers={"If-Match": "*"})
+    for row in range(20, 30):
+        await api.update(named(row), x=X[row].tolist())
+    for name in ("c", "d"):
+        await api.worker.pursuit.follow("s", name)
+        told = await caught_up(api, name)
+        assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (30, 0, 30)
+    await api.call("POST", "/sessions/s/challengers/d/promote")
+    for row in range(30, 35):
+        await api.update(named(row), x=X[row].tolist())
+    await api.worker.pursuit.follow("s", "c")
+    told = await caught_up(api)
+    assert (told["t"], told["skipped"], told["comparison"]["rounds"]) == (35, 0, 5)
+    # And from what is stored.
+    before = await session_of(api, "s~c")
+    async with serving_on(api.store) as fresh:
+        again = await session_of(fresh, "s~c")
+        assert again.following == before.following
+        assert again.card.tally() == before.card.tally()
