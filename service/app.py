@@ -16,12 +16,15 @@ from threadpoolctl import threadpool_limits
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
-from service.api import documents, moving, problems, routes, streams, watching
+from service.api import challenging, documents, moving, problems, routes, streams, watching
 from service.api.conversation import Conversations
 from service.api.dependencies import Worker
 from service.api.doorman import Doorman
 from service.api.guards import Guards
 from service.archive.states import States
+from service.challengers.challengers import Challengers
+from service.challengers.followers import Followers
+from service.challengers.pursuit import Pursuit
 from service.keys.audit import Audit
 from service.keys.keyring import Keyring, is_open_without_keys
 from service.logs import configure
@@ -63,6 +66,8 @@ ROUTERS = (
     routes.sessions,
     moving.moving,
     moving.moving_bodies,
+    challenging.challenging,
+    challenging.challenging_bodies,
     watching.many,
     watching.watching,
     routes.operations,
@@ -110,6 +115,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             worker.exposition.start()
             if worker.heralds is not None:
                 worker.heralds.start(worker.rounds)
+            worker.followers.start(worker.pursuit)
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
                 # What is loaded stays: the collector need not look through it again while a request waits.
@@ -181,6 +187,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     replicas = Replicas(settings.resident_bytes)
     summaries = Summaries(store, counts=counts)
     heralds = _heralds(settings, store, counts)
+    followers = Followers(store, counts)
     rounds = Rounds(
         store,
         replicas,
@@ -192,6 +199,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         queue=settings.max_queue,
         counts=counts,
         alarmed=None if heralds is None else heralds.note,
+        committed=followers.note,
     )
     watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
     watchers = Watchers(watching, most=settings.max_watchers)
@@ -206,18 +214,21 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
             "okl_copies": len(replicas),
             "okl_copies_bytes": replicas.nbytes,
             "okl_webhook_waiting": 0 if heralds is None else heralds.waiting,
+            "okl_challengers": followers.count,
         }
 
     counts.gauges = gauges
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
+    states = States(store, rounds, sessions, limits)
+    pursuit = Pursuit(store, rounds, counts)
     return Worker(
         settings=settings,
         store=store,
         replicas=replicas,
         rounds=rounds,
         sessions=sessions,
-        states=States(store, rounds, sessions, limits),
+        states=states,
         watching=watching,
         watchers=watchers,
         conversations=conversations,
@@ -225,6 +236,18 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         counts=counts,
         exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
         heralds=heralds,
+        followers=followers,
+        pursuit=pursuit,
+        challengers=Challengers(
+            store,
+            rounds,
+            sessions,
+            states,
+            pursuit,
+            followers,
+            most=settings.max_challengers,
+            patience_s=settings.patience_s,
+        ),
     )
 
 

@@ -339,6 +339,7 @@ def run_repair(
 
 
 moves.add_to(app)
+moves.add_past_to(app, console)
 
 
 @app.command()

@@ -101,6 +101,18 @@ class SessionFrozen(ServiceError):
     slug, status, title = "session-frozen", 409, "Session is frozen"
 
 
+class SessionFollows(ServiceError):
+    """The session is a challenger: it answers nobody, and learns what its champion learns. Ask the champion."""
+
+    slug, status, title = "session-follows", 409, "Session is a challenger"
+
+
+class CannotPromote(ServiceError):
+    """The challenger has learned nothing yet, or what waits for its truth could not be settled with it."""
+
+    slug, status, title = "cannot-promote", 409, "Challenger cannot be promoted"
+
+
 class CannotFreeze(ServiceError):
     """There is nothing to freeze: no round yet, a warm-up, no reservoir to draw from, or a session frozen already."""
 
@@ -366,7 +378,7 @@ class Unreachable(ServiceError):
 
 
 class DamagedArchive(ServiceError):
-    """Raised by `okl import`: the file is no archive, or was damaged, or is of another version."""
+    """Raised by the commands that read archives: a file is none, or was damaged, or is of another version."""
 
     title = "Damaged archive"
 

@@ -15,7 +15,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from okl_core.errors import OklError
@@ -32,10 +32,23 @@ from service.session import requests
 from service.session.definition import Input
 from service.session.limits import SessionLimits
 from service.session.moment import Moment
-from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
+from service.session.refusals import refusal
+from service.session.requests import (
+    Batch,
+    Follow,
+    Followed,
+    Part,
+    Predicted,
+    Question,
+    Report,
+    RoundsPlayed,
+    Stepped,
+    Told,
+    Updated,
+)
 from service.session.session import Session
-from service.session.turn import Position, Tell, Turn, Unasked, refusal
-from service.store.base import Applied, Behind, Committed, Full, Gone, Head, Reading, Store, Waiting
+from service.session.turn import Position, Tell, Turn, Unasked
+from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
 from service.store.moving import refusal as sealed
 from service.telemetry.counts import Counts
 
@@ -51,7 +64,7 @@ class Rounds:
     ----------
     patience_s : how long a request may take before it is refused as Overloaded, queueing included
     queue : how many requests may queue at one session
-    alarmed : told the session whose alarms this worker has raised
+    alarmed, committed : told the session whose alarms this worker has raised, and each that it has committed to
     clock : seconds since the epoch, for what the history tells; nothing depends on it
     """
 
@@ -68,6 +81,7 @@ class Rounds:
         queue: int,
         counts: Counts | None = None,
         alarmed: Callable[[str], None] | None = None,
+        committed: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
@@ -79,6 +93,7 @@ class Rounds:
         self._limits = limits
         self._counts = counts or Counts()
         self._alarmed = alarmed
+        self._committed_at = committed
         self._patience_s = patience_s
         self._lines = Lines(replicas, self._serve, self._finish, queue)
         # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
@@ -132,10 +147,15 @@ class Rounds:
         told = await self._ask(name, [batch])
         return requests.as_told(RoundsPlayed, told[0])
 
-    async def look(self, name: str, work: Callable[[Session, Head, Position], T]) -> T:
-        """What `work` makes of the session at its present tip, and of what the store counts; it may change neither."""
+    async def look(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
+        """What `work` makes of the session at its tip, and of what is counted. While it is awaited, others here wait."""
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
+
+    async def follow(self, name: str, part: Follow) -> Followed:
+        """A challenger plays what its champion has done."""
+        told = await self._ask(name, [part])
+        return requests.as_told(Followed, told[0])
 
     def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
@@ -207,13 +227,11 @@ class Rounds:
         of_this_turn: set[str] = set()
         for ticket in tickets:
             of_this_turn |= ticket.asked
-            for part in ticket.parts:
-                if part.id is None or part.id in of_this_turn or part.id in ticket.known:
-                    continue
-                made = replica.waiting.get(part.id)
+            for id in ticket.settled - of_this_turn:
+                made = replica.waiting.get(id)
                 # One that has expired here may have been settled in time by another worker.
-                if made is None or made.until <= now:
-                    asked.append((ticket, part.id))
+                if id not in ticket.known and (made is None or made.until <= now):
+                    asked.append((ticket, id))
         if not asked:
             return True
         assert replica.position is not None
@@ -245,7 +263,7 @@ class Rounds:
         session, position = replica.session, replica.position
         assert session is not None
         assert position is not None
-        learns_ahead = sum(len(ticket.parts) for ticket in tickets) > 1
+        learns_ahead = tickets[0].is_alone or sum(len(ticket.parts) for ticket in tickets) > 1
         is_kept = learns_ahead and replica.size <= COPIED_BYTES and replica.is_contended
         before = session.copy() if is_kept else None
         moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
@@ -255,12 +273,12 @@ class Rounds:
         try:
             answer = await self._store.commit(replica.name, position.tip, entries, holds)
         except ServiceError:
-            _undo(replica, turn, before)
+            replica.undo(turn, before)
             raise
         if isinstance(answer, Committed) and void is None:
             self._committed(replica, turn, position, played, answer)
             return
-        _undo(replica, turn, before)
+        replica.undo(turn, before)
         match answer:
             case Committed() if void is not None:
                 ticket, error = void
@@ -324,13 +342,15 @@ class Rounds:
         counts.commits += 1
         counts.rounds += rounds
         counts.entries += len(turn.entries)
+        if self._committed_at is not None:
+            self._committed_at(replica.name)
         replica.store_waiting, replica.never_came = answer.waiting, answer.never_came
         if turn.entries:
             replica.session, replica.position = turn.session, Position(position.identity, turn.tip)
             replica.forget(entry.id for entry in turn.entries)
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn
-        self._remember(replica, turn, answer)
+        counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
         for ticket, tells in played:
             counts.repeated += tell(ticket, tells, outcomes)
@@ -358,14 +378,6 @@ class Rounds:
         self._summaries.note(replica)
         await self._snapshots.consider(replica)
 
-    def _remember(self, replica: Replica, turn: Turn, answer: Committed) -> None:
-        now = asyncio.get_running_loop().time()
-        for hold, outcome in zip(turn.holds, answer.holds, strict=True):
-            if outcome is None:
-                replica.remember(hold.id, turn.made[hold.id], now + hold.wait_s)
-            elif isinstance(outcome, Full):
-                self._counts.unkept += 1
-
     async def _serve_look(self, replica: Replica, look: Look) -> None:
         try:
             position = replica.position
@@ -377,18 +389,10 @@ class Rounds:
             assert replica.position is not None
             now = replica.position
             found = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))
+            if isinstance(found, Awaitable):
+                found = await found
         except (ServiceError, OklError) as error:
             look.refuse(error)
         else:
             if not look.answer.done():
                 look.answer.set_result(found)
-
-
-def _undo(replica: Replica, turn: Turn, before: Session | None) -> None:
-    """Take back what the turn has learned ahead: the copy from before it, or none."""
-    if not turn.has_learned:
-        return
-    if before is None:
-        replica.drop()
-    else:
-        replica.session = before

@@ -21,15 +21,18 @@ from service.errors import (
 from service.pointers import invalid_config
 from service.rounds import Rounds
 from service.session.definition import Definition, Scalar
+from service.session.following import challenger_name
+from service.session.freezing import freeze_session
 from service.session.history.alarms import Alarm
 from service.session.limits import SessionLimits
 from service.session.played import FrozenFrom
 from service.session.record import encode_record
+from service.session.refusals import precondition_failed
 from service.session.scorecard import Tally
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
-from service.session.turn import Position, precondition_failed
+from service.session.turn import Position
 from service.store.base import DIGEST_BYTES, Gone, Head, Store, Tip
 
 log = logging.getLogger("okl.sessions")
@@ -85,7 +88,7 @@ class Sessions:
 
     async def create(self, definition: Definition) -> Inspected:
         """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
-        session = _made(definition)
+        session = made_of(definition)
         if session.dim is not None:
             pointer = "/schema" if definition.schema else "/dim" if definition.dim else "/hashed"
             self._limits.check_size(session, session.dim, pointer)
@@ -101,7 +104,7 @@ class Sessions:
 
         def frozen_twin(session: Session, *_: object) -> Session:
             try:
-                return session.freeze(new_name, rule).copy()
+                return freeze_session(session, new_name, rule).copy()
             except core.StateError as error:
                 raise CannotFreeze(f"Session {name!r} cannot be frozen: {error}.", session=name) from error
 
@@ -140,7 +143,7 @@ class Sessions:
         return Listing([Listed(head, decode_summary(head.summary)) for head in heads], None if is_over else page.cursor)
 
     async def delete(self, name: str, at: str | None = None) -> None:
-        """Raises SessionNotFound, and PreconditionFailed where the session is not at the tip of this label."""
+        """With its challengers. Raises SessionNotFound, and PreconditionFailed where it is not at the tip of this label."""
         tip = None
         if at is not None:
             head = await self._store.head(name)
@@ -153,6 +156,20 @@ class Sessions:
             head = await self._store.head(name)
             raise SessionNotFound(name) if isinstance(head, Gone) else precondition_failed(name, head.tip)
         log.info("session deleted", extra={"session": name})
+        for own in await challengers_of(self._store, name):
+            await self._store.delete(own)
+
+
+async def challengers_of(store: Store, champion: str) -> list[str]:
+    """The names of the sessions that follow this one."""
+    found: list[str] = []
+    cursor: str | None = challenger_name(champion, "")
+    while cursor is not None:
+        page = await store.list(cursor, 100)
+        names = [head.name for head in page.heads]
+        found += [name for name in names if name.startswith(challenger_name(champion, ""))]
+        cursor = page.cursor if len(found) and found[-1] == names[-1] else None
+    return found
 
 
 def _inspected(session: Session, head: Head, _: object) -> Inspected:
@@ -177,7 +194,7 @@ def _inspected(session: Session, head: Head, _: object) -> Inspected:
     )
 
 
-def _made(definition: Definition) -> Session:
+def made_of(definition: Definition) -> Session:
     """Raises UnknownLearner, InvalidConfig, InvalidInput."""
     try:
         return Session(definition)

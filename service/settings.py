@@ -150,6 +150,15 @@ class Settings(BaseSettings):
     max_checkpoint_bytes: int = Field(
         default=256 << 20, ge=4096, description="Bytes of a session's checkpoints together."
     )
+    max_challengers: int = Field(default=8, ge=0, description="Challengers of a session.")
+    retain_entries: int = Field(
+        default=256,
+        ge=0,
+        le=100_000_000,
+        description="Entries of a session's journal kept behind its snapshot: for workers and challengers that are behind, "
+        "and for `okl backtest`.",
+    )
+    retain_bytes: int = Field(default=256 << 10, ge=0, description="Bytes of these entries, at most.")
     snapshot_min_bytes: int = Field(default=16 << 10, ge=0, description="No snapshot before the journal has this size.")
     snapshot_replay_s: float = Field(
         default=5.0, gt=0.0, description="A snapshot is due when replaying the journal would take this many seconds."
@@ -205,6 +214,8 @@ def limits_of(settings: Settings) -> Limits:
     """What a store keeps of one session."""
     return Limits(
         waiting=settings.max_waiting,
+        tail=settings.retain_entries,
+        tail_bytes=settings.retain_bytes,
         checkpoints=settings.max_checkpoints,
         checkpoint_bytes=settings.max_checkpoint_bytes,
         waiting_bytes=settings.max_waiting_bytes,

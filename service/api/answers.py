@@ -228,6 +228,42 @@ class CheckpointList(_Answer):
     checkpoints: list[CheckpointAnswer]
 
 
+class ComparisonAnswer(_Answer):
+    """The challenger beside the champion, on rounds of both."""
+
+    text: str
+    state: Literal["better", "worse", "undecided"]
+    rounds: int = Field(description="Rounds that were compared.")
+    error_name: str
+    challenger: float | None = Field(description="Its mistake rate, or RMSE, in these rounds.")
+    champion: float | None
+    low: float = Field(description="Lower end of the champion's error minus the challenger's, in the mean, with 95 %.")
+    high: float
+
+
+class ChallengerAnswer(_Answer):
+    """A session that follows another one."""
+
+    name: str
+    session: str = Field(description="Under which all that tells of sessions tells of it.")
+    kind: str
+    t: int = Field(description="Rounds that it has learned.")
+    behind: int = Field(description="Rounds of the champion that it has not seen yet.")
+    missed: int = Field(description="Rounds that were learned and not compared.")
+    skipped: int = Field(description="Rounds of the champion that it has not learned, and will not.")
+    comparison: ComparisonAnswer | None = Field(description="Null before the first round that was compared.")
+    created_at: float
+    trouble: str | None = Field(
+        description="What kept the worker that answers from following, or why a round was refused."
+    )
+
+
+class ChallengerList(_Answer):
+    """In the order of their names."""
+
+    challengers: list[ChallengerAnswer]
+
+
 class SessionDetail(SessionSummary):
     learner: LearnerSpec | None = Field(description="Null before the first truth has told what there is to learn.")
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")

@@ -9,8 +9,11 @@ from fastapi import Depends, Header, Path, Request
 from starlette.requests import HTTPConnection
 
 from service.api.conversation import Conversations
-from service.api.values import Name
+from service.api.values import KnownName
 from service.archive.states import States
+from service.challengers.challengers import Challengers
+from service.challengers.followers import Followers
+from service.challengers.pursuit import Pursuit
 from service.replica.cache import Replicas
 from service.replica.summaries import Summaries
 from service.rounds import Rounds
@@ -41,6 +44,9 @@ class Worker:
     counts: Counts
     exposition: Exposition
     heralds: Heralds | None
+    followers: Followers
+    pursuit: Pursuit
+    challengers: Challengers
 
     def end_streams(self) -> None:
         """What would go on for ever ends."""
@@ -53,6 +59,7 @@ class Worker:
         await self.exposition.close()
         if self.heralds is not None:
             await self.heralds.close()
+        await self.followers.close()
         await self.rounds.close()
         await self.summaries.close()
 
@@ -71,6 +78,10 @@ def sessions_of(request: Request) -> Sessions:
 
 def states_of(request: Request) -> States:
     return worker_of(request).states
+
+
+def challengers_of(request: Request) -> Challengers:
+    return worker_of(request).challengers
 
 
 def watching_of(request: Request) -> Watching:
@@ -104,6 +115,7 @@ def most_together_of(request: Request) -> int:
 RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
 StatesDep = Annotated[States, Depends(states_of)]
+ChallengersDep = Annotated[Challengers, Depends(challengers_of)]
 WatchingDep = Annotated[Watching, Depends(watching_of)]
 WatchersDep = Annotated[Watchers, Depends(watchers_of)]
 ConversationsDep = Annotated[Conversations, Depends(conversations_of)]
@@ -128,4 +140,4 @@ def label_of(
 
 
 IfMatch = Annotated[str | None, Depends(label_of)]
-SessionPath = Annotated[Name, Path(description="Name of the session.")]
+SessionPath = Annotated[KnownName, Path(description="Name of the session.")]

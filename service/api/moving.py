@@ -84,6 +84,7 @@ async def _state_of(request: Request) -> bytes:
         errors.InvalidSnapshot,
         errors.PreconditionRequired,
         errors.PreconditionFailed,
+        errors.SessionFollows,
         errors.SessionExists,
         errors.LimitReached,
     ),
@@ -193,6 +194,7 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
         errors.InvalidSnapshot,
         errors.PreconditionRequired,
         errors.PreconditionFailed,
+        errors.SessionFollows,
     ),
     summary="Return to a checkpoint",
 )
@@ -206,7 +208,7 @@ async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep,
 @moving_bodies.post(
     "/sessions/{session}/rename",
     response_model=SessionDetail,
-    responses=responses(*BODY, *_SESSION, errors.SessionExists),
+    responses=responses(*BODY, *_SESSION, errors.SessionExists, errors.SessionFollows),
     summary="Rename a session",
 )
 async def rename(body: RenameBody, session: SessionPath, states: StatesDep) -> Response:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from service.api.values import Boolean, Id, Input, Name, Number, Scalar, Wire
+from service.api.values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
 
 class PredictBody(Wire):
@@ -33,7 +33,7 @@ class PredictRequest(PredictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"session": "clicks", "x": [0.1, 0.7, 0.3]}]})
 
-    session: Name
+    session: KnownName
 
 
 class UpdateBody(Wire):
@@ -63,7 +63,7 @@ class UpdateRequest(UpdateBody):
         json_schema_extra={"examples": [{"session": "clicks", "id": "q83Jx0vE1kXcTfZb", "y": "yes"}]}
     )
 
-    session: Name
+    session: KnownName
 
 
 class StepBody(Wire):
@@ -95,7 +95,7 @@ class StepRequest(StepBody):
         }
     )
 
-    session: Name
+    session: KnownName
 
 
 class PredictManyBody(Wire):

@@ -45,6 +45,7 @@ from service.api.several import (
     check_names,
     of_each,
 )
+from service.api.values import MOST_NAME
 from service.keys import visit
 from service.rounds import Rounds
 from service.session.requests import Report, Stepped
@@ -81,6 +82,7 @@ ROUNDS = (
     errors.NumericalFailure,
     errors.Overloaded,
     errors.IdConflict,
+    errors.SessionFollows,
 )
 PREDICT = (*ROUNDS, errors.PredictionExpired, errors.LimitReached, errors.TooManyRequests)
 _UPDATE = (
@@ -274,7 +276,7 @@ async def freeze(body: FreezeBody, session: SessionPath, sessions: SessionsDep) 
 )
 async def list_sessions(
     sessions: SessionsDep,
-    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = 100,
 ) -> Response:
     """In the order of their names."""

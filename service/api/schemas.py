@@ -241,6 +241,22 @@ class RollbackBody(Wire):
     checkpoint: OwnName = Field(description="Name of the checkpoint.")
 
 
+class ChallengerBody(Wire):
+    """Attach a challenger."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "pomdr", "learner": {"kind": "pomdr"}, "from": "journal"}]}
+    )
+
+    name: Name = Field(description="Name of the challenger among those of this session.")
+    learner: LearnerSpec | None = Field(default=None, description="Without it the service chooses.")
+    begin: Literal["now", "journal"] = Field(
+        default="now",
+        alias="from",
+        description="With the next round, or with the oldest round that is still in the session's journal.",
+    )
+
+
 class FreezeBody(Wire):
     """Make a session that predicts as this one, and learns nothing."""
 

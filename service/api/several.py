@@ -12,7 +12,7 @@ from starlette.types import Scope
 from service.api.answers import Prediction, Problem, StepAnswer, Update
 from service.api.problems import document_for, listed, unexpected_document
 from service.api.round_schemas import StepRequest
-from service.api.values import Boolean, Id, Input, Name, Number, Scalar
+from service.api.values import Boolean, Id, Input, KnownName, Number, Scalar
 from service.errors import InvalidInput, PayloadTooLarge, ServiceError
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class PredictSeveral(_Asked):
         json_schema_extra={"examples": [{"sessions": ["price", "sold"], "x": [0.1, 0.7, 0.3], "id": "visit-1"}]}
     )
 
-    sessions: list[Name] = Field(min_length=1, fail_fast=True, description="Their names, each once.")
+    sessions: list[KnownName] = Field(min_length=1, fail_fast=True, description="Their names, each once.")
     x: Input = Field(description="A list of numbers, or an object of named features.")
     id: Id | None = Field(default=None, description="The id of the prediction in each session; made up if left out.")
     wait: Boolean = Field(
@@ -47,7 +47,7 @@ class PredictSeveral(_Asked):
 class SessionTruth(_Asked):
     """The truth of one session."""
 
-    session: Name
+    session: KnownName
     y: Scalar = Field(description="A label of the session, or a number.")
     weight: Number = Field(
         default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."

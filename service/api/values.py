@@ -20,9 +20,13 @@ from pydantic import (
 from service.api.problems import FIRST_TRY
 from service.keys.visit import named
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+NAME_PATTERN = f"^{_WORD}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN), AfterValidator(named)]
 """The name of a session, wherever a request gives one: the request's key must be for it."""
+KnownName = Annotated[str, StringConstraints(pattern=f"^{_WORD}(~{_WORD})?$"), AfterValidator(named)]
+"""The same of a session that is there: a challenger's is its champion's, a tilde, and its own."""
+MOST_NAME = 129
 OwnName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """The name of something that belongs to a session."""
 ID_PATTERN = r"^(\.{0,2}[\x21-\x2d\x2f-\x7e]|\.{3})[\x21-\x7e]*$"

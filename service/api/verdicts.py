@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import Judgement
 from service.session.history.alarms import Alarm
-from service.session.history.words import alarm_text, verdict_text
+from service.session.history.words import alarm_text, error_name, outcome_text, verdict_text
 
 Json = dict[str, Any]
 
@@ -19,3 +20,20 @@ def verdict(found: Judgement | None, *, is_classifier: bool) -> Json | None:
 
 def alarm(found: Alarm, *, is_classifier: bool) -> Json:
     return found._asdict() | {"text": alarm_text(found, is_classifier=is_classifier)}
+
+
+def comparison(found: Outcome | None, *, is_classifier: bool) -> Json | None:
+    """Of a challenger and its champion."""
+    if found is None or found.own is None or found.rival is None:
+        return None
+    own, rival = (one if is_classifier else one**0.5 for one in (found.own, found.rival))
+    return {
+        "text": outcome_text(found),
+        "state": found.state,
+        "rounds": found.rounds,
+        "error_name": error_name(is_classifier=is_classifier),
+        "challenger": own,
+        "champion": rival,
+        "low": found.low,
+        "high": found.high,
+    }

@@ -13,9 +13,11 @@ from okl_core.records.survey import Declared
 from service.api.problems import document_for
 from service.api.round_schemas import RoundsBody, UpdateBody
 from service.api.schemas import DeclaredField, RangesScale, Scale, SessionCreate
-from service.api.verdicts import alarm, verdict
+from service.api.verdicts import alarm, comparison, verdict
+from service.challengers.challengers import Contender
 from service.session.definition import AlarmRules, Definition, Ranges
 from service.session.definition import Scale as DomainScale
+from service.session.following import challenger_name
 from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
 from service.session.scorecard import Tally
 from service.sessions import Inspected, Listing
@@ -243,6 +245,22 @@ def _settings(definition: Definition) -> Json:
 
 def checkpoint(kept: Checkpoint) -> Json:
     return {"name": kept.name, "t": kept.tip.round, "at": kept.at, "bytes": kept.nbytes}
+
+
+def contender(champion: str, found: Contender) -> Json:
+    """A challenger as it is answered."""
+    return {
+        "name": found.name,
+        "session": challenger_name(champion, found.name),
+        "kind": found.kind,
+        "t": found.t,
+        "behind": found.behind,
+        "missed": found.missed,
+        "skipped": found.skipped,
+        "comparison": comparison(found.outcome, is_classifier=found.is_classifier),
+        "created_at": found.created_at,
+        "trouble": found.trouble,
+    }
 
 
 def request_for(definition: Definition) -> Json:

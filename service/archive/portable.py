@@ -101,10 +101,12 @@ def _try(session: Session) -> None:
             raise InvalidSnapshot("The snapshot's learner predicts no finite number.")
 
 
-def clash(now: Session, then: Session) -> str | None:
-    """Why predictions of the one cannot be settled in the other; None if they can."""
+def clash(now: Session, then: Session, *, with_labels: bool = True) -> str | None:
+    """Why predictions of the one cannot be settled in the other; None if they can. Without `with_labels` it is enough that
+    the labels are the same, whether they were declared or found."""
     one, other = now.definition, then.definition
-    for field in ("dim", "schema", "hashed", "is_strict", "labels", "y_range"):
+    declared = ("labels",) if with_labels else ()
+    for field in ("dim", "schema", "hashed", "is_strict", *declared, "y_range"):
         if getattr(one, field) != getattr(other, field):
             return f"it has another `{field.removeprefix('is_')}`"
     if now.task is None or then.task is None:

@@ -16,17 +16,20 @@ from service.errors import (
     LimitReached,
     Overloaded,
     PreconditionFailed,
+    SessionFollows,
     SessionNotFound,
 )
 from service.rounds import Rounds
 from service.session.definition import Definition
+from service.session.following import MARK, challenger_name, is_challenger
 from service.session.limits import SessionLimits
 from service.session.record import encode_record
+from service.session.refusals import precondition_failed
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.summary import encode_summary, summary_of
-from service.session.turn import Position, precondition_failed
-from service.sessions import Inspected, Sessions
+from service.session.turn import Position
+from service.sessions import Inspected, Sessions, challengers_of
 from service.store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
 from service.store.moving import Checkpoint
 
@@ -124,8 +127,11 @@ class States:
         return await self._go_on(name, await self._unpacked(name, blob), at)
 
     async def rename(self, name: str, new_name: str) -> Inspected:
-        """The same session under another name. Raises SessionNotFound, SessionExists, SessionMoving."""
+        """The same session under another name, with its challengers. Raises SessionNotFound, SessionExists, SessionMoving."""
+        _check_free(name)
         await rename(self._store, name, new_name)
+        for own in await challengers_of(self._store, name):
+            await rename(self._store, own, challenger_name(new_name, own.partition(MARK)[2]))
         return await self._sessions.inspect(new_name)
 
     async def put(self, name: str, blob: bytes, check: Check, at: str | None) -> Inspected:
@@ -142,6 +148,7 @@ class States:
         return await asyncio.to_thread(unpack_state, name, blob, self._limits)
 
     async def _go_on(self, name: str, session: Session, at: str | None) -> Inspected:
+        _check_free(name)
         for _ in range(TRIES):
             now = await self._rounds.look(name, _as_it_is)
             tip = now.position.tip
@@ -174,6 +181,12 @@ class States:
             # Those of another past are no news.
             told=session.history.alarm_count,
         )
+
+
+def _check_free(name: str) -> None:
+    """Raises SessionFollows."""
+    if is_challenger(name):
+        raise SessionFollows(f"Session {name!r} is a challenger; what it is follows from its champion.", session=name)
 
 
 def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:

@@ -14,7 +14,7 @@ from service.errors import DamagedArchive, ServiceError, SessionExists
 from service.store.base import Reading, Store
 from service.store.moving import Whole
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000
 
 

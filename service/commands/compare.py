@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from service.commands.contestants import Contestant, names_of, specs_of, usual
+from service.commands.contestants import Contestant, definition_for, names_of, specs_of, usual
 from service.commands.recording import Recording, Selection, look_through
 from service.errors import ConfigurationError
 from service.session.limits import SessionLimits
@@ -67,26 +68,31 @@ def compare(console: Console, path: Path, selection: Selection, learners: Sequen
     recording = look_through(path, selection)
     if recording.has_labels:
         recording.settings(are_labels=True, with_range=False)
+    limits = limits_here()
+    specs = specs_of(learners) if learners else usual(recording)
+    contestants = [
+        Contestant(name, spec, partial(definition_for, recording), limits, delay=delay)
+        for name, spec in zip(names_of(specs), specs, strict=True)
+    ]
+    with heeding() as stopped:
+        _play(console, recording, contestants, stopped)
+    return Compared(ranked(contestants), recording, not stopped.is_set)
+
+
+def limits_here() -> SessionLimits:
+    """Those that a service with these settings would have."""
     settings = Settings()
-    limits = SessionLimits(
+    return SessionLimits(
         dim=settings.max_dim,
         bytes=settings.session_bytes,
         waiting_s=settings.waiting_expires_s,
         batch=settings.max_batch,
         answer_bytes=settings.max_answer_bytes,
     )
-    specs = specs_of(learners) if learners else usual(recording)
-    contestants = [
-        Contestant(name, spec, recording, limits, delay=delay)
-        for name, spec in zip(names_of(specs), specs, strict=True)
-    ]
-    with _heeding() as stopped:
-        _play(console, recording, contestants, stopped)
-    return Compared(_ranked(contestants), recording, not stopped.is_set)
 
 
 @contextmanager
-def _heeding() -> Iterator[Stopped]:
+def heeding() -> Iterator[Stopped]:
     stopped = Stopped()
     before = signal.signal(signal.SIGINT, stopped)
     try:
@@ -106,7 +112,7 @@ def _play(console: Console, recording: Recording, contestants: Sequence[Contesta
         disable=not console.is_terminal,
     )
     with progress:
-        bars = [progress.add_task(_short(one.name), total=recording.count, error="") for one in contestants]
+        bars = [progress.add_task(short(one.name), total=recording.count, error="") for one in contestants]
         rows = recording.rows()
         # What was appended since it was looked through is not played: its truths are not known.
         rows = islice(rows, recording.count)
@@ -120,7 +126,9 @@ def _play(console: Console, recording: Recording, contestants: Sequence[Contesta
                 progress.update(bar, completed=one.rounds)
 
 
-def _ranked(contestants: Sequence[Contestant]) -> list[Contestant]:
+def ranked(contestants: Sequence[Contestant]) -> list[Contestant]:
+    """The best first, those that failed last."""
+
     def key(one: Contestant) -> tuple[bool, float]:
         mean = one.tally.mean_error
         return one.refusal is not None or mean is None, float("inf") if mean is None else mean
@@ -151,7 +159,7 @@ def _shown(one: Contestant, mean: float | None) -> str:
     return f"{mean:.2%}" if one.is_classifier else f"{mean**0.5:.4g}"
 
 
-def _short(text: str, most: int = 40) -> str:
+def short(text: str, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -170,7 +178,7 @@ def table_of(compared: Compared) -> Table:
     for i, one in enumerate(compared.contestants):
         is_best = i == 0 and one.refusal is None
         *cells, told = cells_of(one)
-        table.add_row(*(Text(cell) for cell in (*cells, _short(told, TOLD))), style="bold" if is_best else None)
+        table.add_row(*(Text(cell) for cell in (*cells, short(told, TOLD))), style="bold" if is_best else None)
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -13,15 +13,19 @@ import numpy as np
 
 from okl_core import LearnerSpec, parse_spec
 from okl_core.errors import OklError
+from okl_core.monitoring.duel import Outcome
 from okl_core.records.record import Raw
 from okl_core.types import F64, Forecast
 from service.commands.recording import RecordedRow, Recording
 from service.errors import ConfigurationError, InvalidInput, ServiceError
-from service.session.codec import Said
+from service.session.codec import Said, WaitingEntry
 from service.session.definition import Definition, Scalar
+from service.session.follow import Follower
 from service.session.history.view import HistoryView, view_of
 from service.session.history.words import verdict_text
 from service.session.limits import SessionLimits
+from service.session.moment import NO_MOMENT
+from service.session.requests import Follow, Question
 from service.session.scorecard import Tally
 from service.session.session import Session
 from service.session.task import reckoned
@@ -115,7 +119,9 @@ def names_of(specs: Sequence[Json]) -> list[str]:
 class Contestant:
     """One learner and what it has done. `refusal` says why it plays no more; the others go on."""
 
-    def __init__(self, name: str, spec: Json, recording: Recording, limits: SessionLimits, *, delay: int) -> None:
+    def __init__(
+        self, name: str, spec: Json, define: Callable[[Json], Definition], limits: SessionLimits, *, delay: int = 0
+    ) -> None:
         self.name = name
         self.refusal: str | None = None
         self.seconds = 0.0
@@ -123,10 +129,11 @@ class Contestant:
         self._limits = limits
         self._delay = delay
         self._waiting: deque[Waited] = deque()
+        self._held: dict[str, WaitingEntry] = {}
         self._session: Session | None = None
         self.is_trivial = False
         try:
-            self._session = Session(_definition(spec, recording))
+            self._session = Session(define(spec))
             self.is_trivial = spec["kind"] in TRIVIAL
         except (OklError, ServiceError, ValueError) as error:
             self.refusal = _told(error)
@@ -156,6 +163,30 @@ class Contestant:
                 self._learn(self._session)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
             self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+
+    def follow(self, part: Follow) -> None:
+        """The next rounds of a session's journal, each forecast when that session forecast it."""
+        if self._session is None or self.refusal is not None:
+            return
+        session, began = self._session, time.process_time()
+
+        def hold(question: Question) -> None:
+            assert question.id is not None
+            assert question.raw is not None
+            raw, said = session.check_input(question.raw), session.history.says(session.task)
+            threshold = None if session.coverage is None else session.coverage.threshold
+            self._held[question.id] = WaitingEntry(
+                session.t, session.forecast(raw), raw, session.lags, threshold, said=said
+            )
+
+        def found(id: str) -> WaitingEntry | None:
+            return self._held.pop(id, None)
+
+        try:
+            Follower(session, part, NO_MOMENT, self._limits, lambda *_: None, found).play(hold)
+        except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
+            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+        self.seconds += time.process_time() - began
 
     def _play_at_once(self, session: Session, rows: Sequence[RecordedRow]) -> None:
         """As a block, which gives what the rounds one by one would."""
@@ -200,6 +231,12 @@ class Contestant:
         return Tally() if self._session is None else self._session.card.tally()
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How it compares to the session whose journal it follows."""
+        following = None if self._session is None else self._session.following
+        return None if following is None or following.duel is None else following.duel.told()
+
+    @property
     def stored(self) -> int:
         return 0 if self._session is None else int(self._session.describe()["dictionary"])
 
@@ -222,8 +259,8 @@ class Contestant:
         return verdict_text(view.verdict, is_classifier=self.is_classifier)
 
 
-def _definition(spec: Json, recording: Recording) -> Definition:
-    """Raises OklError, ServiceError."""
+def definition_for(recording: Recording, spec: Json) -> Definition:
+    """Of a session that plays a file. Raises OklError, ServiceError."""
     parsed, algorithm, config = parse_spec(spec)
     is_auto = parsed.kind == "auto"
     are_labels = recording.has_labels or (not is_auto and algorithm.target(config) == "class")

@@ -1,4 +1,4 @@
-"""`okl export`, `okl import` and `okl move`: sessions from one store to a file or another store."""
+"""`okl export`, `okl import`, `okl move`, `okl archive`, `okl backtest`: what works on sessions in a store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from service.commands.outcome import told_in_a_line
 from service.errors import ConfigurationError, ServiceError
@@ -18,7 +19,7 @@ from service.store.base import Store, open_store
 if TYPE_CHECKING:
     from service.archive.transport import Carried
 
-REFUSED = 1
+REFUSED, INTERRUPTED = 1, 130
 
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 Names = Annotated[list[str] | None, typer.Argument(help="Sessions; without any all of the store.")]
@@ -74,6 +75,58 @@ def add_to(app: typer.Typer) -> None:
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to is the store that they are in.")
             _run([_url(store), to], lambda stores: _move(stores[0], stores[1], session or [], tell))
+
+
+def add_past_to(app: typer.Typer, console: Console) -> None:
+    """Add `okl archive` and `okl backtest`."""
+
+    @app.command("archive")
+    def run_archive(
+        session: Annotated[str, typer.Argument(help="The session whose journal is written.")],
+        out: Annotated[Path, typer.Option(file_okay=False, help="The folder, one a session.")],
+        every: Annotated[
+            float | None, typer.Option(min=0.1, help="Go on, each so many seconds, until Ctrl-C; without it once.")
+        ] = None,
+        store: StoreOption = None,
+    ) -> None:
+        """Add to a folder what a session has lived since it was written to it last; the session stays as it is."""
+        from service.archive.journals import archive
+
+        async def archived(stores: Sequence[Store]) -> int:
+            while True:
+                found = await archive(stores[0], session, out)
+                if found.missing:
+                    typer.echo(f"{session}: {found.missing:,} rounds were gone before they could be written", err=True)
+                typer.echo(f"{session}: {found.rounds:,} rounds written, up to round {found.tip.round:,}")
+                if every is None:
+                    return 0
+                await asyncio.sleep(every)
+
+        with told_in_a_line():
+            _run([_url(store)], archived)
+
+    @app.command("backtest")
+    def run_backtest(
+        session: Annotated[str, typer.Argument(help="The session whose journal is played.")],
+        learner: Annotated[
+            list[str] | None, typer.Option(help="A kind, a spec as JSON, or a file of them; once for each.")
+        ] = None,
+        archive: Annotated[
+            Path | None,
+            typer.Option(exists=True, file_okay=False, help="Folder of `okl archive`, for what was before."),
+        ] = None,
+        store: StoreOption = None,
+    ) -> None:
+        """Play what a session has lived through other learners, in this process; the session stays as it is."""
+        from service.commands import backtest
+
+        with told_in_a_line():
+            found = backtest.backtest(console, _url(store), session, learner or [], archive)
+            console.print(backtest.table_of_backtest(found))
+            if not found.is_whole:
+                raise typer.Exit(INTERRUPTED)
+            if all(one.refusal is not None for one in found.contestants):
+                raise typer.Exit(REFUSED)
 
 
 async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool) -> int:

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from okl_core import learner_kinds
 from service.api.body import reply
-from service.api.dependencies import SessionPath, SessionsDep, WatchingDep
+from service.api.dependencies import ChallengersDep, SessionPath, SessionsDep, WatchingDep
 from service.api.problems import RouteNotFound, document_for, from_validation, headers_of
-from service.api.values import Name
+from service.api.values import MOST_NAME, KnownName
 from service.errors import ServiceError
 from service.pages import charts
 from service.pages.assets import assets, version
@@ -56,9 +56,9 @@ twins = APIRouter(tags=["pages"], include_in_schema=False)
 """Of each page the document that it shows."""
 
 
-def views_of(sessions: SessionsDep, watching: WatchingDep) -> Views:
+def views_of(sessions: SessionsDep, watching: WatchingDep, challengers: ChallengersDep) -> Views:
     """Who tells the pages what they show."""
-    return SessionViews(sessions, watching)
+    return SessionViews(sessions, watching, challengers)
 
 
 ViewsDep = Annotated[Views, Depends(views_of)]
@@ -69,14 +69,14 @@ def asked_of(
     state: Annotated[Kept, Query()] = "all",
     sort: Annotated[Order, Query()] = "name",
     direction: Annotated[Literal["up", "down"], Query()] = "up",
-    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = PAGE,
 ) -> Asked:
     return Asked(q.strip(), state, sort, direction == "down", cursor or None, limit)
 
 
 AskedDep = Annotated[Asked, Depends(asked_of)]
-Compared = Annotated[list[Name], Query(alias="session", max_length=MOST_COMPARED, min_length=1)]
+Compared = Annotated[list[KnownName], Query(alias="session", max_length=MOST_COMPARED, min_length=1)]
 
 
 @pages.get("/")

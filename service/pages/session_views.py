@@ -7,6 +7,7 @@ import time
 from typing import final
 
 from service.api import watching_wire, wire
+from service.challengers.challengers import Challengers
 from service.keys import visit
 from service.pages.views import Json
 from service.sessions import Sessions
@@ -20,9 +21,10 @@ WAITING = 50
 class SessionViews:
     """Views of the sessions in the store."""
 
-    def __init__(self, sessions: Sessions, watching: Watching) -> None:
+    def __init__(self, sessions: Sessions, watching: Watching, challengers: Challengers) -> None:
         self._sessions = sessions
         self._watching = watching
+        self._challengers = challengers
 
     async def index(self, cursor: str | None, limit: int) -> Json:
         now, listing = time.time(), await self._sessions.list(cursor, limit, visit.prefix())
@@ -31,16 +33,18 @@ class SessionViews:
 
     async def session(self, name: str) -> Json:
         found = await self._sessions.inspect(name)
-        past, rounds, waiting = await asyncio.gather(
+        past, rounds, waiting, contenders = await asyncio.gather(
             self._watching.history(name),
             self._watching.last(name, LAST_ROUNDS),
             self._watching.waiting(name, None, WAITING),
+            self._challengers.list(name),
         )
         return {
             "session": wire.session(found),
             "history": watching_wire.history(name, past),
             "rounds": watching_wire.past_rounds(name, rounds),
             "waiting": watching_wire.waiting(name, waiting),
+            "challengers": [wire.contender(name, one) for one in contenders],
             "now": time.time(),
         }
 

@@ -23,7 +23,7 @@ class Views(Protocol):
         ...
 
     async def session(self, name: str) -> Json:
-        """{"session", "history", "rounds", "waiting"}: the answers of the API's routes of these names, at one time."""
+        """{"session", "history", "rounds", "waiting", "challengers"}: the answers of the API's routes of these names."""
         ...
 
     async def compare(self, names: list[str]) -> Json:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from okl_core.records.record import size_of
 from service.session.codec import WaitingEntry
 from service.session.session import Session
-from service.session.turn import Position, Turn
-from service.store.base import Head
+from service.session.turn import Outcome, Position, Turn
+from service.store.base import Full, Head
 
 WAITING_BYTES = 1 << 20
 """Waiting predictions of a session that a worker remembers; the store has them all."""
@@ -114,6 +114,21 @@ class Replica:
         self.session = self.position = self.unfinished = None
         self.waiting.clear()
         self.waiting_bytes = 0
+
+    def undo(self, turn: Turn, before: Session | None) -> None:
+        """Take back what the turn has learned ahead: to the copy from before it, or to none."""
+        if turn.has_learned:
+            if before is None:
+                self.drop()
+            else:
+                self.session = before
+
+    def keep(self, turn: Turn, outcomes: Sequence[Outcome], now: float) -> int:
+        """Remember what waits since this turn; how many predictions had no room."""
+        for hold, outcome in zip(turn.holds, outcomes, strict=True):
+            if outcome is None:
+                self.remember(hold.id, turn.made[hold.id], now + hold.wait_s)
+        return sum(isinstance(outcome, Full) for outcome in outcomes)
 
     def remember(self, id: str, entry: WaitingEntry, until: float) -> None:
         self.forget([id])

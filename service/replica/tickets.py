@@ -9,7 +9,7 @@ from typing import Any, final
 from service.errors import Overloaded, ServiceError
 from service.replica.replica import Replica
 from service.session.codec import WaitingEntry
-from service.session.requests import Batch, Part, Question, RoundsPlayed, Told, Updated
+from service.session.requests import Batch, Follow, Part, Question, RoundsPlayed, Told, Updated
 from service.session.session import Session
 from service.session.turn import Outcome, Position, Tell
 from service.store.base import Applied, Head, Waiting
@@ -36,13 +36,23 @@ class Ticket:
         self.settled = {part.id for part in parts if not isinstance(part, Question) and part.id is not None}
         self.ids = self.asked | self.settled
         self.known: dict[str, Waiting | Applied | None] = {}
-        self.is_alone = isinstance(parts[0], Batch)
+        first = parts[0]
+        if isinstance(first, Follow):
+            self.settled = set(first.late_ids)
+            self.ids |= self.settled
+        self.is_alone = isinstance(first, Batch | Follow)
         self.is_many = isinstance(parts[0], Question) and parts[0].row is not None
-        self.rounds = sum([len(part.y) if isinstance(part, Batch) else 1 for part in parts])
+        self.rounds = sum([_rounds_of(part) for part in parts])
 
     def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def _rounds_of(part: Part) -> int:
+    if isinstance(part, Batch):
+        return len(part.y)
+    return part.rounds if isinstance(part, Follow) else 1
 
 
 @final

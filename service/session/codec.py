@@ -10,6 +10,8 @@ the config that a stage of the warm-up found.
     block    u8 version, u8 kind = 1, u32 arithmetic, moment, u32 n, u32 m, bytes choices, f64[n] y, f64[n] values,
              f64[m] scores, f64[m] thresholds, inputs
     class    as round with kind = 2, and u32 label and f64 sure after u32 lag
+    named    as block with kind = 4, and u32[n] labels before the inputs
+    followed u8 version, u8 kind = 3, bytes note, then one of those above
     waiting  u8 version, u64 t, f64 at, f64[4] said, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
              u32 lags, u32 classes, bytes x, lags, probabilities, seal
     answer   JSON, seal
@@ -19,12 +21,14 @@ forecasters, their values and probabilities (NaN: none), that went with a predic
 those of its own moment.
 
 A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
-`label` the class that it was told, and `sure` the probability of that. `probabilities` are the f64[K] of a waiting
-prediction of such a learner. `bytes` is u32 length and the bytes. Score, threshold and lag are those of a `Promise`; of
-a block m is n where there are intervals, else 0. `x` is that of `okl_core.records.record.to_bytes`; `inputs` are u32 d
-and f64[n d] of rows with d numbers each, or 0 and the bytes x of each. `lags` are the f64[k] that went with x, in the
-learner's terms; most learners have none. A block needs none: they are the truths before each of its rows. `arithmetic`
-is the CRC-32 of the words that name what computed the round.
+`label` the class that it was told, and `sure` the probability of that; a *named* block has the classes that were told.
+A *followed* entry is one of a challenger; its note, with its length before it, is that of `service.session.following`.
+`probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32 length and the bytes. Score,
+threshold and lag are those of a `Promise`; of a block m is n where there are intervals, else 0. `x` is that of
+`okl_core.records.record.to_bytes`; `inputs` are u32 d and f64[n d] of rows with d numbers each, or 0 and the bytes x
+of each. `lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A block needs none:
+they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name what computed the
+round.
 
 An entry needs no checksum: the digests of the journal's chain are over its bytes. A `seal` is the CRC-32 of the session's
 identity, the id and all before it: damage, or the bytes of another session, are refused.
@@ -40,6 +44,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import PlainForecast
@@ -50,7 +55,7 @@ from service.session.coverage import Promise
 from service.session.moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
 
 VERSION = 1
-_ROUND, _BLOCK, _CLASS = 0, 1, 2
+_ROUND, _BLOCK, _CLASS, FOLLOWED, _NAMED = range(5)
 _HEAD = struct.Struct("<BBI")
 _ROUND_NUMBERS = struct.Struct("<ddddddI")
 _WAITING = struct.Struct("<BQddddddddII")
@@ -58,6 +63,7 @@ _CLASS_TOLD = struct.Struct("<Id")
 _PLAIN = struct.Struct("<dddd")
 _U32 = struct.Struct("<I")
 _COUNTS = struct.Struct("<II")
+_NOTE = struct.Struct("<BBI")
 
 
 Said = tuple[PlainForecast, PlainForecast]
@@ -98,6 +104,8 @@ class BlockEntry:
     arithmetic: int = 0
     promises: F64 | None = None
     moment: Moment = NO_MOMENT
+    named: NDArray[np.uint32] | None = None
+    """The classes that a learner of classes told; of an older build's entries nobody knows them."""
 
 
 class WaitingEntry(NamedTuple):
@@ -135,7 +143,7 @@ def encode_round(entry: RoundEntry) -> bytes:
 def encode_block(entry: BlockEntry) -> bytes:
     return b"".join(
         (
-            _HEAD.pack(VERSION, _BLOCK, entry.arithmetic),
+            _HEAD.pack(VERSION, _BLOCK if entry.named is None else _NAMED, entry.arithmetic),
             entry.moment.packed(),
             _U32.pack(len(entry.y)),
             _U32.pack(0 if entry.promises is None else len(entry.y)),
@@ -143,6 +151,7 @@ def encode_block(entry: BlockEntry) -> bytes:
             entry.y.tobytes(),
             entry.values.tobytes(),
             b"" if entry.promises is None else entry.promises.tobytes(),
+            b"" if entry.named is None else entry.named.astype("<u4").tobytes(),
             encode_inputs(entry.raws),
         )
     )
@@ -169,17 +178,37 @@ def decode_inputs(blob: bytes, start: int, n: int) -> list[Raw]:
     return raws
 
 
+def encode_followed(note: bytes, blob: bytes) -> bytes:
+    """An entry of a challenger's journal."""
+    return _NOTE.pack(VERSION, FOLLOWED, len(note)) + note + blob
+
+
+def split_followed(blob: bytes) -> tuple[bytes | None, bytes]:
+    """The note of a challenger's entry, None for one of another session; and the entry. Raises StateCorrupt."""
+    try:
+        version, kind, length = _NOTE.unpack_from(blob)
+    except struct.error as error:
+        raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
+    if (version, kind) != (VERSION, FOLLOWED):
+        return None, blob
+    end = _NOTE.size + length
+    if end > len(blob):
+        raise StateCorrupt("A journal entry cannot be read: it ends in the middle.")
+    return blob[_NOTE.size : end], blob[end:]
+
+
 def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
-    """Raises StateCorrupt for bytes of another format."""
+    """Without the note of one that was followed. Raises StateCorrupt for bytes of another format."""
+    _, blob = split_followed(blob)
     try:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
-        if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS):
+        if version != VERSION or kind not in (_ROUND, _BLOCK, _CLASS, _NAMED):
             raise StateCorrupt(
                 f"A journal entry has version {version} and kind {kind}; this build reads version {VERSION}."
             )
         moment, start = unpack_moment(blob, _HEAD.size), _HEAD.size + MOMENT_BYTES
-        if kind == _BLOCK:
-            return _decode_block(blob, start, arithmetic, moment)
+        if kind in (_BLOCK, _NAMED):
+            return _decode_block(blob, start, arithmetic, moment, has_names=kind == _NAMED)
         y, issued, value, weight, *told = _ROUND_NUMBERS.unpack_from(blob, start)
         promise = None if math.isnan(told[0]) else Promise(*told)
         end, label, sure = start + _ROUND_NUMBERS.size, None, math.nan
@@ -199,12 +228,15 @@ def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
         raise StateCorrupt(f"A journal entry cannot be read: {error}.") from error
 
 
-def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment) -> BlockEntry:
+def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment, *, has_names: bool) -> BlockEntry:
     n, m = _COUNTS.unpack_from(blob, start)
     choices, end = _unsized(blob, start + _COUNTS.size)
     y, values = np.frombuffer(blob, np.float64, count=2 * n, offset=end).reshape(2, n)
     promises = np.frombuffer(blob, np.float64, count=2 * m, offset=end + 16 * n).reshape(2, m) if m else None
-    return BlockEntry(decode_inputs(blob, end + 16 * (n + m), n), y, values, choices, arithmetic, promises, moment)
+    end += 16 * (n + m)
+    named = np.frombuffer(blob, "<u4", count=n, offset=end) if has_names else None
+    end += 4 * n if has_names else 0
+    return BlockEntry(decode_inputs(blob, end, n), y, values, choices, arithmetic, promises, moment, named)
 
 
 def _flat(said: Said | None) -> tuple[float, float, float, float]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from okl_core.records.record import Raw
 from service.errors import ServiceError
 from service.session.definition import Input, Scalar
 from service.session.truths import Answer
+from service.store.base import Tip
 
 
 class Question(NamedTuple):
-    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept. `row`: of many."""
+    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept. `row`: of many;
+    `raw`: the input, where it was read already."""
 
     x: Input
     id: str | None
     row: int | None = None
+    raw: Raw | None = None
 
 
 class Report(NamedTuple):
@@ -43,7 +48,47 @@ class Batch:
     at: str | None = None
 
 
-Part = Question | Report | Batch
+class Lesson(NamedTuple):
+    """An entry of a champion's journal, in the words of the session: its rounds, with the champion's errors (NaN where they
+    are not known). `tip` is the champion's after it. `is_late`: rounds came between the one prediction and its truth."""
+
+    tip: Tip
+    id: str
+    x: Sequence[Raw]
+    y: Sequence[Scalar]
+    errors: Sequence[float]
+    weight: float = 1.0
+    is_late: bool = False
+    at: float = 0.0
+    waited_s: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """What a champion has done since the tip `start`, in order, for a challenger: rounds, and predictions that wait.
+
+    `learner` names the champion's; `skipped` rounds before the first step are not known any more. `is_careful`: a round that
+    the challenger refuses is left out, where otherwise all are refused.
+    """
+
+    start: Tip
+    learner: int
+    steps: Sequence[Lesson | Question]
+    skipped: int = 0
+    is_careful: bool = False
+    id: None = None
+
+    @property
+    def late_ids(self) -> list[str]:
+        """Of the rounds whose predictions may wait."""
+        return [one.id for one in self.steps if isinstance(one, Lesson) and one.is_late]
+
+    @property
+    def rounds(self) -> int:
+        return sum(len(one.y) for one in self.steps if isinstance(one, Lesson))
+
+
+Part = Question | Report | Batch | Follow
 
 
 class Predicted(NamedTuple):
@@ -86,9 +131,19 @@ class RoundsPlayed(NamedTuple):
     is_duplicate: bool = False
 
 
-Told = Predicted | Updated | RoundsPlayed
+class Followed(NamedTuple):
+    """`tip` is the champion's up to which rounds were learned now or before. `is_stale`: somebody else has followed
+    meanwhile, and nothing was done. `refused`: why the last round was left out that was."""
 
-T = TypeVar("T", Predicted, Updated, RoundsPlayed)
+    tip: Tip
+    rounds: int = 0
+    is_stale: bool = False
+    refused: str | None = None
+
+
+Told = Predicted | Updated | RoundsPlayed | Followed
+
+T = TypeVar("T", Predicted, Updated, RoundsPlayed, Followed)
 
 
 def as_told(kind: type[T], told: Told | ServiceError) -> T:

@@ -14,13 +14,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from okl_core import FrozenLearner, LearnerSpec, freeze
+from okl_core import LearnerSpec
 from okl_core.contract.facade import REPLAY_TOLERANCE
-from okl_core.contract.frozen import Rule
 from okl_core.contract.lags import lag_rows
 from okl_core.errors import InputError, StateError, StateFormatError
 from okl_core.records.fields import Fields
@@ -28,9 +26,10 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw
 from okl_core.types import F64, Forecast
 from service.errors import InvalidInput, StateCorrupt
-from service.session.codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round
+from service.session.codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
 from service.session.coverage import Coverage, Promise, check_promises
 from service.session.definition import Definition, Input, Scalar
+from service.session.following import Following, is_challenger
 from service.session.history.history import History, Lived, Numbers
 from service.session.inputs import read
 from service.session.maker import HostedLearner, Maker, Start
@@ -38,7 +37,7 @@ from service.session.moment import NO_MOMENT, Moment
 from service.session.played import ARITHMETIC, FrozenFrom, Pending, Ran, divergence_of
 from service.session.scorecard import Issued, Scorecard, forecasts_of
 from service.session.task import Task, note_of, noted, reckoned
-from service.session.warmup import FIRST, Warmup
+from service.session.warmup import Warmup
 
 NO_FORECAST = Forecast(math.nan)
 """What is said before the first truth has told whether there are labels or numbers."""
@@ -65,6 +64,8 @@ class Session:
         self.coverage = None if definition.interval is None else Coverage.of(definition.interval)
         if self.coverage is not None and self.task is not None:
             check_promises(self.task)
+        self.following = Following() if is_challenger(definition.name) else None
+        """Of a challenger: how far it has followed its champion, and how the two compare."""
         self.divergence = 0.0
         """By how much the largest tolerated replay on another arithmetic was off."""
 
@@ -111,7 +112,10 @@ class Session:
 
     def read_input(self, x: Input, fields: Fields | None = None) -> Raw:
         """The input as it is kept. `fields`: those that one before it fixes, not learned yet. Raises InvalidInput."""
-        raw = read(x, self.definition, self.fields or fields)
+        return self.check_input(read(x, self.definition, self.fields or fields), fields)
+
+    def check_input(self, raw: Raw, fields: Fields | None = None) -> Raw:
+        """The same of one that was read already, by a session with the same inputs. Raises InvalidInput."""
         if self.learner is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
         if self.warmup is not None:
@@ -215,6 +219,8 @@ class Session:
         self.card.add(pending.loss, pending.error, is_kept)
         lived = Lived(entry.y, pending.loss, pending.error, Issued(entry.issued, entry.label, entry.sure), is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.said)
+        if self.following is not None:
+            self.following.add(pending.error, is_of_numbers=not pending.task.truths.is_classifier)
         if self.warmup is not None:
             is_last = self.warmup.is_last(entry.x)
             self.warmup.add(entry.x, entry.lags, entry.y, entry.weight)
@@ -292,7 +298,12 @@ class Session:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
             for raw, own, truth in zip(raws, lags, y.tolist(), strict=True):
                 self.warmup.add(raw, own, truth)
-        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment), forecasts
+        named = (
+            info.probabilities.argmax(axis=1).astype(np.uint32)
+            if self.task.truths.has_classes and info.probabilities is not None
+            else None
+        )
+        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, named), forecasts
 
     def _add_block(
         self,
@@ -309,6 +320,8 @@ class Session:
         for forecast, truth, loss, error, is_kept in rows:
             lived = Lived(truth, loss, error, Issued.of(forecast, truth), is_kept)
             self.history.add(self.task, lived, moment, None)
+            if self.following is not None:
+                self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
             if self.history.is_due:
                 numbers = numbers or self._numbers()
                 self.history.close(numbers)
@@ -316,8 +329,11 @@ class Session:
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
-        entry = decode_entry(blob)
+        note, own = split_followed(blob)
+        entry = decode_entry(own)
         try:
+            if self.following is not None:
+                self.following.take(note)
             if isinstance(entry, RoundEntry):
                 self._replay_round(entry)
             elif self.learner is None:
@@ -368,26 +384,7 @@ class Session:
         twin.card = self.card.copy()
         twin.history = self.history.copy()
         twin.coverage = None if self.coverage is None else self.coverage.copy()
-        return twin
-
-    def freeze(self, name: str, rule: Rule) -> Session:
-        """A session of this name that predicts as this one does now, or did before a round drawn uniformly, and learns
-        nothing. Raises StateError where there is nothing to freeze yet.
-        """
-        if isinstance(self.learner, FrozenLearner):
-            raise StateError("it is frozen already")
-        if self.learner is None:
-            raise StateError("it has learned no round yet")
-        if self.preparation is None:
-            raise StateError(f"its learner is made after {FIRST} rounds, and {self.t} were learned")
-        if rule == "uniform" and not self.definition.reservoir:
-            raise StateError('it keeps no state to draw; create sessions with `"reservoir": true` for that')
-        twin = Session(replace(self.definition, name=name, reservoir=False))
-        twin.task, twin.spec, twin.fields, twin.warmup = self.task, self.spec, self.fields, None
-        twin.preparation = self.preparation.copy()
-        twin.learner = freeze(self.learner, rule)
-        twin.coverage = None if self.coverage is None else self.coverage.copy()
-        twin.frozen = FrozenFrom(self.definition.name, self.t, rule)
+        twin.following = None if self.following is None else self.following.copy()
         return twin
 
     def describe(self) -> dict[str, float]:

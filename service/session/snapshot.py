@@ -21,6 +21,7 @@ from service.errors import StateCorrupt
 from service.session.codec import decode_inputs, encode_inputs
 from service.session.coverage import Coverage
 from service.session.definition import Definition
+from service.session.following import Following
 from service.session.history.history import History
 from service.session.maker import HostedLearner
 from service.session.played import FrozenFrom
@@ -42,6 +43,10 @@ def pack(session: Session, position: str) -> bytes:
     arrays["history"], layout = _joined(session.history.pack())
     if session.coverage is not None:
         arrays |= {f"coverage.{name}": array for name, array in session.coverage.pack().items()}
+    following = None
+    if session.following is not None:
+        own, following = session.following.pack()
+        arrays |= {f"following.{name}": array for name, array in own.items()}
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
     if preparation is not None and preparation.scaling is not None:
         arrays |= {"scaling.low": preparation.scaling.low, "scaling.span": preparation.scaling.span}
@@ -55,6 +60,8 @@ def pack(session: Session, position: str) -> bytes:
         "history": layout,
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
+    if following is not None:
+        meta["following"] = following
     return to_bytes(arrays, meta)
 
 
@@ -79,6 +86,8 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
             session.learner = _restored(session, session.task, part_of(arrays, "learner"))
         if definition.interval is not None:
             session.coverage = Coverage.unpack(definition.interval, part_of(arrays, "coverage"))
+        if session.following is not None and "following" in meta:
+            session.following = Following.unpack(part_of(arrays, "following"), meta["following"])
         session.warmup = _warmup_of(definition, part_of(arrays, "warm"))
     except (StateError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"The snapshot of {definition.name!r} cannot be read: {error}") from error

@@ -22,24 +22,32 @@ from okl_core.types import F64, Forecast
 from service.errors import (
     InvalidInput,
     LimitReached,
-    NotFinite,
-    NumericalFailure,
-    PreconditionFailed,
     PredictionNotFound,
-    ServiceError,
+    SessionFollows,
     SessionFrozen,
-    WrongDimension,
-    WrongTruth,
 )
 from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from service.session.coverage import Promise, answer_to, promise_of
 from service.session.definition import Input
+from service.session.follow import Follower
 from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
-from service.session.inputs import invalid
 from service.session.limits import SessionLimits
 from service.session.moment import Moment
-from service.session.played import Pending, Ran
-from service.session.requests import Batch, Part, Predicted, Question, Report, RoundsPlayed, Told, Updated
+from service.session.played import Pending
+from service.session.refusals import precondition_failed, refusal
+from service.session.requests import (
+    Batch,
+    Follow,
+    Followed,
+    Part,
+    Predicted,
+    Question,
+    Report,
+    RoundsPlayed,
+    Told,
+    Updated,
+)
+from service.session.rounds_played import rounds_played
 from service.session.session import Session
 from service.session.task import Task, check_weights, reckoned
 from service.store.base import Applied, Entry, Full, Hold, Tip, Waiting
@@ -52,12 +60,6 @@ Known = Mapping[str, WaitingEntry | Waiting | Applied | None]
 
 Tell = Callable[[Mapping[str, Outcome]], Told]
 """What the client is told, from the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
-
-_INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
-    core.ShapeError: WrongDimension,
-    core.NonFiniteError: NotFinite,
-    core.LabelError: WrongTruth,
-}
 
 
 class Position(NamedTuple):
@@ -140,6 +142,8 @@ class Turn:
                     return self._report(part, size)
                 case Batch():
                     return self._run(part, size)
+                case Follow():
+                    return self._follow(part)
         except core.OklError as error:
             if (refused := refusal(error, self._name)) is None:
                 raise
@@ -159,6 +163,10 @@ class Turn:
     # -- predict ----------------------------------------------------------------------------------------------------
 
     def _ask(self, question: Question) -> Tell:
+        self._check_answers()
+        return self._hold(question)
+
+    def _hold(self, question: Question) -> Tell:
         session, id = self.session, question.id
         self._asked.add(id)
         # What is wrong with it is found before anything is learned, where the round before cannot change that.
@@ -174,6 +182,8 @@ class Turn:
         return lambda outcomes: self._predicted(id, self._held(id, entry, outcomes.get(id)))
 
     def _read_asked(self, question: Question) -> Raw:
+        if question.raw is not None:
+            return self._sized(self.session.check_input(question.raw))
         try:
             return self._read(question.x)
         except InvalidInput as error:
@@ -280,7 +290,13 @@ class Turn:
             raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
         return found
 
+    def _check_answers(self) -> None:
+        if self.session.following is not None:
+            told = f"Session {self._name!r} is a challenger: it answers nobody, and learns what its champion learns."
+            raise SessionFollows(told, session=self._name)
+
     def _check_learns(self) -> None:
+        self._check_answers()
         frozen = self.session.frozen
         if frozen is not None:
             told = f"Session {self._name!r} is frozen; it was made from {frozen.session!r} and learns nothing."
@@ -310,11 +326,11 @@ class Turn:
         self.has_learned = True
         ran = session.run(raws, y, tasks, self._moment)
         self._limits.check_room(self._name, session.nbytes)
-        told = self._played(batch.id, tasks[-1], ran)
+        told = rounds_played(self.session, batch.id, tasks[-1], ran)
         answer = None if batch.id is None else remember(self._identity, batch.id, told, raws, batch.y)
         *first, (count, blob) = ran.entries
         for earlier in first:
-            self._append(*earlier[:1], None, earlier[1], None)
+            self._append(earlier[0], None, earlier[1])
         self._append(count, batch.id, blob, answer)
         return lambda _: told
 
@@ -336,38 +352,37 @@ class Turn:
             tasks.append(task)
         return raws, y, tasks
 
-    def _played(self, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
-        told = {"session": self._name, "id": id, "t": self.session.t, "rounds": len(ran.forecasts), "loss": ran.loss}
-        given = zip(ran.forecasts, ran.thresholds, strict=True)
-        answers = [answer_to(task, forecast, threshold) for forecast, threshold in given]
-        has_intervals, truths = self.session.coverage is not None, task.truths
-        if not truths.is_classifier:
-            return RoundsPlayed(
-                **told,
-                values=[answer.value for answer in answers],
-                lows=[answer.low for answer in answers] if has_intervals else None,
-                highs=[answer.high for answer in answers] if has_intervals else None,
-            )
-        several = [answer.probabilities or () for answer in answers]
-        one = [answer.probability for answer in answers]
-        return RoundsPlayed(
-            **told,
-            mistakes=round(ran.error),
-            scores=None if truths.has_classes else [answer.score for answer in answers],
-            labels=[answer.label for answer in answers],
-            probabilities=several if truths.has_classes else None if None in one else one,
-            sets=[answer.labels or () for answer in answers] if has_intervals else None,
-        )
+    # -- challengers ------------------------------------------------------------------------------------------------
+
+    def _follow(self, part: Follow) -> Tell:
+        following = self.session.following
+        if following is None or following.tip != part.start:
+            return lambda _: Followed(part.start, is_stale=True)
+        self.has_learned = True
+        follower = Follower(self.session, part, self._moment, self._limits, self._append, self._held_under)
+        told = follower.play(self._hold)
+        return lambda _: told
+
+    def _held_under(self, id: str) -> WaitingEntry | None:
+        """A prediction of this turn, of this worker, or of the store, expired or not."""
+        found = self.made.get(id) or self._known.get(id)
+        if isinstance(found, Waiting):
+            return decode_waiting(self._identity, id, found.blob)
+        return found if isinstance(found, WaitingEntry) else None
 
     # -- both -------------------------------------------------------------------------------------------------------
 
-    def _append(self, count: int, id: str | None, blob: bytes, answer: bytes | None, *, is_fresh: bool = False) -> None:
+    def _append(
+        self, count: int, id: str | None, blob: bytes, answer: bytes | None = None, *, is_fresh: bool = False
+    ) -> None:
         id = id or self._new_id()
         self.tip = self.tip.then(count, id, blob)
         self.entries.append(Entry(self.tip, count, id, blob, answer, is_fresh))
 
     def _read(self, sent: Input, fields: Fields | None = None) -> Raw:
-        raw = self.session.read_input(sent, fields)
+        return self._sized(self.session.read_input(sent, fields))
+
+    def _sized(self, raw: Raw) -> Raw:
         if self.session.preparation is None:
             self._limits.check_size(self.session, self._columns(raw), "/x")
         return raw
@@ -378,23 +393,3 @@ class Turn:
         if isinstance(raw, dict) and not definition.is_strict:
             return definition.hashed or min(len(raw), MOST_FIELDS + len(definition.schema or ()))
         return definition.hashed or len(raw)
-
-
-def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
-    told = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
-    return PreconditionFailed(told, session=name, etag=tip.label)
-
-
-def refusal(error: core.OklError, name: str) -> ServiceError | None:
-    """The library's error of a round as the service's: nothing has changed. None if it is no fault of the request."""
-    match error:
-        case core.InputError():
-            where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
-            return invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput))
-        case core.ConfigError():
-            # What only the inputs bring to light.
-            return invalid("/x", str(error), WrongDimension)
-        case core.NumericalError():
-            return NumericalFailure(f"The round was refused, nothing changed: {error}", session=name)
-        case _:
-            return None

@@ -62,6 +62,8 @@ class Counts:
     summary_failures: int = 0
     alarms_told: int = 0
     webhook_failures: int = 0
+    followed: int = 0
+    follow_failures: int = 0
     gauges: Callable[[], Mapping[str, float]] = dict
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -120,5 +122,7 @@ TOTALS: Final = {
     "okl_summary_failures": "summary_failures",
     "okl_alarms_told": "alarms_told",
     "okl_webhook_failures": "webhook_failures",
+    "okl_followed_rounds": "followed",
+    "okl_follow_failures": "follow_failures",
 }
 """The counters without labels: series, and field of the counts."""

@@ -79,6 +79,9 @@ WORKER_FAMILIES: Final = (
     _of_a_worker("okl_waiting_limit", "gauge", "Predictions of a session that may wait: OKL_MAX_WAITING."),
     _of_a_worker("okl_alarms_told", "counter", "Alarms that the webhook took."),
     _of_a_worker("okl_webhook_failures", "counter", "Deliveries that the webhook did not take."),
+    _of_a_worker("okl_challengers", "gauge", "Challengers that the worker knows of."),
+    _of_a_worker("okl_followed_rounds", "counter", "Rounds of champions that challengers learned."),
+    _of_a_worker("okl_follow_failures", "counter", "Times that a challenger could not go on."),
     _of_a_worker("okl_webhook_waiting", "gauge", "Sessions whose alarms wait for delivery."),
 )
 """Of the processes of one host; `worker` is the worker's number."""

@@ -17,6 +17,7 @@ from service.errors import StateCorrupt
 from service.session import maker
 from service.session.codec import encode_round
 from service.session.definition import Input, Ranges
+from service.session.freezing import freeze_session
 from service.session.played import Pending
 from service.session.scorecard import Issued
 from service.session.session import Session
@@ -196,7 +197,7 @@ def test_a_block_replays(name: str) -> None:
 @pytest.mark.parametrize("name", ["reservoir", "reservoir and median"])
 def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
     live, _ = lived(name, 60)
-    frozen = live.freeze("frozen", rule)
+    frozen = freeze_session(live, "frozen", rule)
     before = pack(live, HERE)
     again = unpack(frozen.definition, pack(frozen, HERE), HERE)
     assert pack(again, HERE) == pack(frozen, HERE)
@@ -205,13 +206,13 @@ def test_a_frozen_one_packs_too(name: str, rule: Rule) -> None:
     with pytest.raises(FrozenError):
         again.play(X[0], *again.reckoned(1.0))
     with pytest.raises(StateError, match="already"):
-        again.freeze("twice", "last")
+        freeze_session(again, "twice", "last")
     assert pack(live, HERE) == before
 
 
 def test_what_is_frozen_stays_while_the_other_learns() -> None:
     live, _ = lived("plain", 60)
-    frozen = live.freeze("frozen", "last").copy()
+    frozen = freeze_session(live, "frozen", "last").copy()
     before = [frozen.forecast(x) for x in X[100:110]]
     for row in range(60, 120):
         live.learn(play(live, row, "plain"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import LEVEL, Judgement
 from service.session.history.alarms import Alarm
 
@@ -32,6 +33,19 @@ def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
     if by == "0 %":
         return f"as good as {rival} so far"
     return f"{by} {'better' if found.gain >= 0.0 else 'worse'} than {rival} so far, not sure yet"
+
+
+def outcome_text(found: Outcome) -> str:
+    """How a challenger does beside its champion, and whether that is sure.
+
+    Examples
+    --------
+    >>> outcome_text(Outcome(900, 0.1, 0.2, "better", 0.05, 0.15))
+    'better than the champion (95 % sure)'
+    """
+    if found.state == "undecided":
+        return "undecided: not sure yet which is better"
+    return f"{found.state} than the champion ({LEVEL:.0%} sure)".replace("%", " %")
 
 
 def alarm_text(alarm: Alarm, *, is_classifier: bool) -> str:

@@ -1,0 +1,100 @@
+"""The routes of challengers: attach, list, inspect, detach, promote."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from service import errors
+from service.api import wire
+from service.api.answers import ChallengerAnswer, ChallengerList, SessionDetail
+from service.api.body import BodyRoute, reply
+from service.api.dependencies import ChallengersDep, IfMatch, SessionPath
+from service.api.problems import responses
+from service.api.routes import BODY, MOVES, STORE
+from service.api.schemas import ChallengerBody
+from service.api.values import Name
+
+challenging = APIRouter(tags=["challengers"])
+challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
+
+ChallengerPath = Annotated[Name, Path(description="Name of the challenger.")]
+
+_SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
+
+
+@challenging_bodies.post(
+    "/sessions/{session}/challengers",
+    response_model=ChallengerAnswer,
+    status_code=201,
+    responses={201: {"headers": {"Location": {"schema": {"type": "string"}}}}}
+    | responses(
+        *BODY,
+        *_SESSION,
+        errors.InvalidConfig,
+        errors.UnknownLearner,
+        errors.SessionExists,
+        errors.SessionFollows,
+        errors.SessionFrozen,
+        errors.LimitReached,
+    ),
+    summary="Attach a challenger",
+)
+async def attach(body: ChallengerBody, session: SessionPath, challengers: ChallengersDep) -> Response:
+    """A session with another learner that is given the same rounds, in the same order, with the same delays of the truths.
+    It answers nobody."""
+    found = await challengers.attach(session, body.name, body.learner, body.begin)
+    return reply(wire.contender(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
+
+
+@challenging.get(
+    "/sessions/{session}/challengers",
+    response_model=ChallengerList,
+    responses=responses(errors.InvalidInput, *_SESSION),
+    summary="List a session's challengers",
+)
+async def list_challengers(session: SessionPath, challengers: ChallengersDep) -> Response:
+    """In the order of their names, each with how it compares to the session."""
+    return reply({"challengers": [wire.contender(session, one) for one in await challengers.list(session)]})
+
+
+@challenging.get(
+    "/sessions/{session}/challengers/{challenger}",
+    response_model=ChallengerAnswer,
+    responses=responses(errors.InvalidInput, *_SESSION),
+    summary="Inspect a challenger",
+)
+async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
+    """Where it stands, and how it compares to the session."""
+    return reply(wire.contender(session, await challengers.inspect(session, challenger)))
+
+
+@challenging.delete(
+    "/sessions/{session}/challengers/{challenger}",
+    status_code=204,
+    responses=responses(errors.InvalidInput, errors.SessionNotFound, errors.SessionMoving, *STORE),
+    summary="Detach a challenger",
+)
+async def detach(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
+    """The challenger with all that it has learned; there is no way back."""
+    await challengers.detach(session, challenger)
+    return Response(status_code=204)
+
+
+@challenging.post(
+    "/sessions/{session}/challengers/{challenger}/promote",
+    response_model=SessionDetail,
+    responses=responses(
+        errors.InvalidInput, *_SESSION, errors.CannotPromote, errors.PreconditionFailed, errors.LimitReached
+    ),
+    summary="Promote a challenger",
+)
+async def promote(
+    session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep, at: IfMatch
+) -> Response:
+    """The session goes on with the challenger's learner and state. What waits goes on waiting with the forecasts that were
+    issued, ids that were applied are remembered, and what the session was is kept as a checkpoint."""
+    found = await challengers.promote(session, challenger, at)
+    return reply(wire.session(found), 200, wire.headers(found))

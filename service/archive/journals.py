@@ -1,0 +1,162 @@
+"""A session's journal in files: all that it has lived, as far as somebody has looked in time.
+
+A folder has the files 000001.journal, 000002.journal, ... A file is a head and entries that follow from each other:
+
+    head     "okl-jrnl", u16 version, u64 round and 16 bytes digest of the tip that the first entry follows
+    entry    u32 count, u32 length of the id, u32 length of the bytes, the id, the bytes, 16 bytes digest
+
+The digests are those of the journal's own chain, so that no entry can be changed, lost or moved unseen. An entry that a crash
+has cut off at the end of the last file is written again. A file that does not go on where the one before it ends says that
+rounds are missing between them, or that the session was put back to another state.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from service.errors import ConfigurationError, DamagedArchive, SessionNotFound
+from service.store.base import DIGEST_BYTES, Entry, Gone, Store, Tip
+
+VERSION: Final = 1
+MAGIC: Final = b"okl-jrnl"
+FILE_BYTES: Final = 64 << 20
+"""A file that is larger is followed by another."""
+
+_HEAD = struct.Struct(f"<8sHQ{DIGEST_BYTES}s")
+_ENTRY = struct.Struct("<III")
+
+
+class Archived(NamedTuple):
+    """Where the files end now, the rounds that were added, and how many are missing before them."""
+
+    tip: Tip
+    rounds: int
+    missing: int
+
+
+async def archive(store: Store, name: str, folder: Path) -> Archived:
+    """Add to the folder what the session has lived since. Raises SessionNotFound, DamagedArchive, ConfigurationError."""
+    try:
+        with _alone(folder):
+            last = _last(folder)
+            place = None if last is None else last.tip
+            reading = await store.read(name, place) if place is not None else None
+            if reading is None or (not isinstance(reading, Gone) and reading.is_whole):
+                # Behind the snapshot there may be more than after it.
+                whole = await store.whole(name)
+                if isinstance(whole, Gone):
+                    raise SessionNotFound(name)
+                base, entries = whole.base, whole.entries
+            elif isinstance(reading, Gone):
+                raise SessionNotFound(name)
+            else:
+                base, entries = reading.start, reading.entries
+            missing = max(0, base.round - (0 if place is None else place.round))
+            return Archived(*_write(folder, last, base, entries), missing)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}.") from error
+
+
+def read_archive(folder: Path) -> tuple[Tip, list[Entry]]:
+    """The newest entries that follow from each other, and the tip that they follow. Raises DamagedArchive."""
+    base: Tip | None = None
+    entries: list[Entry] = []
+    for path in _files(folder):
+        start, found, _ = _read(path)
+        if base is None or start != (entries[-1].tip if entries else base):
+            base, entries = start, []
+        entries += found
+    if base is None:
+        raise DamagedArchive(f"{folder} has no journal.")
+    return base, entries
+
+
+class _Last(NamedTuple):
+    path: Path
+    tip: Tip
+    end: int
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9][0-9][0-9][0-9][0-9][0-9].journal"))
+
+
+def _last(folder: Path) -> _Last | None:
+    files = _files(folder)
+    if files and files[-1].stat().st_size < _HEAD.size:
+        # A crash came between its making and its head.
+        files.pop().unlink()
+    if not files:
+        return None
+    start, entries, end = _read(files[-1])
+    return _Last(files[-1], entries[-1].tip if entries else start, end)
+
+
+def _read(path: Path) -> tuple[Tip, list[Entry], int]:
+    """The tip that the first entry follows, the entries, and where the last whole one ends. Raises DamagedArchive."""
+    data = path.read_bytes()
+    if len(data) < _HEAD.size or not data.startswith(MAGIC):
+        raise DamagedArchive(f"{path} is no journal, or is cut.")
+    _, version, round, digest = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise DamagedArchive(f"{path} has version {version}; this program reads version {VERSION}.")
+    start = tip = Tip(round, digest)
+    entries: list[Entry] = []
+    place = _HEAD.size
+    while place + _ENTRY.size <= len(data):
+        count, id_bytes, blob_bytes = _ENTRY.unpack_from(data, place)
+        at = place + _ENTRY.size
+        end = at + id_bytes + blob_bytes + DIGEST_BYTES
+        if end > len(data):
+            break
+        id, blob = data[at : at + id_bytes].decode("utf-8", "replace"), data[at + id_bytes : end - DIGEST_BYTES]
+        tip = tip.then(count, id, blob)
+        if tip.digest != data[end - DIGEST_BYTES : end]:
+            raise DamagedArchive(f"{path} was damaged after round {entries[-1].tip.round if entries else round}.")
+        entries.append(Entry(tip, count, id, blob))
+        place = end
+    return start, entries, place
+
+
+def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]) -> tuple[Tip, int]:
+    """Append what follows; where the files end then, and the rounds added."""
+    tip = base if last is None or last.tip != base else last.tip
+    if last is not None and last.tip == base and not entries:
+        return base, 0
+    if last is None or last.tip != base or last.end > FILE_BYTES:
+        number = 1 if last is None else int(last.path.stem) + 1
+        path, end = folder / f"{number:06d}.journal", 0
+    else:
+        path, end = last.path, last.end
+    with path.open("r+b" if end else "xb") as file:
+        if end:
+            # What a crash has cut off.
+            file.truncate(end)
+            file.seek(end)
+        else:
+            file.write(_HEAD.pack(MAGIC, VERSION, base.round, base.digest))
+        for entry in entries:
+            id = entry.id.encode()
+            file.write(_ENTRY.pack(entry.count, len(id), len(entry.blob)) + id + entry.blob + entry.tip.digest)
+            tip = entry.tip
+        file.flush()
+        os.fsync(file.fileno())
+    return tip, sum(entry.count for entry in entries)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Makes the folder. Raises ConfigurationError if another process writes to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(f"Another `okl archive` writes to {folder}.") from None
+        yield

@@ -1,0 +1,234 @@
+"""Challengers of a session: attached, listed, detached, promoted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, final
+
+from okl_core import LearnerSpec
+from okl_core.monitoring.duel import Outcome
+from service.archive.portable import clash, pack_state
+from service.archive.states import States
+from service.challengers.champion import Champion, challenger_of
+from service.challengers.followers import Followers
+from service.challengers.pursuit import Pursuit
+from service.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
+from service.rounds import Rounds
+from service.session.following import MARK, challenger_name, is_challenger
+from service.session.refusals import precondition_failed
+from service.session.session import Session
+from service.session.turn import Position
+from service.sessions import Inspected, Sessions, challengers_of, made_of
+from service.store.base import Gone, Head, Store, Tip
+
+MOST_LETTERS = 64
+"""Of the name of a checkpoint."""
+
+log = logging.getLogger("okl.challengers")
+
+Begin = Literal["now", "journal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A challenger beside its champion: `behind` rounds it has not seen, `missed` were learned and not compared, `skipped`
+    not learned. `trouble`: what kept this worker from following, if anything."""
+
+    name: str
+    kind: str
+    t: int
+    behind: int
+    missed: int
+    skipped: int
+    is_classifier: bool
+    outcome: Outcome | None
+    created_at: float
+    trouble: str | None
+
+
+class _Seen(NamedTuple):
+    tip: Tip | None
+    missed: int
+    skipped: int
+    outcome: Outcome | None
+    is_classifier: bool
+    kind: str
+    t: int
+
+
+class _Was(NamedTuple):
+    position: Position
+    twin: Session
+    waiting: int
+
+
+@final
+class Challengers:
+    """Raises ServiceError only."""
+
+    def __init__(
+        self,
+        store: Store,
+        rounds: Rounds,
+        sessions: Sessions,
+        states: States,
+        pursuit: Pursuit,
+        followers: Followers,
+        *,
+        most: int,
+        patience_s: float,
+    ) -> None:
+        self._store = store
+        self._rounds = rounds
+        self._sessions = sessions
+        self._states = states
+        self._pursuit = pursuit
+        self._followers = followers
+        self._most = most
+        self._patience_s = patience_s
+
+    async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> Contender:
+        """A new session that follows this one from its present round, or through the journal that is kept.
+
+        Raises SessionNotFound, SessionFollows, SessionFrozen, SessionExists, LimitReached, InvalidConfig, UnknownLearner.
+        """
+        if is_challenger(champion):
+            raise SessionFollows(f"Session {champion!r} is a challenger itself.", session=champion)
+        if len(await challengers_of(self._store, champion)) >= self._most:
+            told = f"Session {champion!r} has {self._most} challengers; detach one first."
+            raise LimitReached(told, session=champion)
+        now, tip = await self._rounds.look(champion, _session_and_tip)
+        if now.frozen is not None:
+            raise SessionFrozen(f"Session {champion!r} is frozen; there is nothing to follow.", session=champion)
+        if begin == "journal":
+            whole = await self._store.whole(champion)
+            if isinstance(whole, Gone):
+                raise SessionNotFound(champion)
+            tip = whole.base
+        session = made_of(challenger_of(now, challenger_name(champion, name), learner))
+        assert session.following is not None
+        session.following.tip = tip
+        await self._sessions.add(session)
+        log.info("challenger attached", extra={"session": champion, "challenger": name, "begin": tip.round})
+        self._followers.add(champion, name)
+        return await self.inspect(champion, name)
+
+    async def list(self, champion: str) -> Sequence[Contender]:
+        """In the order of their names. Raises SessionNotFound."""
+        head = await self._store.head(champion)
+        if isinstance(head, Gone):
+            raise SessionNotFound(champion)
+        names = await challengers_of(self._store, champion)
+        owns = [(await self._store.head(name)) for name in names]
+        return [await self._standing(champion, own, head) for own in owns if isinstance(own, Head)]
+
+    async def inspect(self, champion: str, name: str) -> Contender:
+        """Raises SessionNotFound."""
+        head, own = await self._store.head(champion), await self._store.head(challenger_name(champion, name))
+        for found, missing in ((head, champion), (own, challenger_name(champion, name))):
+            if isinstance(found, Gone):
+                raise SessionNotFound(missing)
+        assert isinstance(head, Head)
+        assert isinstance(own, Head)
+        return await self._standing(champion, own, head)
+
+    async def detach(self, champion: str, name: str) -> None:
+        """The challenger is deleted. Raises SessionNotFound."""
+        await self._sessions.delete(challenger_name(champion, name))
+
+    async def promote(self, champion: str, name: str, at: str | None = None) -> Inspected:
+        """The champion goes on as the challenger: its learner, its state, its definition. What waits goes on waiting with
+        the forecasts that were issued, and ids stay remembered. The state before is kept as a checkpoint, and the
+        challenger is no more.
+
+        `at` is the label of the tip at which the champion must be, None for any. Raises SessionNotFound, CannotPromote,
+        PreconditionFailed, LimitReached, Overloaded.
+        """
+        # The state is kept once the challenger is in its place: a write before would let a busy champion go on meanwhile.
+        await self._make_sure_of_room(champion, name)
+        own, loop = challenger_name(champion, name), asyncio.get_running_loop()
+        give_up = loop.time() + self._patience_s
+
+        def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
+            view = Champion.of(session, head, position)
+            was = _Was(position, session.copy(), head.waiting + head.never_came)
+            return self._take_place(champion, own, view, was, at)
+
+        while loop.time() < give_up:
+            await self._pursuit.follow(champion, name)
+            if await self._rounds.look(champion, at_last):
+                await self._sessions.delete(own)
+                return await self._sessions.inspect(champion)
+        raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
+
+    async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:
+        """False if another worker wrote to one of the two meanwhile."""
+        tip = was.position.tip
+        if at is not None and tip.label != at:
+            raise precondition_failed(champion, tip)
+        pursued = await self._pursuit.finish(champion, own, view)
+        if pursued is None or pursued.seen != tip:
+            return False
+        session = await self._rounds.look(own, lambda session, *_: session.copy())
+        trouble = _trouble(was, session)
+        if trouble is not None:
+            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {trouble}.", session=champion)
+        session.definition, session.following = replace(session.definition, name=champion), None
+        if not await self._states.replace(champion, was.position, session):
+            return False
+        log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
+        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], was)
+        return True
+
+    async def _make_sure_of_room(self, champion: str, name: str) -> None:
+        """Keep the champion's state as it is now, which the state at its end replaces. Raises LimitReached."""
+        await self._states.keep(champion, f"before-{name}"[:MOST_LETTERS])
+
+    async def _keep(self, champion: str, checkpoint: str, was: _Was) -> None:
+        """What the champion was, so that one can go back to it: room was made sure of before."""
+        identity, tip = was.position
+        state = pack_state(was.twin)
+        if await self._store.keep(champion, identity, checkpoint, tip, state) is not True:
+            log.warning("champion not kept", extra={"session": champion, "checkpoint": checkpoint, "t": tip.round})
+
+    async def _standing(self, champion: str, own: Head, head: Head) -> Contender:
+        name = own.name.partition(MARK)[2]
+        seen = await self._rounds.look(own.name, _seen)
+        behind = 0 if seen.tip is None else max(0, head.tip.round - seen.tip.round)
+        trouble = self._followers.trouble(champion, name)
+        return Contender(
+            name,
+            seen.kind,
+            seen.t,
+            behind,
+            seen.missed,
+            seen.skipped,
+            seen.is_classifier,
+            seen.outcome,
+            own.created_at,
+            trouble,
+        )
+
+
+def _trouble(now: _Was, then: Session) -> str | None:
+    """Why the one cannot go on as the other."""
+    if then.learner is None:
+        return "it has learned no round yet"
+    return clash(now.twin, then, with_labels=False) if now.waiting else None
+
+
+def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:
+    return session.copy(), position.tip
+
+
+def _seen(session: Session, _head: Head, _position: Position) -> _Seen:
+    following, asked = session.following, session.definition.learner
+    kind = "auto" if asked is None else asked.kind
+    is_classifier = session.task is not None and session.task.truths.is_classifier
+    if following is None:
+        return _Seen(None, 0, 0, None, is_classifier, kind, session.t)
+    outcome = None if following.duel is None else following.duel.told()
+    return _Seen(following.tip, following.missed, following.skipped, outcome, is_classifier, kind, session.t)

@@ -1,0 +1,143 @@
+"""A worker's challengers follow their champions in the background.
+
+The worker that commits to a champion follows it at once. What a worker that died has left behind, and what another one
+attached, is found by looking through the names of all sessions now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Final, final
+
+from service.challengers.pursuit import Pursuit
+from service.errors import ServiceError, SessionNotFound
+from service.session.following import MARK, is_challenger
+from service.store.base import Store
+from service.telemetry.counts import Counts
+
+log = logging.getLogger("okl.challengers")
+
+SWEEP_S: Final = 15.0
+SWEPT_AT_ONCE: Final = 500
+FIRST_WAIT_S: Final = 0.02
+"""Between a champion's commit and its challengers, so that a few commits are followed together."""
+AGAIN_S: Final = 30.0
+"""After a challenger has failed, or has refused all rounds."""
+
+
+@final
+class Followers:
+    """The challengers that this worker knows of, by champion."""
+
+    def __init__(self, store: Store, counts: Counts, *, sweep_s: float = SWEEP_S) -> None:
+        self._store = store
+        self._counts = counts
+        self._sweep_s = sweep_s
+        self._known: dict[str, set[str]] = {}
+        self._due: dict[str, None] = {}
+        self._not_before: dict[tuple[str, str], float] = {}
+        self._troubles: dict[tuple[str, str], str] = {}
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def count(self) -> int:
+        """Challengers that this worker knows of."""
+        return sum(len(names) for names in self._known.values())
+
+    def note(self, champion: str) -> None:
+        """Something was committed to this session, which may have challengers."""
+        if champion in self._known:
+            self._due[champion] = None
+            self._news.set()
+
+    def add(self, champion: str, name: str) -> None:
+        """A challenger is attached."""
+        self._known.setdefault(champion, set()).add(name)
+        self._not_before.pop((champion, name), None)
+        self.note(champion)
+
+    def trouble(self, champion: str, name: str) -> str | None:
+        """What kept this worker from going on with a challenger, or why the last round was refused that was."""
+        return self._troubles.get((champion, name))
+
+    def start(self, pursuit: Pursuit) -> None:
+        """Begin to follow."""
+        self._tasks = [asyncio.create_task(self._run(pursuit)), asyncio.create_task(self._sweep_all())]
+
+    async def close(self) -> None:
+        """Stop: what was not followed is followed by another worker, or by the next one."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def sweep(self) -> None:
+        """Find all challengers, and follow each. Raises StoreError."""
+        known: dict[str, set[str]] = {}
+        cursor: str | None = None
+        while True:
+            page = await self._store.list(cursor, SWEPT_AT_ONCE)
+            for head in page.heads:
+                if is_challenger(head.name):
+                    champion, _, name = head.name.partition(MARK)
+                    known.setdefault(champion, set()).add(name)
+            cursor = page.cursor
+            if cursor is None:
+                break
+            await asyncio.sleep(0)
+        self._known = known
+        there = {(champion, name) for champion, names in known.items() for name in names}
+        self._troubles = {pair: told for pair, told in self._troubles.items() if pair in there}
+        self._not_before = {pair: at for pair, at in self._not_before.items() if pair in there}
+        for champion in known:
+            self.note(champion)
+
+    async def _sweep_all(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except ServiceError as error:
+                log.warning("challengers cannot be looked for", extra={"detail": error.detail})
+            # Workers that started together do not stay so.
+            await asyncio.sleep(self._sweep_s * random.uniform(0.8, 1.2))
+
+    async def _run(self, pursuit: Pursuit) -> None:
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(FIRST_WAIT_S)
+            self._news.clear()
+            due, self._due = list(self._due), {}
+            for champion in due:
+                for name in sorted(self._known.get(champion, ())):
+                    await self._follow(pursuit, champion, name)
+
+    async def _follow(self, pursuit: Pursuit, champion: str, name: str) -> None:
+        """Whatever goes wrong is this challenger's own trouble."""
+        pair, now = (champion, name), asyncio.get_running_loop().time()
+        if self._not_before.get(pair, 0.0) > now:
+            return
+        try:
+            pursued = await pursuit.follow(champion, name)
+        except SessionNotFound:
+            # The next sweep says which of the two is gone.
+            self._not_before[pair] = now + AGAIN_S
+            return
+        except Exception as error:
+            told = error.detail if isinstance(error, ServiceError) else type(error).__name__
+            self._counts.follow_failures += 1
+            log.warning("challenger cannot follow", extra={"session": champion, "challenger": name, "detail": told})
+            if not isinstance(error, ServiceError):
+                log.exception("unexpected error", extra={"session": champion})
+        else:
+            if pursued.refused is None:
+                if self._not_before.pop(pair, None) is not None:
+                    self._troubles.pop(pair, None)
+                return
+            told = pursued.refused
+            if pursued.rounds:
+                self._troubles[pair] = told
+                return
+        self._troubles[pair] = told
+        self._not_before[pair] = now + AGAIN_S

@@ -1,0 +1,213 @@
+"""How a challenger catches up with its champion: what it has not seen is read from the champion's journal, and played on it.
+
+Any worker may do this at any time, and several at once. What a challenger has seen is part of its state, so that a commit of
+one that was overtaken is refused as any other, and nothing is learned twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, final
+from weakref import WeakValueDictionary
+
+from service.challengers.champion import Champion, Unsettled, steps_of
+from service.errors import (
+    InvalidConfig,
+    InvalidInput,
+    NumericalFailure,
+    Overloaded,
+    SessionFull,
+    SessionNotFound,
+)
+from service.rounds import Rounds
+from service.session.codec import decode_waiting
+from service.session.following import challenger_name
+from service.session.requests import Follow, Followed
+from service.session.session import Session
+from service.session.turn import Position
+from service.store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip
+from service.store.store_checks import cursor_after
+from service.telemetry.counts import Counts
+
+log = logging.getLogger("okl.challengers")
+
+ROUNDS_AT_ONCE: Final = 256
+"""Of one commit, if an entry does not have more by itself."""
+
+MOST_PLACES: Final = 10_000
+MOST_PAGES: Final = 200
+"""More predictions than a session may have waiting by default."""
+TRIES: Final = 10
+STALE_S: Final = 0.01
+
+
+class Pursued(NamedTuple):
+    """All of the champion's rounds up to `seen` were looked at, and `rounds` of them learned now; why the last one was
+    refused that was."""
+
+    seen: Tip
+    rounds: int
+    refused: str | None
+
+
+class _Found(NamedTuple):
+    """What waits at a champion, the oldest first, and the place in the list up to which that is."""
+
+    found: Sequence[Unsettled]
+    place: str | None
+
+
+@final
+class Pursuit:
+    """Raises ServiceError only."""
+
+    def __init__(self, store: Store, rounds: Rounds, counts: Counts) -> None:
+        self._store = store
+        self._rounds = rounds
+        self._counts = counts
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._places: OrderedDict[str, str] = OrderedDict()
+        """Up to where this worker has looked through what waits at a champion, by challenger."""
+
+    async def follow(self, champion: str, name: str) -> Pursued:
+        """Bring the challenger to where its champion is now. Raises SessionNotFound, Overloaded."""
+        own = challenger_name(champion, name)
+        lock = self._locks.setdefault(own, asyncio.Lock())
+        # Two of one worker would only be in each other's way.
+        async with lock:
+            return await self._catch_up(champion, own)
+
+    async def _catch_up(self, champion: str, own: str) -> Pursued:
+        for _ in range(TRIES):
+            before = await self._rounds.look(champion, Champion.of)
+            tip = await self._rounds.look(own, _tip_of)
+            reading = await self._read(champion, tip)
+            asked = _Found((), None)
+            if before.has_waiting:
+                asked = await self._asked(own, champion, before.position, reading)
+            now = await self._rounds.look(champion, Champion.of)
+            if not before.reads_as(now):
+                # It was put in the place of another meanwhile, or has had its first round.
+                continue
+            pursued = await self._play(own, tip or reading.start, reading, asked.found, now)
+            if pursued is not None:
+                self._put(own, asked.place)
+                return pursued
+            # Another worker follows: whoever is first is so by chance.
+            await asyncio.sleep(random.uniform(0.0, STALE_S))
+        raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
+
+    async def _read(self, champion: str, tip: Tip | None) -> Reading:
+        """What follows the tip; where that is not there any more, all that is kept. Raises SessionNotFound."""
+        reading = await self._store.read(champion, tip)
+        if not isinstance(reading, Gone) and reading.is_whole:
+            # What is kept behind the snapshot too.
+            whole = await self._store.whole(champion)
+            reading = whole if isinstance(whole, Gone) else Reading(whole.head, whole.base, whole.entries)
+        if isinstance(reading, Gone):
+            raise SessionNotFound(champion)
+        return reading
+
+    async def finish(self, champion: str, own: str, now: Champion) -> Pursued | None:
+        """The rest, up to where the champion is and stays, since its requests to this worker wait; nobody else's do. None if
+        somebody else has followed meanwhile."""
+        tip = await self._rounds.look(own, _tip_of)
+        reading = await self._read(champion, tip)
+        # What waits is not looked at: its forecasts are the champion's in any case.
+        return await self._play(own, tip or reading.start, reading, (), now)
+
+    async def _play(
+        self, own: str, start: Tip, reading: Reading, asked: Sequence[Unsettled], champion: Champion
+    ) -> Pursued | None:
+        """None if somebody else has followed meanwhile."""
+        if champion.task is None:
+            return Pursued(reading.head.tip, 0, None)
+        skipped = max(0, reading.start.round - start.round)
+        rounds, refused, first = 0, None, reading.start
+        for entries, is_last in _in_parts(reading.entries):
+            steps = list(steps_of(first, entries, asked if is_last else _made_until(asked, entries), champion.task))
+            if not steps:
+                break
+            told = await self._follow(own, Follow(start, champion.learner, steps, skipped))
+            if told.is_stale:
+                return None
+            rounds += told.rounds
+            refused = told.refused or refused
+            if entries:
+                first = entries[-1].tip
+                # What was refused after the last round that was learned is behind the challenger, and yet not learned.
+                skipped = first.round - told.tip.round if told.rounds else skipped + sum(one.count for one in entries)
+                start = told.tip
+        self._counts.followed += rounds
+        return Pursued(reading.head.tip, rounds, refused)
+
+    async def _follow(self, own: str, part: Follow) -> Followed:
+        """All at once; where a round is refused, without those that are."""
+        try:
+            return await self._rounds.follow(own, part)
+        except (InvalidInput, InvalidConfig, NumericalFailure, SessionFull) as error:
+            log.info("challenger refuses a round", extra={"session": own, "detail": error.detail})
+        return await self._rounds.follow(own, replace(part, is_careful=True))
+
+    async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Found:
+        """What waits and this worker has not seen yet, up to the end of the reading.
+
+        The list is in the order of expiry, which is that of making as far as all wait equally long.
+        """
+        found: list[Unsettled] = []
+        place = self._places.get(own)
+        end, latest, is_over = reading.head.tip.round, None, False
+        for _ in range(MOST_PAGES):
+            page = await self._store.waiting(champion, place, PAGE_ITEMS)
+            if isinstance(page, Gone):
+                break
+            for one in page.items:
+                made = decode_waiting(position.identity, one.id, one.blob)
+                # Made after the reading; of a former life of the champion if even its present round is an earlier one.
+                if made.t > end and latest is None:
+                    head = await self._store.head(champion)
+                    latest = 0 if isinstance(head, Gone) else head.tip.round
+                is_over = latest is not None and end < made.t <= latest
+                if is_over:
+                    break
+                place = cursor_after(one.expires_at, one.id)
+                if made.t >= reading.start.round:
+                    found.append(Unsettled(one.id, made))
+            if is_over or page.cursor is None:
+                break
+        return _Found(found, place)
+
+    def _put(self, own: str, place: str | None) -> None:
+        if place is not None:
+            self._places[own] = place
+            self._places.move_to_end(own)
+            while len(self._places) > MOST_PLACES:
+                self._places.popitem(last=False)
+
+
+def _tip_of(session: Session, _head: Head, _position: Position) -> Tip | None:
+    return None if session.following is None else session.following.tip
+
+
+def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:
+    """Parts of about ROUNDS_AT_ONCE rounds, and whether each is the last one; one without entries if there are none."""
+    parts: list[list[Entry]] = [[]]
+    size = 0
+    for entry in entries:
+        if parts[-1] and size + entry.count > ROUNDS_AT_ONCE:
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += entry.count
+    return [(part, i == len(parts) - 1) for i, part in enumerate(parts)]
+
+
+def _made_until(asked: Sequence[Unsettled], entries: Sequence[Entry]) -> list[Unsettled]:
+    """Those before the last of these entries; what was made after it belongs to the next part."""
+    end = entries[-1].tip.round
+    return [one for one in asked if one.entry.t < end]

@@ -1,0 +1,183 @@
+"""Play the journal of a session through other learners, with the delays of its truths, and print how they compare to it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from okl_core import LearnerSpec
+from service.archive.journals import read_archive
+from service.challengers.champion import challenger_of, lesson_of
+from service.commands.compare import HEADINGS, TOLD, cells_of, heeding, limits_here, ranked, short
+from service.commands.contestants import Contestant, names_of, specs_of
+from service.errors import ConfigurationError, SessionNotFound
+from service.session.definition import Definition
+from service.session.following import challenger_name
+from service.session.history.words import outcome_text
+from service.session.record import decode_record
+from service.session.requests import Follow, Lesson, Question
+from service.session.scorecard import WINDOW
+from service.session.session import Session
+from service.session.snapshot import unpack
+from service.session.turn import Position
+from service.settings import Settings, limits_of
+from service.store.base import Entry, Gone, Tip, open_store
+from service.store.moving import Whole
+
+BESIDE: Final = "beside the session"
+STEPS: Final = 256
+"""Rounds and predictions that each learner plays in turn."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Backtested:
+    """The learners, the best first; the session's own errors, one a round; `is_whole`: was all of the journal played?"""
+
+    session: Session
+    contestants: Sequence[Contestant]
+    errors: Sequence[float]
+    first: int
+    is_whole: bool
+
+
+def backtest(console: Console, url: str, name: str, learners: Sequence[str], archive: Path | None = None) -> Backtested:
+    """Raises SessionNotFound, ConfigurationError, DamagedArchive, StoreError."""
+    if not learners:
+        raise ConfigurationError("Name at least one learner with --learner.")
+    whole = asyncio.run(_read(url, name))
+    session = loaded(name, whole)
+    base, entries = (whole.base, whole.entries) if archive is None else _joined(archive, whole)
+    if session.task is None or not entries:
+        raise ConfigurationError(f"The journal of session {name!r} has no rounds; OKL_RETAIN_BYTES keeps more of it.")
+    steps = list(steps_in_time(entries, session))
+
+    def define(spec: Json) -> Definition:
+        try:
+            learner: LearnerSpec | None = LearnerSpec.model_validate(spec)
+        except ValidationError as error:
+            raise ConfigurationError(f"--learner: {error.errors()[0]['msg']}") from error
+        if learner is not None and learner.kind == "auto" and not learner.config and not learner.lags:
+            # The service's own choice is for what the truths are.
+            learner = None
+        return challenger_of(session, challenger_name(name, "backtest"), learner)
+
+    specs = specs_of(learners)
+    limits = limits_here()
+    contestants = [Contestant(own, spec, define, limits) for own, spec in zip(names_of(specs), specs, strict=True)]
+    with heeding() as stopped, _progress(console) as progress:
+        bar = progress.add_task(name, total=len(steps))
+        for start in range(0, len(steps), STEPS):
+            if stopped.is_set:
+                break
+            for one in contestants:
+                one.follow(Follow(base, 0, steps[start : start + STEPS]))
+            progress.update(bar, completed=min(start + STEPS, len(steps)))
+    errors = [error for step in steps if isinstance(step, Lesson) for error in step.errors]
+    return Backtested(session, ranked(contestants), errors, base.round, not stopped.is_set)
+
+
+async def _read(url: str, name: str) -> Whole:
+    store = open_store(url, limits_of(Settings()))
+    try:
+        await store.open()
+        whole = await store.whole(name)
+    finally:
+        await store.close()
+    if isinstance(whole, Gone):
+        raise SessionNotFound(name)
+    return whole
+
+
+def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
+    """What is in the files, and what came after it. Raises ConfigurationError where there is something between."""
+    base, entries = read_archive(archive)
+    end = entries[-1].tip if entries else base
+    tips = [whole.base, *(entry.tip for entry in whole.entries)]
+    if end not in tips:
+        told = "does not reach to the journal that is kept, or the session was put back since: run `okl archive` first"
+        raise ConfigurationError(f"{archive} {told}.")
+    return base, [*entries, *whole.entries[tips.index(end) :]]
+
+
+def loaded(name: str, whole: Whole) -> Session:
+    """The session as it is now: its truths are read as it reads them. Raises StateCorrupt."""
+    definition, identity = decode_record(name, whole.record)
+    start = whole.head.snapshot_tip or whole.first
+    blob = whole.snapshot
+    session = Session(definition) if blob is None else unpack(definition, blob, str(Position(identity, start)))
+    for entry in whole.entries:
+        if entry.tip.round > start.round:
+            session.replay(entry.blob)
+    return session
+
+
+def steps_in_time(entries: Sequence[Entry], session: Session) -> Iterator[Lesson | Question]:
+    """The rounds in order; before them, at the time at which it was issued, each prediction whose truth came late."""
+    assert session.task is not None
+    lessons = [lesson_of(entry, session.task) for entry in entries]
+    # Clocks of several workers: what is later in the journal is later.
+    times = np.maximum.accumulate([lesson.at for lesson in lessons]).tolist()
+    asked: dict[int, list[Question]] = {}
+    for i, lesson in enumerate(lessons):
+        if lesson.is_late and not math.isnan(lesson.waited_s):
+            place = min(bisect_right(times, lesson.at - lesson.waited_s), i)
+            asked.setdefault(place, []).append(Question((), lesson.id, raw=lesson.x[0]))
+    for i, lesson in enumerate(lessons):
+        yield from asked.get(i, ())
+        yield lesson
+
+
+def table_of_backtest(found: Backtested) -> Table:
+    """As that of `okl compare`, with the session as it was."""
+    task = found.session.task
+    assert task is not None
+    is_classifier = task.truths.is_classifier
+    rounds = f"{len(found.errors):,} rounds of the journal, from round {found.first + 1:,} on"
+    caption = f"{rounds}, each forecast when the session did."
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
+    for i, heading in enumerate((*HEADINGS, BESIDE)):
+        shown = ("mistake rate" if is_classifier else "RMSE") if heading == "error" else heading
+        is_text = i in (0, len(HEADINGS) - 1, len(HEADINGS))
+        table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    known = [error for error in found.errors if not math.isnan(error)]
+    own = [found.session.definition.name, _mean(known, is_classifier=is_classifier)]
+    own += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
+    table.add_row(*(Text(cell) for cell in own), style="bold")
+    for one in found.contestants:
+        *cells, told = cells_of(one)
+        beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")
+        table.add_row(*(Text(cell) for cell in (*cells, short(told, TOLD), beside)))
+    return table
+
+
+def _mean(errors: Sequence[float], *, is_classifier: bool) -> str:
+    if not errors:
+        return ""
+    mean = math.fsum(errors) / len(errors)
+    return f"{mean:.2%}" if is_classifier else f"{mean**0.5:.4g}"
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )

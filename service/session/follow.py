@@ -1,0 +1,154 @@
+"""A challenger plays what its champion has done: one part of a turn.
+
+Each round is forecast before its truth is looked at, as the champion's was: at once where nothing came between the champion's
+forecast and its truth, and else when the champion's was made, which is what waits under the id of the round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+
+from okl_core import errors as core
+from service.errors import ServiceError
+from service.session.codec import WaitingEntry, encode_followed, encode_round
+from service.session.coverage import promise_of
+from service.session.following import Note
+from service.session.limits import SessionLimits
+from service.session.moment import Moment
+from service.session.requests import Follow, Followed, Lesson, Question
+from service.session.session import Session
+from service.session.task import Task, check_weights, reckoned
+from service.store.base import Tip
+
+Append = Callable[[int, str | None, bytes], None]
+"""Adds an entry to the turn: how many rounds, its id unless one is to be made, its bytes."""
+
+
+@final
+class Follower:
+    """One `Follow`, on a session that is changed at once. `found` gives what waits under an id."""
+
+    def __init__(
+        self,
+        session: Session,
+        part: Follow,
+        moment: Moment,
+        limits: SessionLimits,
+        append: Append,
+        found: Callable[[str], WaitingEntry | None],
+    ) -> None:
+        self._session = session
+        self._learner = part.learner
+        self._steps = part.steps
+        following = session.following
+        # Rounds between one champion and another were nobody's.
+        is_another = following is not None and following.learner not in (None, part.learner)
+        self._skipped = 0 if is_another else part.skipped
+        self._tip = part.start
+        self._is_careful = part.is_careful
+        self._moment = moment
+        self._limits = limits
+        self._append = append
+        self._found = found
+        self._rounds = 0
+        self._refused: str | None = None
+
+    def play(self, hold: Callable[[Question], object]) -> Followed:
+        """All of it; `hold` forecasts what is to wait for its truth. Raises ServiceError, OklError."""
+        for step in self._steps:
+            if isinstance(step, Lesson):
+                self._learn(step)
+                continue
+            try:
+                hold(step)
+            except (ServiceError, core.OklError):
+                # An input that is refused now is refused when its truth comes.
+                if not self._is_careful:
+                    raise
+        assert self._session.following is not None
+        return Followed(self._session.following.tip or self._tip, self._rounds, refused=self._refused)
+
+    def _learn(self, lesson: Lesson) -> None:
+        moment = self._moment._replace(at=lesson.at, waited_s=lesson.waited_s)
+        if len(lesson.y) > 1 and not self._is_careful:
+            self._run(lesson, moment)
+            self._tip = lesson.tip
+            return
+        last = len(lesson.y) - 1
+        for i in range(len(lesson.y)):
+            try:
+                self._round(lesson, i, moment, lesson.tip if i == last else self._tip)
+            except (ServiceError, core.InputError, core.ConfigError, core.NumericalError) as error:
+                if not self._is_careful:
+                    raise
+                self._refused = str(error)
+                self._skipped += 1
+        self._tip = lesson.tip
+
+    def _round(self, lesson: Lesson, i: int, moment: Moment, tip: Tip) -> None:
+        session = self._session
+        self._limits.check_room(session.definition.name, session.nbytes)
+        made = self._found(lesson.id) if lesson.is_late else None
+        raw = session.check_input(lesson.x[i]) if made is None else made.x
+        if session.preparation is None:
+            self._limits.check_size(session, len(raw), "/x")
+        y, task = session.reckoned(lesson.y[i])
+        if lesson.weight != 1.0:
+            check_weights(task)
+        pending = session.play(
+            raw,
+            y,
+            task,
+            issued=None if made is None else made.forecast,
+            lags=None if made is None else made.lags,
+            weight=lesson.weight,
+            promise=None
+            if made is None or made.threshold is None or math.isnan(made.forecast.value)
+            else promise_of(task, made.forecast, made.threshold, y, max(0, session.t - made.t)),
+            said=None if made is None else made.said,
+            moment=moment,
+        )
+        # Without what waited nobody knows what it would have been at the time of the champion's.
+        theirs = math.nan if lesson.is_late and made is None else lesson.errors[i]
+        self._note(tip, [theirs], 1, lesson.id if i == len(lesson.y) - 1 else None, encode_round(pending.entry))
+        session.learn(pending)
+
+    def _run(self, lesson: Lesson, moment: Moment) -> None:
+        session = self._session
+        self._limits.check_room(session.definition.name, session.nbytes)
+        tasks: list[Task] = []
+        y: list[float] = []
+        raws, task, fields = [], session.task, session.fields
+        for x, truth in zip(lesson.x, lesson.y, strict=True):
+            raws.append(session.check_input(x, fields))
+            if session.preparation is None:
+                self._limits.check_size(session, len(raws[-1]), "/x")
+            fields = fields or session.fields_after(raws[0])
+            known, task = reckoned(session.definition, task, truth)
+            y.append(known)
+            tasks.append(task)
+        assert session.following is not None
+        session.following.take(Note(self._learner, lesson.tip, self._skipped, lesson.errors))
+        ran = session.run(raws, np.array(y), tasks, moment)
+        start = 0
+        for i, (count, blob) in enumerate(ran.entries):
+            is_last = i == len(ran.entries) - 1
+            errors = lesson.errors[start : start + count]
+            note = Note(self._learner, lesson.tip if is_last else self._tip, self._skipped, errors)
+            self._append(count, lesson.id if is_last else None, encode_followed(note.encode(), blob))
+            self._skipped = 0
+            start += count
+        self._rounds += len(lesson.y)
+
+    def _note(self, tip: Tip, errors: list[float], count: int, id: str | None, blob: bytes) -> None:
+        """An entry, and what is noted with it, for the state too."""
+        note = Note(self._learner, tip, self._skipped, errors)
+        assert self._session.following is not None
+        self._session.following.take(note)
+        self._append(count, id, encode_followed(note.encode(), blob))
+        self._skipped = 0
+        self._rounds += count

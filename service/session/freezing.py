@@ -1,0 +1,33 @@
+"""A session that predicts as another did at a round, and learns nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from okl_core import FrozenLearner, freeze
+from okl_core.contract.frozen import Rule
+from okl_core.errors import StateError
+from service.session.played import FrozenFrom
+from service.session.session import Session
+from service.session.warmup import FIRST
+
+
+def freeze_session(session: Session, name: str, rule: Rule) -> Session:
+    """A session of this name that predicts as `session` does now, or did before a round drawn uniformly, and learns
+    nothing. It shares the learner with it. Raises StateError where there is nothing to freeze yet.
+    """
+    if isinstance(session.learner, FrozenLearner):
+        raise StateError("it is frozen already")
+    if session.learner is None:
+        raise StateError("it has learned no round yet")
+    if session.preparation is None:
+        raise StateError(f"its learner is made after {FIRST} rounds, and {session.t} were learned")
+    if rule == "uniform" and not session.definition.reservoir:
+        raise StateError('it keeps no state to draw; create sessions with `"reservoir": true` for that')
+    twin = Session(replace(session.definition, name=name, reservoir=False))
+    twin.task, twin.spec, twin.fields, twin.warmup = session.task, session.spec, session.fields, None
+    twin.preparation = session.preparation.copy()
+    twin.learner = freeze(session.learner, rule)
+    twin.coverage = None if session.coverage is None else session.coverage.copy()
+    twin.frozen = FrozenFrom(session.definition.name, session.t, rule)
+    return twin

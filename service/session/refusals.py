@@ -1,0 +1,42 @@
+"""The errors of a round, as a client is told them."""
+
+from __future__ import annotations
+
+from okl_core import errors as core
+from service.errors import (
+    InvalidInput,
+    NotFinite,
+    NumericalFailure,
+    PreconditionFailed,
+    ServiceError,
+    WrongDimension,
+    WrongTruth,
+)
+from service.session.inputs import invalid
+from service.store.base import Tip
+
+_INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
+    core.ShapeError: WrongDimension,
+    core.NonFiniteError: NotFinite,
+    core.LabelError: WrongTruth,
+}
+
+
+def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
+    told = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
+    return PreconditionFailed(told, session=name, etag=tip.label)
+
+
+def refusal(error: core.OklError, name: str) -> ServiceError | None:
+    """The library's error of a round as the service's: nothing has changed. None if it is no fault of the request."""
+    match error:
+        case core.InputError():
+            where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
+            return invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput))
+        case core.ConfigError():
+            # What only the inputs bring to light.
+            return invalid("/x", str(error), WrongDimension)
+        case core.NumericalError():
+            return NumericalFailure(f"The round was refused, nothing changed: {error}", session=name)
+        case _:
+            return None

@@ -1,0 +1,156 @@
+"""`okl backtest` against the learner itself, given the same rounds with the same delays."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from service.archive.journals import read_archive
+from service.cli import app
+from service.commands.backtest import backtest
+from service.demo_data import magic
+from service.errors import DamagedArchive
+from service.session.session import Session
+from service.session.snapshot import pack
+from service.session.turn import Position
+from tests.service.api import serving
+from tests.service.definitions import GAUSSIAN, RIDGE, define
+
+X, Y = magic()
+GRADIENT: dict[str, Any] = {"kind": "kernel-ogd", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
+DELAY, N = 5, 40
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A session whose truths come late, and then a block of rounds."""
+    url = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+
+    async def lived() -> None:
+        async with serving(url) as api:
+            await api.create(RIDGE, y_range=[-1, 1])
+            for row in range(N + DELAY):
+                if row < N:
+                    await api.predict(X[row].tolist(), id=f"r{row}")
+                    # The clock of the entries has to tell them apart.
+                    await asyncio.sleep(0.002)
+                if row >= DELAY:
+                    await api.update(float(Y[row - DELAY]), id=f"r{row - DELAY}")
+                    await asyncio.sleep(0.002)
+            await api.rounds(X[N : N + 20].tolist(), Y[N : N + 20].tolist())
+
+    asyncio.run(lived())
+    return url
+
+
+def direct(learner: dict[str, Any]) -> Session:
+    """The same rounds by hand."""
+    session = Session(define(learner, y_range=(-1.0, 1.0)))
+    made = []
+    for row in range(N + DELAY):
+        if row < N:
+            raw = session.read_input(X[row])
+            made.append((raw, session.forecast(raw)))
+        if row >= DELAY:
+            raw, forecast = made[row - DELAY]
+            session.learn(session.play(raw, *session.reckoned(float(Y[row - DELAY])), issued=forecast))
+    for row in range(N, N + 20):
+        session.learn(session.play(session.read_input(X[row]), *session.reckoned(float(Y[row]))))
+    return session
+
+
+def test_a_backtest_is_what_the_learner_would_have_done(store: str) -> None:
+    found = backtest(Console(), store, "s", ['{"kind": "kernel-ridge", "config": {"kernel": {"kind": "gaussian", '
+                     '"sigma": 0.5}}}', '{"kind": "kernel-ogd", "config": {"loss": "squared", "kernel": {"kind": '
+                     '"gaussian", "sigma": 0.5}}}'])  # fmt: skip
+    by_name = {one.name: one for one in found.contestants}
+    for learner in (RIDGE, GRADIENT):
+        tally, own = by_name[learner["kind"]].tally, direct(learner).card.tally()
+        assert tally.rounds == own.rounds == N + 20
+        assert tally.error == pytest.approx(own.error, rel=1e-9)
+    # The session's own learner has made the errors that the session has made.
+    assert sum(found.errors) == pytest.approx(by_name["kernel-ridge"].tally.error, rel=1e-9)
+    assert found.session.card.error == pytest.approx(sum(found.errors), rel=1e-9)
+    outcome = by_name["kernel-ridge"].outcome
+    assert outcome is not None
+    assert outcome.own == pytest.approx(outcome.rival)
+    assert np.isclose(found.session.card.error, direct(RIDGE).card.error)
+
+
+def test_the_command_prints_a_table(store: str) -> None:
+    result = CliRunner().invoke(app, ["backtest", "s", "--learner", "mean", "--learner", "no-such", "--store", store])
+    assert result.exit_code == 0, result.output
+    for told in ("60 rounds of the journal", "as it was", "mean", "no-such", "beside"):
+        assert told in " ".join(result.output.split()), result.output
+    assert CliRunner().invoke(app, ["backtest", "none", "--learner", "mean", "--store", store]).exit_code == 1
+    assert CliRunner().invoke(app, ["backtest", "s", "--store", store]).exit_code == 2
+    assert CliRunner().invoke(app, ["backtest", "s", "--learner", "pomdr", "--store", store]).exit_code == 1
+
+
+def add_rounds(url: str, first: int, last: int, **settings: Any) -> None:
+    """And then a snapshot, behind which the journal is trimmed."""
+
+    async def lived() -> None:
+        async with serving(url, **settings) as api:
+            for row in range(first, last):
+                await api.update(float(Y[row]), x=X[row].tolist())
+            position, blob = await api.worker.rounds.look("s", packed)
+            assert await api.store.snapshot("s", position.tip, blob)
+
+    asyncio.run(lived())
+
+
+def packed(session: Session, _: Any, position: Position) -> tuple[Position, bytes]:
+    return position, pack(session, str(position))
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+def test_an_archive_has_what_the_store_forgot(store: str, tmp_path: Path) -> None:
+    folder = tmp_path / "past"
+    archive = ("archive", "s", "--out", folder, "--store", store)
+    assert "60 rounds written, up to round 60" in run(*archive)
+    assert "0 rounds written" in run(*archive)
+    add_rounds(store, 60, 80, retain_entries=30)
+    assert "20 rounds written, up to round 80" in run(*archive)
+    add_rounds(store, 80, 90, retain_entries=5)
+    # What a crash has cut off at the end is written again.
+    [path] = folder.glob("*.journal")
+    path.write_bytes(path.read_bytes()[:-7])
+    told = run("backtest", "s", "--learner", "mean", "--store", store)
+    assert "5 rounds of the journal, from round 86 on" in told
+    run("backtest", "s", "--learner", "mean", "--store", store, "--archive", folder, code=2)
+    told = run(*archive)
+    assert "6 rounds were gone" in told, told
+    assert len(list(folder.glob("*.journal"))) == 2
+    add_rounds(store, 90, 95, retain_entries=5)
+    assert "5 rounds written, up to round 95" in run(*archive)
+    # What is left out is not bridged: the newest rounds that follow from each other.
+    base, entries = read_archive(folder)
+    assert (base.round, entries[-1].tip.round) == (85, 95)
+    told = run("backtest", "s", "--learner", "mean", "--store", store, "--archive", folder)
+    assert "10 rounds of the journal, from round 86 on" in told
+
+
+def test_an_archive_that_is_damaged_says_so(store: str, tmp_path: Path) -> None:
+    run("archive", "s", "--out", tmp_path / "past", "--store", store)
+    [path] = (tmp_path / "past").glob("*.journal")
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            _, entries = read_archive(path.parent)
+        except DamagedArchive:
+            continue
+        # A length that was made larger looks like an end that was cut off.
+        assert sum(entry.count for entry in entries) < 60
