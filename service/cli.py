@@ -1,4 +1,4 @@
-"""The command line: okl serve, demo, replay, compare, watch, sessions, repair, version.
+"""The command line: okl serve, demo, replay, compare, watch, consume, sessions, repair, version.
 
 Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try again later) a store that does not answer,
 130 interrupted. What went wrong is one line on standard error.
@@ -26,7 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from service import __version__
-from service.client import OklClient, local_url
+from service.client import OklClient
+from service.commands.address import service_url
+from service.commands.consume import consume
 from service.errors import ConfigurationError, ServiceError, StoreRefused, StoreTimeout, StoreUnavailable
 from service.logs import configure
 from service.settings import Settings, without_password
@@ -95,12 +97,7 @@ def _settings(**options: Any) -> Settings:
 
 
 def _client(url: str | None) -> OklClient:
-    if url is None:
-        settings = Settings()
-        if settings.port == 0:
-            raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")
-        url = local_url(settings.host, settings.port)
-    return OklClient(url)
+    return OklClient(service_url(url))
 
 
 @app.command()
@@ -289,6 +286,9 @@ def watch(
 
     with _told(), _client(url) as client:
         watching.watch(client, console, session, once=once)
+
+
+app.command()(_told()(consume))
 
 
 @app.command()
