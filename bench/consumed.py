@@ -53,7 +53,7 @@ def by_socket(okl: OklClient, session: str, asked: list[dict[str, Any]]) -> floa
         return (len(asked) - warm) / (time.perf_counter() - began)
 
 
-def by_stream(client: redis.Redis, url: str, port: int, session: str, asked: list[dict[str, Any]]) -> float:
+def by_stream(client: Any, url: str, port: int, session: str, asked: list[dict[str, Any]]) -> float:
     """Messages a second."""
     names = f"in-{session}", f"out-{session}"
     for start in range(0, len(asked), 1_000):
@@ -65,7 +65,7 @@ def by_stream(client: redis.Redis, url: str, port: int, session: str, asked: lis
     command += ["--redis", f"redis://{HOST}:{port}/0", "--url", url]
     process = subprocess.Popen(command, env=os.environ | {"OKL_LOG_LEVEL": "warning"})
     try:
-        warm = 0
+        warm, began = 0, 0.0
         while warm < len(asked) // 10:
             time.sleep(0.005)
             warm, began = client.xlen(names[1]), time.perf_counter()

@@ -32,6 +32,7 @@ NO_SETTINGS = {
     CONFIG_FILE_VARIABLE,
     SECRETS_VARIABLE,
     "OKL_URL",
+    "OKL_REDIS",
     *SETTING.findall((ROOT / "docker" / "tls.yml").read_text()),
 }
 

@@ -25,7 +25,7 @@ from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry,
 from service.consuming.group import Group, Written
 from service.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from tests.command import environment
-from tests.redis_server import connect, free_port, redis_process, wait_until
+from tests.redis_server import free_port, redis_process, wait_until
 
 ENTRY = "1700000000000-3"
 
@@ -103,6 +103,10 @@ def test_what_can_never_be_sent_is_refused(fields: dict[bytes, bytes] | None, er
 # -- the group --------------------------------------------------------------------------------------------------------
 
 
+def connected(url: str) -> Any:
+    return redis.Redis.from_url(url)
+
+
 def group(url: str, consumer: str = "one", output: str = "answers") -> Group:
     return Group(url, group="okl", consumer=consumer, output=output, refused="refused", max_length=1000)
 
@@ -112,7 +116,7 @@ def test_an_answer_is_written_once_whoever_writes_it(redis_url: str) -> None:
     async def run() -> None:
         one, two = group(redis_url), group(redis_url, "two")
         await one.open("rounds", create=True)
-        with redis.Redis.from_url(redis_url) as client:
+        with connected(redis_url) as client:
             client.xadd("rounds", {"session": "s", "message": "{}"})
             gone = client.xadd("rounds", {"session": "s", "message": "{}"})
             first, second = await one.read(["rounds"], 10)
@@ -137,7 +141,7 @@ def test_an_output_that_is_no_stream_leaves_the_entry_pending(redis_url: str) ->
     async def run() -> None:
         found = group(redis_url, output="text")
         await found.open("rounds", create=True)
-        with redis.Redis.from_url(redis_url) as client:
+        with connected(redis_url) as client:
             client.set("text", "no stream")
             client.xadd("rounds", {"session": "s", "message": "{}"})
             (first,) = await found.read(["rounds"], 10)
@@ -178,11 +182,11 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         found.kill()
 
 
-def add(client: redis.Redis, session: str, message: str) -> str:
+def add(client: Any, session: str, message: str) -> str:
     return client.xadd("rounds", {"session": session, "message": message}).decode()
 
 
-def answered(client: redis.Redis) -> dict[str, dict[str, Any]]:
+def answered(client: Any) -> dict[str, dict[str, Any]]:
     entries = client.xrange("answers")
     found = {fields[b"source"].decode(): json.loads(fields[b"answer"]) for _, fields in entries}
     assert len(found) == len(entries)
@@ -192,7 +196,7 @@ def answered(client: redis.Redis) -> dict[str, dict[str, Any]]:
 @pytest.mark.redis
 @pytest.mark.slow
 def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, worker: Worker) -> None:
-    with redis.Redis.from_url(redis_url) as client:
+    with connected(redis_url) as client:
         poison = [
             add(client, "a", "not JSON"),
             add(client, "../a", "{}"),
@@ -218,7 +222,7 @@ def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, worker: Worker) 
 @pytest.mark.redis
 @pytest.mark.slow
 def test_a_dead_consumers_entries_are_taken_over(redis_url: str, worker: Worker) -> None:
-    with redis.Redis.from_url(redis_url) as client:
+    with connected(redis_url) as client:
         client.xgroup_create("rounds", "okl", "0", mkstream=True)
         entries = [add(client, "c", '{"x": [1, 2], "y": "yes"}') for _ in range(40)]
         client.xreadgroup("okl", "dead", {"rounds": ">"}, count=30)
@@ -233,7 +237,7 @@ def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tm
     url = f"redis://127.0.0.1:{port}/0"
     with consuming(url, "--create", "--under-way", "20", "--url", f"http://127.0.0.1:{nobody}") as process:
         time.sleep(1.0)
-        with redis_process(tmp_path, port=port), connect(port) as client:
+        with redis_process(tmp_path, port=port), connected(url) as client:
             for _ in range(50):
                 add(client, "d", '{"x": [1, 2], "y": "yes"}')
             wait_until(
