@@ -48,6 +48,8 @@ def consume(
         raise ConfigurationError("A stream that is read cannot take the answers: they would be answered.")
     configure(Settings())
     address = service_url(url)
+    if not address.startswith(("http://", "https://")):
+        raise ConfigurationError("--url takes http://host:port or https://...")
     bounds = Bounds(under_way, sockets, claim_after)
 
     async def run() -> int | None:

@@ -170,6 +170,11 @@ class Channel:
             except (Lost, ConnectionClosed, InvalidHandshake, OSError, TimeoutError) as error:
                 self._again(error)
                 await self._pause(str(error) or type(error).__name__)
+            except Exception as error:
+                # Something that is no okl, perhaps: an end of this task would leave its messages unanswered for good.
+                log.exception("the service answers what cannot be read", extra={"address": self._address})
+                self._again(error)
+                await self._pause(type(error).__name__)
 
     def _socket(self) -> connect:
         return connect(self._address, compression=None, max_size=MOST_ANSWER_BYTES, close_timeout=1.0)

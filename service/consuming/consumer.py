@@ -131,18 +131,23 @@ class Consumer:
         if len(self._under_way) < self._bounds.under_way and self._bytes < MOST_BYTES:
             return True
         self._has_room.clear()
-        await self._has_room.wait()
+        if not self._stopping.is_set():
+            await self._has_room.wait()
         return False
 
     async def _read_some(self) -> None:
-        room = max(1, min(self._count, self._bounds.under_way - len(self._under_way)))
+        room = self._most()
         for stream, after in self._given.items():
             if after is not None:
                 found = await self._group.given(stream, after, room)
                 self._take(found)
                 self._given[stream] = found[-1].entry if found else None
                 return
-        self._take(await self._group.read(self._streams, room))
+        # The count is that of each stream.
+        self._take(await self._group.read(self._streams, max(1, room // len(self._streams))))
+
+    def _most(self) -> int:
+        return max(1, min(self._count, self._bounds.under_way - len(self._under_way)))
 
     async def _claim(self) -> None:
         for stream in self._streams:
@@ -150,9 +155,8 @@ class Consumer:
             while not self._stopping.is_set():
                 if not await self._room():
                     continue
-                cursor, found = await self._group.claim(
-                    stream, int(self._bounds.claim_after_s * 1000), cursor, self._count
-                )
+                idle_ms = int(self._bounds.claim_after_s * 1000)
+                cursor, found = await self._group.claim(stream, idle_ms, cursor, self._most())
                 self._take(found)
                 if cursor == "0-0":
                     break
