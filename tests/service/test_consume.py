@@ -175,7 +175,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     found.start()
     try:
         with found.connection() as connection:
-            for session in ("a", "b", "c", "d"):
+            for session in ("a", "b", "c", "d", "e"):
                 connection.post("/sessions", {"name": session, "labels": ["no", "yes"]})
         yield found
     finally:
@@ -231,6 +231,20 @@ def test_a_dead_consumers_entries_are_taken_over(redis_url: str, worker: Worker)
         assert sorted(one["t"] for one in answered(client).values()) == list(range(1, 41))
 
 
+@pytest.mark.redis
+@pytest.mark.slow
+def test_two_consumers_share_a_stream_and_nothing_is_answered_twice(redis_url: str, worker: Worker) -> None:
+    with connected(redis_url) as client:
+        entries = [add(client, "e", '{"x": [1, 2], "y": "no"}') for _ in range(600)]
+        options = ("--create", "--claim-after", "0.2", "--under-way", "50", "--url", worker.url)
+        with consuming(redis_url, *options, name="two"):
+            for killed_at in (100, 250, 400):
+                with consuming(redis_url, *options):
+                    wait_until(lambda at=killed_at: client.xlen("answers") >= at, 30.0)
+            wait_until(lambda: client.xlen("answers") >= len(entries), 30.0)
+        assert sorted(one["t"] for one in answered(client).values()) == list(range(1, 601))
+
+
 @pytest.mark.slow
 def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tmp_path: Path, worker: Worker) -> None:
     port, nobody = free_port(), free_port()
@@ -261,10 +275,11 @@ def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tm
         ((), 2, "NOGROUP"),
         (("--stream", "answers"), 2, "would be answered"),
         (("--redis", "http://x"), 2, "--redis takes"),
+        (("--url", "x:1"), 2, "--url takes"),
     ],
 )
 def test_what_cannot_be_is_told_at_once(redis_url: str, options: tuple[str, ...], code: int, told: str) -> None:
-    with consuming(redis_url, *options, "--url", "http://127.0.0.1:9") as process:
+    with consuming(redis_url, "--url", "http://127.0.0.1:9", *options) as process:
         _, said = process.communicate(timeout=20)
         assert process.returncode == code
         assert told in said
