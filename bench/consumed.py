@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from typing import Any, Final
 
 import redis
 
-from bench.http_client import HOST, redis_server, start_okl
+from bench.http_client import HOST, Process, redis_server, start_okl
 from bench.streams import EXACT, LEARNERS, Rows
 from service.client import OklClient
 
@@ -53,8 +51,8 @@ def by_socket(okl: OklClient, session: str, asked: list[dict[str, Any]]) -> floa
         return (len(asked) - warm) / (time.perf_counter() - began)
 
 
-def by_stream(client: Any, url: str, port: int, session: str, asked: list[dict[str, Any]]) -> float:
-    """Messages a second."""
+def by_stream(client: Any, url: str, port: int, session: str, asked: list[dict[str, Any]]) -> tuple[float, float]:
+    """Messages a second, and CPU seconds of the consumer a message."""
     names = f"in-{session}", f"out-{session}"
     for start in range(0, len(asked), 1_000):
         pipe = client.pipeline(transaction=False)
@@ -63,41 +61,39 @@ def by_stream(client: Any, url: str, port: int, session: str, asked: list[dict[s
         pipe.execute()
     command = [sys.executable, "-m", "service.start", "consume", "--create", "--stream", names[0], "--to", names[1]]
     command += ["--redis", f"redis://{HOST}:{port}/0", "--url", url]
-    process = subprocess.Popen(command, env=os.environ | {"OKL_LOG_LEVEL": "warning"})
-    try:
-        warm, began = 0, 0.0
+    with Process(command, 0, {"OKL_LOG_LEVEL": "warning"}) as process:
+        warm, began, cpu_s = 0, 0.0, 0.0
         while warm < len(asked) // 10:
             time.sleep(0.005)
-            warm, began = client.xlen(names[1]), time.perf_counter()
+            warm, began, cpu_s = client.xlen(names[1]), time.perf_counter(), process.cpu_s()
         while client.xlen(names[1]) < len(asked):
             time.sleep(0.005)
-        rate = (len(asked) - warm) / (time.perf_counter() - began)
-    finally:
-        process.terminate()
-        process.wait()
+        counted = len(asked) - warm
+        rate, cost_s = counted / (time.perf_counter() - began), (process.cpu_s() - cpu_s) / counted
     assert not any(b'"refused"' in fields[b"answer"] for _, fields in client.xrange(names[1]))
-    return rate
+    return rate, cost_s
 
 
 def compare(learner: dict[str, Any], rounds: int) -> None:
     rows = Rows()
-    print(f"\n{learner['kind']}, {rows.X.shape[1]} inputs, rounds/s\n{'':10}{'socket':>10}{'stream':>10}{'ratio':>8}")
+    print(f"\n{learner['kind']}, {rows.X.shape[1]} inputs, rounds/s")
+    print(f"{'':10}{'socket':>10}{'stream':>10}{'ratio':>8}{'CPU us':>9}")
     with redis_server() as server, start_okl({"OKL_STORE": f"redis://{HOST}:{server.port}/0"}) as worker:
         url = f"http://{HOST}:{worker.port}"
         with OklClient(url) as okl, redis.Redis(HOST, server.port) as client:
             for name, delay in DELAYS.items():
-                rates: list[float] = []
-                for way in ("socket", "stream"):
-                    session = f"{way}-{name.replace(' ', '-')}"
-                    okl.create(session, learner, labels=[-1, 1], **EXACT)
-                    asked = list(messages(rows, rounds, delay))
-                    rate = (
-                        by_socket(okl, session, asked)
-                        if way == "socket"
-                        else by_stream(client, url, server.port, session, asked)
-                    )
-                    rates.append(rate * rounds / len(asked))
-                print(f"{name:10}{rates[0]:10,.0f}{rates[1]:10,.0f}{rates[1] / rates[0]:8.2f}", flush=True)
+                asked = {way: list(messages(rows, rounds, delay)) for way in ("socket", "stream")}
+                for way in asked:
+                    okl.create(named(way, name), learner, labels=[-1, 1], **EXACT)
+                size = len(asked["socket"]) / rounds
+                socket = by_socket(okl, named("socket", name), asked["socket"]) / size
+                rate, cost_s = by_stream(client, url, server.port, named("stream", name), asked["stream"])
+                stream, cost_us = rate / size, 1e6 * cost_s * size
+                print(f"{name:10}{socket:10,.0f}{stream:10,.0f}{stream / socket:8.2f}{cost_us:9.0f}", flush=True)
+
+
+def named(way: str, name: str) -> str:
+    return f"{way}-{name.replace(' ', '-')}"
 
 
 def main() -> None:

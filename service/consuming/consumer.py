@@ -55,6 +55,7 @@ class Consumer:
         self._channels = Channels(url, self._answer, most=bounds.sockets)
         self._under_way: dict[tuple[str, str], Consumed] = {}
         self._bytes = 0
+        self._is_full = False
         self._answers: deque[tuple[Consumed, Written]] = deque()
         self._has_answers = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -128,7 +129,10 @@ class Consumer:
 
     async def _room(self) -> bool:
         """Whether there is room for more; waits until something has changed if there is none."""
-        if len(self._under_way) < self._bounds.under_way and self._bytes < MOST_BYTES:
+        # Once it is full, some is waited for: to read each entry as one is answered costs more than to answer it.
+        share = 0.75 if self._is_full else 1.0
+        self._is_full = len(self._under_way) >= share * self._bounds.under_way or self._bytes >= share * MOST_BYTES
+        if not self._is_full:
             return True
         self._has_room.clear()
         if not self._stopping.is_set():
