@@ -1,4 +1,4 @@
-"""The command line: okl serve, keys, demo, replay, compare, watch, sessions, repair, version.
+"""The command line: okl serve, keys, demo, replay, compare, watch, consume, sessions, repair, version.
 
 Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try again later) a store that does not answer,
 130 interrupted. What went wrong is one line on standard error.
@@ -24,8 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from service import __version__
-from service.client import OklClient, local_url
+from service.client import OklClient
 from service.commands import moves
+from service.commands.address import service_url
+from service.commands.consume import consume
 from service.commands.keys_app import keys_app
 from service.commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
 from service.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
@@ -70,12 +72,7 @@ def _settings(**options: Any) -> Settings:
 
 
 def _client(url: str | None, key: str | None) -> OklClient:
-    if url is None:
-        settings = Settings()
-        if settings.port == 0:
-            raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")
-        url = local_url(settings.host, settings.port, "https" if settings.tls_cert else "http")
-    return OklClient(url, key=key)
+    return OklClient(service_url(url), key=key)
 
 
 @app.command()
@@ -280,6 +277,9 @@ def watch(
 
     with told_in_a_line(), _client(url, key) as client:
         watching.watch(client, console, session, once=once)
+
+
+app.command()(_told()(consume))
 
 
 @app.command()

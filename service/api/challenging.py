@@ -15,12 +15,12 @@ from service.api.dependencies import ChallengersDep, IfMatch, SessionPath
 from service.api.problems import responses
 from service.api.routes import BODY, MOVES, STORE
 from service.api.schemas import ChallengerBody
-from service.api.values import Name
+from service.api.values import OwnName
 
 challenging = APIRouter(tags=["challengers"])
 challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])
 
-ChallengerPath = Annotated[Name, Path(description="Name of the challenger.")]
+ChallengerPath = Annotated[OwnName, Path(description="Name of the challenger.")]
 
 _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MOVES, *STORE)
 

@@ -248,7 +248,7 @@ class ChallengerBody(Wire):
         json_schema_extra={"examples": [{"name": "pomdr", "learner": {"kind": "pomdr"}, "from": "journal"}]}
     )
 
-    name: Name = Field(description="Name of the challenger among those of this session.")
+    name: OwnName = Field(description="Name of the challenger among those of this session.")
     learner: LearnerSpec | None = Field(default=None, description="Without it the service chooses.")
     begin: Literal["now", "journal"] = Field(
         default="now",

@@ -79,7 +79,7 @@ def is_refusal(error: Exception) -> bool:
         return False
     if isinstance(error, (*MOVED_ON, OutOfMemoryError, ClusterDownError, TryAgainError)):
         return False
-    return not str(error).startswith(("NOREPLICAS", "MISCONF", "BUSY", "UNBLOCKED", "UNKILLABLE"))
+    return not str(error).startswith(("NOREPLICAS", "MISCONF", "BUSY ", "UNBLOCKED", "UNKILLABLE"))
 
 
 def log_failure(error: BaseException, server: str = "") -> None:

@@ -33,6 +33,7 @@ NO_SETTINGS = {
     SECRETS_VARIABLE,
     "OKL_URL",
     "OKL_KEY",
+    "OKL_REDIS",
     *SETTING.findall((ROOT / "docker" / "tls.yml").read_text()),
 }
 

@@ -1,0 +1,17 @@
+"""Where the commands find the service."""
+
+from __future__ import annotations
+
+from service.client import local_url
+from service.errors import ConfigurationError
+from service.settings import Settings
+
+
+def service_url(url: str | None) -> str:
+    """The url that was given, or else that of a service on this machine with these settings. Raises ConfigurationError."""
+    if url is not None:
+        return url
+    settings = Settings()
+    if settings.port == 0:
+        raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")
+    return local_url(settings.host, settings.port, "https" if settings.tls_cert else "http")

@@ -1,0 +1,296 @@
+"""A socket to each session that has messages: they are sent in order, many under way, again where the socket breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, final
+
+from pydantic_core import from_json, to_json
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from service.consuming.entries import Consumed, refusal
+from service.errors import (
+    InvalidInput,
+    PayloadTooLarge,
+    ServiceError,
+    SessionFailed,
+    SessionNotFound,
+    StateCorrupt,
+    error_of,
+)
+
+UNDER_WAY: Final = 128
+"""Messages of a session that are sent and not answered; the service takes 256."""
+
+TOGETHER: Final = 16
+FRAME_BYTES: Final = 64 << 10
+"""Messages of one frame, and their size where there are several."""
+
+MOST_ANSWER_BYTES: Final = 16 << 20
+IDLE_S: Final = 5.0
+LOOK_S: Final = 0.25
+TURN_S: Final = 1.0
+"""A socket is left after so long if others wait for a turn."""
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+
+PASSING: Final = (502, 503, 504)
+"""Refusals of a moment: the same message is sent again."""
+
+FINAL: Final = (SessionNotFound, InvalidInput, SessionFailed, StateCorrupt)
+"""What is wrong with the session itself. All else that refuses a socket passes, and is waited for."""
+
+TOO_LARGE: Final = 1009
+
+log = logging.getLogger("okl.consume")
+
+Answered = Callable[[Consumed, bytes, bool], None]
+"""Told of each message with its answer, and whether that is a refusal."""
+
+
+class Lost(Exception):
+    """The socket can be used no more; what was not answered is sent again on another one."""
+
+
+def pause_after(failures: int) -> float:
+    return min(FIRST_PAUSE_S * 2 ** min(failures, 10), LONGEST_PAUSE_S)
+
+
+@final
+class Turns:
+    """So many sockets at a time; `in_line` wait for one."""
+
+    def __init__(self, most: int) -> None:
+        self.in_line = 0
+        self._free = asyncio.Semaphore(most)
+
+    @contextlib.asynccontextmanager
+    async def take(self) -> AsyncGenerator[None]:
+        self.in_line += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.in_line -= 1
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+@final
+class Channels:
+    """Those of all sessions that have messages; `most` sockets at a time."""
+
+    def __init__(self, url: str, answered: Answered, *, most: int) -> None:
+        self._url = "ws" + url.rstrip("/").removeprefix("http")
+        self._answered = answered
+        self._turns = Turns(most)
+        self._channels: dict[str, Channel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, message: Consumed) -> None:
+        channel = self._channels.get(message.session)
+        if channel is None:
+            address = f"{self._url}/sessions/{message.session}/stream"
+            channel = self._channels[message.session] = Channel(address, self._turns, self._answered)
+            task = asyncio.create_task(self._run(message.session, channel))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        channel.put(message)
+
+    def written(self, message: Consumed) -> None:
+        """Its answer is in the output."""
+        channel = self._channels.get(message.session)
+        if channel is not None:
+            channel.written(message)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, session: str, channel: Channel) -> None:
+        try:
+            await channel.run()
+        finally:
+            del self._channels[session]
+
+
+@final
+class Channel:
+    """To one session. It ends when it has had nothing to do for a while."""
+
+    def __init__(self, address: str, turns: Turns, answered: Answered) -> None:
+        self._address = address
+        self._turns = turns
+        self._answered = answered
+        self._waiting: deque[Consumed] = deque()
+        self._sent: deque[list[Consumed]] = deque()
+        self._count = 0
+        # A prediction that is sent again after its truth was learned is refused: so the truth is sent when the prediction's
+        # answer is in the output, where no crash can bring it back.
+        self._asking: dict[str, Consumed] = {}
+        self._is_alone = False
+        self._failures = 0
+        self._wake = asyncio.Event()
+
+    def put(self, message: Consumed) -> None:
+        self._waiting.append(message)
+        self._wake.set()
+
+    def written(self, message: Consumed) -> None:
+        for id in message.asks:
+            if self._asking.get(id) is message:
+                del self._asking[id]
+        self._wake.set()
+
+    async def run(self) -> None:
+        while self._waiting or self._asking:
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                async with self._turns.take(), self._socket() as socket:
+                    await self._talk(socket)
+            except InvalidStatus as error:
+                found = error_of(error.response.status_code, bytes(error.response.body or b""))
+                if isinstance(found, FINAL):
+                    while self._waiting:
+                        self._refuse(self._waiting.popleft(), found)
+                else:
+                    await self._pause(found.detail)
+            except (Lost, ConnectionClosed, InvalidHandshake, OSError, TimeoutError) as error:
+                self._again(error)
+                await self._pause(str(error) or type(error).__name__)
+            except Exception as error:
+                # Something that is no okl, perhaps: an end of this task would leave its messages unanswered for good.
+                log.exception("the service answers what cannot be read", extra={"address": self._address})
+                self._again(error)
+                await self._pause(type(error).__name__)
+
+    def _socket(self) -> connect:
+        key = os.environ.get("OKL_KEY")
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        return connect(
+            self._address,
+            additional_headers=headers,
+            compression=None,
+            max_size=MOST_ANSWER_BYTES,
+            close_timeout=1.0,
+        )
+
+    async def _pause(self, detail: str) -> None:
+        self._failures += 1
+        pause_s = pause_after(self._failures - 1)
+        if self._failures > 1:
+            log.warning("the service does not answer", extra={"address": self._address, "detail": detail})
+        await asyncio.sleep(pause_s)
+
+    # -- one socket -----------------------------------------------------------------------------------------------------
+
+    async def _talk(self, socket: ClientConnection) -> None:
+        loop = asyncio.get_running_loop()
+        began = busy = loop.time()
+        reader = asyncio.create_task(self._read(socket))
+        reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not reader.done():
+                now = loop.time()
+                is_over = self._turns.in_line > 0 and now > began + TURN_S
+                if not is_over and (frame := self._next()):
+                    busy = now
+                    await socket.send(_joined(frame))
+                    continue
+                if not self._sent:
+                    is_idle = not self._waiting and (self._turns.in_line > 0 or now > busy + IDLE_S)
+                    if is_over or is_idle:
+                        return
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._wake.wait()
+            await reader
+        finally:
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Lost, ConnectionClosed):
+                await reader
+
+    def _next(self) -> list[Consumed]:
+        """The messages of the next frame, now under way; none, where they have to wait."""
+        frame: list[Consumed] = []
+        size, room = 0, min(TOGETHER, UNDER_WAY - self._count)
+        if self._is_alone:
+            room = 1 - self._count
+        while self._waiting and len(frame) < room:
+            message = self._waiting[0]
+            if message.settles in self._asking or (frame and size + message.size > FRAME_BYTES):
+                break
+            frame.append(self._waiting.popleft())
+            size += message.size
+            for id in message.asks:
+                self._asking[id] = message
+        if frame:
+            self._sent.append(frame)
+            self._count += len(frame)
+        return frame
+
+    async def _read(self, socket: ClientConnection) -> None:
+        """Raises Lost, ConnectionClosed: there is always more to come."""
+        async for data in socket:
+            if not self._sent:
+                raise Lost("The service answers what it was not asked.")
+            frame = self._sent[0]
+            for answer in _split(data, len(frame)):
+                found = from_json(answer)
+                refused = found.get("refused")
+                if refused is not None and refused["status"] in PASSING:
+                    raise Lost(refused["detail"])
+                self._count -= 1
+                self._answered(frame.pop(0), answer, refused is not None)
+            self._sent.popleft()
+            self._failures = 0
+            self._wake.set()
+        raise Lost("The service closed the socket.")
+
+    def _again(self, error: Exception) -> None:
+        """All that was not answered is to be sent again, in its order."""
+        unanswered = [message for frame in self._sent for message in frame]
+        self._sent.clear()
+        self._count = 0
+        for message in unanswered:
+            self.written(message)
+        self._waiting.extendleft(reversed(unanswered))
+        if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
+            # Which of them it was shows when each is sent alone.
+            if not self._is_alone:
+                self._is_alone = True
+            elif unanswered:
+                self._refuse(self._waiting.popleft(), PayloadTooLarge("The message is larger than the service takes."))
+                self._is_alone = False
+
+    def _refuse(self, message: Consumed, error: ServiceError) -> None:
+        self._answered(message, refusal(error), True)
+
+
+def _joined(frame: list[Consumed]) -> bytes:
+    return frame[0].data if len(frame) == 1 else b"[" + b",".join(message.data for message in frame) + b"]"
+
+
+def _split(data: str | bytes, count: int) -> list[bytes]:
+    """The answers to a frame of so many messages. Raises Lost."""
+    text = data.encode() if isinstance(data, str) else data
+    if count == 1:
+        return [text]
+    answers: Any = json.loads(text)
+    if not isinstance(answers, list) or len(answers) != count:
+        raise Lost("The service answers another number of messages than it was sent.")
+    return [to_json(answer) for answer in answers]

@@ -1,0 +1,257 @@
+"""From the entries of Redis streams to answers in another: read, sent to the service, written once, however often it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from redis.exceptions import RedisError
+
+from service.consuming.channels import Channels, pause_after
+from service.consuming.entries import Consumed, read_entry, refusal
+from service.consuming.group import Delivered, Group, Written
+from service.errors import ServiceError
+
+MOST_BYTES: Final = 32 << 20
+"""Of the messages that are under way, and of the answers that wait to be written."""
+
+READ_ENTRIES: Final = 256
+READ_BYTES: Final = 4 << 20
+"""Entries of one reply, and what they should have together, by the largest of the reply before."""
+
+WRITE_ENTRIES: Final = 256
+WRITE_BYTES: Final = 1 << 20
+TELL_S: Final = 10.0
+FINISH_S: Final = 30.0
+AWAY: Final = (RedisError, OSError)
+
+log = logging.getLogger("okl.consume")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Entries under way, sockets at a time, and how long another consumer's entry rests before it is taken; 0: for ever."""
+
+    under_way: int = 1_024
+    sockets: int = 64
+    claim_after_s: float = 300.0
+
+
+@final
+class Consumer:
+    """Reads until it is stopped. Made for one `run`."""
+
+    def __init__(self, group: Group, url: str, streams: Sequence[str], *, create: bool, bounds: Bounds) -> None:
+        self.consumed = self.answered = self.refused = 0
+        self._group = group
+        self._streams = streams
+        self._create = create
+        self._bounds = bounds
+        self._channels = Channels(url, self._answer, most=bounds.sockets)
+        self._under_way: dict[tuple[str, str], Consumed] = {}
+        self._bytes = 0
+        self._is_full = False
+        self._answers: deque[tuple[Consumed, Written]] = deque()
+        self._has_answers = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._count = 16
+        # The entry after which those are read that this consumer was given and did not answer; None: there are no more.
+        self._given: dict[str, str | None] = dict.fromkeys(streams, "0")
+
+    def stop(self) -> None:
+        """Read nothing more; what is under way is answered first, if that takes no longer than FINISH_S."""
+        self._stopping.set()
+        self._has_room.set()
+
+    async def run(self) -> None:
+        """Raises ConfigurationError for what Redis refuses."""
+        writing = asyncio.create_task(self._write())
+        telling = asyncio.create_task(self._tell())
+        reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                await writing
+            await reading
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_S):
+                    await self._finished(writing)
+        finally:
+            for task in (reading, writing, telling):
+                task.cancel()
+            await asyncio.gather(reading, writing, telling, return_exceptions=True)
+            await self._channels.close()
+            facts = {"consumed": self.consumed, "answered": self.answered, "refused": self.refused}
+            log.info("stopped", extra={**facts, "left": len(self._under_way)})
+
+    async def _finished(self, writing: asyncio.Task[None]) -> None:
+        while self._under_way:
+            if writing.done():
+                await writing
+            self._has_room.clear()
+            room = asyncio.create_task(self._has_room.wait())
+            await asyncio.wait([room, writing], return_when=asyncio.FIRST_COMPLETED)
+            room.cancel()
+
+    # -- read -----------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        is_open = False
+        failures, claim_at = 0, 0.0
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            try:
+                if not is_open:
+                    for stream in self._streams:
+                        await self._group.open(stream, create=self._create)
+                    is_open = True
+                if not await self._room():
+                    continue
+                if self._bounds.claim_after_s and loop.time() >= claim_at and not any(self._given.values()):
+                    await self._claim()
+                    claim_at = loop.time() + self._bounds.claim_after_s / 4
+                await self._read_some()
+                failures = 0
+            except AWAY as error:
+                log.warning("redis does not answer", extra={"detail": str(error) or type(error).__name__})
+                # What was on its way to us when the connection broke is ours, and nobody else reads it.
+                self._given = dict.fromkeys(self._streams, "0")
+                failures += 1
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_after(failures)):
+                        await self._stopping.wait()
+
+    async def _room(self) -> bool:
+        """Whether there is room for more; waits until something has changed if there is none."""
+        # Once it is full, some is waited for: to read each entry as one is answered costs more than to answer it.
+        share = 0.75 if self._is_full else 1.0
+        self._is_full = len(self._under_way) >= share * self._bounds.under_way or self._bytes >= share * MOST_BYTES
+        if not self._is_full:
+            return True
+        self._has_room.clear()
+        if not self._stopping.is_set():
+            await self._has_room.wait()
+        return False
+
+    async def _read_some(self) -> None:
+        room = self._most()
+        for stream, after in self._given.items():
+            if after is not None:
+                found = await self._group.given(stream, after, room)
+                self._take(found)
+                self._given[stream] = found[-1].entry if found else None
+                return
+        # The count is that of each stream.
+        self._take(await self._group.read(self._streams, max(1, room // len(self._streams))))
+
+    def _most(self) -> int:
+        return max(1, min(self._count, self._bounds.under_way - len(self._under_way)))
+
+    async def _claim(self) -> None:
+        for stream in self._streams:
+            cursor = "0-0"
+            while not self._stopping.is_set():
+                if not await self._room():
+                    continue
+                idle_ms = int(self._bounds.claim_after_s * 1000)
+                cursor, found = await self._group.claim(stream, idle_ms, cursor, self._most())
+                self._take(found)
+                if cursor == "0-0":
+                    break
+
+    def _take(self, entries: Sequence[Delivered]) -> None:
+        largest = 1
+        for stream, entry, fields in entries:
+            if (stream, entry) in self._under_way:
+                continue
+            self.consumed += 1
+            largest = max(largest, sum(map(len, fields.values())) if fields else 0)
+            try:
+                message = read_entry(stream, entry, fields)
+            except ServiceError as error:
+                message = Consumed(stream, entry, _shown(fields), b"")
+                self._add(message)
+                self._answer(message, refusal(error), True)
+            else:
+                self._add(message)
+                self._channels.send(message)
+        if entries:
+            self._count = max(1, min(READ_ENTRIES, 2 * self._count, READ_BYTES // largest))
+
+    def _add(self, message: Consumed) -> None:
+        self._under_way[message.stream, message.entry] = message
+        self._bytes += message.size
+
+    # -- write ----------------------------------------------------------------------------------------------------------
+
+    def _answer(self, message: Consumed, answer: bytes, is_refused: bool) -> None:
+        # From here on its answer takes the room.
+        self._bytes += len(answer) - message.size
+        message.data, message.size = b"", len(answer)
+        self._answers.append((message, Written(message.entry, message.session, answer, is_refused)))
+        self._has_answers.set()
+
+    async def _write(self) -> None:
+        failures = 0
+        while True:
+            if not self._answers:
+                self._has_answers.clear()
+                await self._has_answers.wait()
+            some = self._next_answers()
+            try:
+                self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
+            except AWAY:
+                # Those that were written all the same are not written again.
+                failures += 1
+                await asyncio.sleep(pause_after(failures))
+                continue
+            failures = 0
+            for message, answer in some:
+                self._answers.popleft()
+                self.refused += answer.is_refused
+                self._bytes -= message.size
+                del self._under_way[message.stream, message.entry]
+                self._channels.written(message)
+            self._has_room.set()
+
+    def _next_answers(self) -> list[tuple[Consumed, Written]]:
+        """The first ones, of one stream."""
+        some: list[tuple[Consumed, Written]] = []
+        size = 0
+        for message, answer in self._answers:
+            size += message.size
+            if some and (len(some) == WRITE_ENTRIES or size > WRITE_BYTES or message.stream != some[0][0].stream):
+                break
+            some.append((message, answer))
+        return some
+
+    # -- tell -----------------------------------------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            lags: list[int | None] = []
+            with contextlib.suppress(*AWAY, ServiceError):
+                lags = [await self._group.lag(stream) for stream in self._streams]
+            known = [lag for lag in lags if lag is not None]
+            facts = {"consumed": self.consumed, "answered": self.answered, "refused": self.refused}
+            log.info(
+                "consuming",
+                extra=facts
+                | {
+                    "under_way": len(self._under_way),
+                    "lag": sum(known) if len(known) == len(self._streams) else "unknown",
+                },
+            )
+
+
+def _shown(fields: object) -> str:
+    """The session that an entry names, if it could be one."""
+    named = fields.get(b"session", b"") if isinstance(fields, dict) else b""
+    return named[:64].decode("utf-8", "replace")

@@ -1,0 +1,122 @@
+"""An entry of a Redis stream as a message to a session: what it names, and the ids that make it safe to send again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from service.api.problems import document_of, from_validation
+from service.api.values import Name
+from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+
+SESSION, MESSAGE = b"session", b"message"
+"""The fields of an entry; others are left alone."""
+
+MOST_MESSAGE_BYTES: Final = 1 << 20
+"""What the service takes in one message, unless OKL_MAX_ROW_BYTES says less."""
+
+_NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
+_IN_AN_ID: Final = re.compile(r"[A-Za-z0-9_][\x21-\x7e]{0,79}")
+
+
+@final
+class Consumed:
+    """A message on its way: `asks` are the ids of its predictions, `settles` that of its truth."""
+
+    __slots__ = ("asks", "data", "entry", "session", "settles", "size", "stream")
+
+    def __init__(self, stream: str, entry: str, session: str, data: bytes) -> None:
+        """Of what is no message `data` is empty."""
+        self.stream = stream
+        self.entry = entry
+        self.session = session
+        self.data = data
+        self.size = len(data)
+        self.asks: tuple[str, ...] = ()
+        self.settles: str | None = None
+
+
+def read_entry(stream: str, entry: str, fields: Mapping[bytes, bytes] | None) -> Consumed:
+    """The message of an entry; without fields it is one that was deleted before it was read.
+
+    A message that names no id gets one that follows from the entry: delivered again, it is the same message. Raises
+    InvalidInput, MalformedBody, PayloadTooLarge for what can never be sent.
+    """
+    if not fields:
+        raise InvalidInput("The entry was deleted from the stream before it was answered.", errors=[])
+    missing = [name.decode() for name in (SESSION, MESSAGE) if name not in fields]
+    if missing:
+        raise InvalidInput(
+            f"The entry has no field {' and no '.join(map(repr, missing))}.",
+            errors=[{"pointer": f"/{name}", "detail": "is missing"} for name in missing],
+        )
+    try:
+        session = _NAME.validate_python(fields[SESSION].decode("utf-8", "replace"))
+    except ValidationError as error:
+        raise from_validation([one | {"loc": ("session",)} for one in error.errors(include_url=False)]) from None
+    data = fields[MESSAGE]
+    if len(data) > MOST_MESSAGE_BYTES:
+        raise PayloadTooLarge(f"The message has more than {MOST_MESSAGE_BYTES} bytes.", limit=MOST_MESSAGE_BYTES)
+    try:
+        message = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise MalformedBody(f"The message is not JSON: {error}.") from None
+    if not isinstance(message, dict):
+        raise MalformedBody("The message is not an object of JSON.")
+    found = Consumed(stream, entry, session, data)
+    if _name(message, id_of_entry(stream, entry), found):
+        found.data = to_json(message)
+    return found
+
+
+def id_of_entry(stream: str, entry: str) -> str:
+    """`STREAM-MS-SEQ`; a stream whose name is long or has other characters than an id stands there by a digest."""
+    if not _IN_AN_ID.fullmatch(stream):
+        stream = hashlib.blake2b(stream.encode(), digest_size=16).hexdigest()
+    return f"{stream}-{entry}"
+
+
+def _name(message: dict[str, Any], id: str, found: Consumed) -> bool:
+    """Give an id to each part that changes anything and has none; whether there was one. Nothing else is looked at."""
+    if "update" in message or "predict" in message:
+        update, predict = message.get("update"), message.get("predict")
+        is_changed = False
+        if isinstance(update, dict):
+            is_changed = _name_update(update, f"{id}-u", found)
+        if isinstance(predict, dict):
+            is_changed |= _name_predict(predict, f"{id}-p", found)
+        return is_changed
+    return _name_update(message, id, found) if "y" in message else _name_predict(message, id, found)
+
+
+def _name_update(update: dict[str, Any], id: str, found: Consumed) -> bool:
+    # Where there is no input either, it names no round: the service says so.
+    is_changed = update.get("id") is None and update.get("x") is not None
+    if is_changed:
+        update["id"] = id
+    named = update.get("id")
+    if isinstance(named, str):
+        found.settles = named
+    return is_changed
+
+
+def _name_predict(predict: dict[str, Any], id: str, found: Consumed) -> bool:
+    is_changed = predict.get("id") is None and predict.get("wait", True) is True
+    if is_changed:
+        predict["id"] = id
+    named = predict.get("id")
+    if isinstance(named, str):
+        found.asks = (named,)
+    return is_changed
+
+
+def refusal(error: ServiceError) -> bytes:
+    """The answer to what was refused here: as the service tells it, without the name of a request."""
+    document = document_of(error, "")
+    del document["instance"]
+    return to_json({"refused": document})

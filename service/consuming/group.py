@@ -1,0 +1,162 @@
+"""A consumer group on streams of Redis: what is read, and answers that are written once, whoever writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
+
+from service.errors import ConfigurationError
+from service.store.redis_errors import is_refusal
+
+AWAY_S: Final = 10.0
+"""A server that answers nothing for so long is away."""
+
+BLOCK_MS: Final = 500
+
+WRITE: Final = """
+-- Write the answers of the entries that are still pending, each to the stream that its number names, and acknowledge them.
+-- An entry that was answered before, by a script whose reply was lost or by another consumer, is pending no more.
+local written = 0
+for i = 3, #ARGV, 4 do
+    local entry = ARGV[i]
+    if #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1) > 0 then
+        local output = KEYS[tonumber(ARGV[i + 1])]
+        redis.call('XADD', output, 'MAXLEN', '~', ARGV[2], '*',
+            'stream', KEYS[1], 'source', entry, 'session', ARGV[i + 2], 'answer', ARGV[i + 3])
+        redis.call('XACK', KEYS[1], ARGV[1], entry)
+        written = written + 1
+    end
+end
+return written
+"""
+
+
+class Delivered(NamedTuple):
+    """An entry of a stream; without fields it was deleted since it was given to a consumer."""
+
+    stream: str
+    entry: str
+    fields: Mapping[bytes, bytes] | None
+
+
+class Written(NamedTuple):
+    """The answer of an entry."""
+
+    entry: str
+    session: str
+    answer: bytes
+    is_refused: bool
+
+
+@final
+class Group:
+    """One consumer of a group. Calls raise RedisError, OSError where Redis is away, ConfigurationError where it refuses."""
+
+    def __init__(self, url: str, *, group: str, consumer: str, output: str, refused: str, max_length: int) -> None:
+        """Raises ConfigurationError, which never quotes the url: it may hold a password."""
+        if not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ConfigurationError("--redis takes redis://host:port/db, rediss://... or unix://path.")
+        self._group = group
+        self._consumer = consumer
+        self._outputs = [output, refused]
+        self._max_length = max_length
+        try:
+            self._redis = Redis.from_url(
+                url,
+                protocol=2,
+                retry=Retry(NoBackoff(), 0),
+                socket_timeout=AWAY_S,
+                socket_connect_timeout=AWAY_S,
+                socket_keepalive=True,
+            )
+        except (ValueError, TypeError, RedisError):
+            raise ConfigurationError(
+                "--redis: the url cannot be understood; write special characters as %XX."
+            ) from None
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def open(self, stream: str, *, create: bool) -> None:
+        """Make the group where it is asked for; see that all that will be needed is allowed."""
+        if create:
+            try:
+                await self._call("XGROUP", "CREATE", stream, self._group, "0", "MKSTREAM")
+            except ConfigurationError as error:
+                if "BUSYGROUP" not in error.detail:
+                    raise
+        await self._call("XPENDING", stream, self._group, "0-1", "0-1", 1)
+        await self._call("XACK", stream, self._group, "0-1")
+
+    async def read(self, streams: Sequence[str], count: int) -> list[Delivered]:
+        """What nobody has been given; waits a moment for it."""
+        found = await self._call(
+            *("XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, "BLOCK", BLOCK_MS, "STREAMS"),
+            *streams,
+            *(">" for _ in streams),
+        )
+        return [one for name, entries in found or () for one in _entries(name.decode(), entries)]
+
+    async def given(self, stream: str, after: str, count: int) -> list[Delivered]:
+        """What this consumer was given after an entry, and did not answer."""
+        found = await self._call(
+            *("XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, "STREAMS", stream, after)
+        )
+        return [one for name, entries in found or () for one in _entries(name.decode(), entries)]
+
+    async def claim(self, stream: str, idle_ms: int, start: str, count: int) -> tuple[str, list[Delivered]]:
+        """What another consumer was given so long ago and did not answer, and where to go on; "0-0" is the end."""
+        cursor, entries, *_ = await self._call(
+            *("XAUTOCLAIM", stream, self._group, self._consumer, idle_ms, start, "COUNT", count)
+        )
+        return cursor.decode(), _entries(stream, entries)
+
+    async def write(self, stream: str, answers: Sequence[Written]) -> int:
+        """How many of them were written: the others had been before."""
+        arguments: list[Any] = [self._group, self._max_length]
+        for one in answers:
+            arguments += (one.entry, 3 if one.is_refused else 2, one.session, one.answer)
+        return await self._call("EVAL", WRITE, 3, stream, *self._outputs, *arguments)
+
+    async def lag(self, stream: str) -> int | None:
+        """Entries that nobody has been given; None where Redis cannot tell."""
+        for group in await self._call("XINFO", "GROUPS", stream):
+            facts = dict(zip(group[::2], group[1::2], strict=True)) if isinstance(group, list) else group
+            if facts[b"name"] == self._group.encode():
+                return facts.get(b"lag")
+        return None
+
+    async def _call(self, *command: Any) -> Any:
+        try:
+            # As it comes: the driver's own reading of replies stumbles over entries that were deleted.
+            connection = await self._redis.connection_pool.get_connection()
+            try:
+                await connection.send_command(*command)
+                return await connection.read_response()
+            except BaseException as error:
+                # A reply that was not read would be that of the next command.
+                if not isinstance(error, ResponseError):
+                    await connection.disconnect(nowait=True)
+                raise
+            finally:
+                await self._redis.connection_pool.release(connection)
+        except (AuthenticationError, AuthorizationError) as error:
+            raise ConfigurationError("Redis refuses the user or the password in --redis.") from error
+        except ResponseError as error:
+            if not is_refusal(error):
+                raise
+            raise ConfigurationError(f"Redis refuses {command[0]}: {error}") from error
+
+
+def _entries(stream: str, found: Sequence[Any]) -> list[Delivered]:
+    entries = (one for one in found if one is not None)
+    return [Delivered(stream, id.decode(), _fields(fields)) for id, fields in entries]
+
+
+def _fields(flat: Sequence[bytes] | None) -> dict[bytes, bytes] | None:
+    return None if flat is None else dict(zip(flat[::2], flat[1::2], strict=True))

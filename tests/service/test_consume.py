@@ -1,0 +1,286 @@
+"""`okl consume` with a real Redis and a service: what it answers, waits for, takes over and refuses; entries as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from bench.processes import Worker
+from service.api.values import Id
+from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
+from service.consuming.group import Group, Written
+from service.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+from tests.command import environment
+from tests.redis_server import free_port, redis_process, wait_until
+
+ENTRY = "1700000000000-3"
+
+
+def entry(message: object, session: str = "s") -> Consumed:
+    text = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return read_entry("rounds", ENTRY, {b"session": session.encode(), b"message": text, b"trace": b"left alone"})
+
+
+# -- entries ----------------------------------------------------------------------------------------------------------
+
+NAMED = f"rounds-{ENTRY}"
+
+
+@pytest.mark.parametrize(
+    ("message", "sent", "asks", "settles"),
+    [
+        ({"x": [1]}, {"x": [1], "id": NAMED}, (NAMED,), None),
+        ({"x": [1], "id": None}, {"x": [1], "id": NAMED}, (NAMED,), None),
+        ({"x": [1], "id": "mine"}, {"x": [1], "id": "mine"}, ("mine",), None),
+        ({"x": [1], "wait": False}, {"x": [1], "wait": False}, (), None),
+        ({"x": [1], "y": 1}, {"x": [1], "y": 1, "id": NAMED}, (), NAMED),
+        ({"id": "mine", "y": 1}, {"id": "mine", "y": 1}, (), "mine"),
+        ({"y": 1}, {"y": 1}, (), None),
+        (
+            {"update": {"x": [1], "y": 1}, "predict": {"x": [2]}},
+            {"update": {"x": [1], "y": 1, "id": f"{NAMED}-u"}, "predict": {"x": [2], "id": f"{NAMED}-p"}},
+            (f"{NAMED}-p",),
+            f"{NAMED}-u",
+        ),
+        ({"update": 3, "predict": None}, {"update": 3, "predict": None}, (), None),
+        ({"id": 3}, {"id": 3}, (), None),
+    ],
+)
+def test_what_changes_anything_has_an_id(
+    message: dict[str, Any], sent: dict[str, Any], asks: tuple[str, ...], settles: str | None
+) -> None:
+    found = entry(message)
+    assert json.loads(found.data) == sent
+    assert (found.asks, found.settles) == (asks, settles)
+
+
+@given(st.text(min_size=1, max_size=200), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_an_entrys_id_is_one_of_the_service(stream: str, ms: int, number: int) -> None:
+    TypeAdapter(Id).validate_python(id_of_entry(stream, f"{ms}-{number}"))
+
+
+@given(st.dictionaries(st.sampled_from([b"session", b"message", b"other"]), st.binary(max_size=30)))
+def test_whatever_an_entry_holds_it_is_a_message_or_refused(fields: dict[bytes, bytes]) -> None:
+    try:
+        found = read_entry("rounds", ENTRY, fields)
+    except ServiceError:
+        return
+    assert isinstance(json.loads(found.data), dict)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        (None, InvalidInput),
+        ({b"session": b"s"}, InvalidInput),
+        ({b"session": b"../s", b"message": b"{}"}, InvalidInput),
+        ({b"session": b"s", b"message": b"[1]"}, MalformedBody),
+        ({b"session": b"s", b"message": b'{"x": [NaN]}'}, MalformedBody),
+        ({b"session": b"s", b"message": b"[" * 100_000}, MalformedBody),
+        ({b"session": b"s", b"message": b'{"x": "\xff"}'}, MalformedBody),
+        ({b"session": b"s", b"message": b" " * (MOST_MESSAGE_BYTES + 1)}, PayloadTooLarge),
+    ],
+)
+def test_what_can_never_be_sent_is_refused(fields: dict[bytes, bytes] | None, error: type[ServiceError]) -> None:
+    with pytest.raises(error):
+        read_entry("rounds", ENTRY, fields)
+
+
+# -- the group --------------------------------------------------------------------------------------------------------
+
+
+def connected(url: str) -> Any:
+    return redis.Redis.from_url(url)
+
+
+def group(url: str, consumer: str = "one", output: str = "answers") -> Group:
+    return Group(url, group="okl", consumer=consumer, output=output, refused="refused", max_length=1000)
+
+
+@pytest.mark.redis
+def test_an_answer_is_written_once_whoever_writes_it(redis_url: str) -> None:
+    async def run() -> None:
+        one, two = group(redis_url), group(redis_url, "two")
+        await one.open("rounds", create=True)
+        with connected(redis_url) as client:
+            client.xadd("rounds", {"session": "s", "message": "{}"})
+            gone = client.xadd("rounds", {"session": "s", "message": "{}"})
+            first, second = await one.read(["rounds"], 10)
+            answer = Written(first.entry, "s", b"1", is_refused=False)
+            assert await one.write("rounds", [answer]) == 1
+            assert await one.write("rounds", [answer]) == 0
+            client.xdel("rounds", gone)
+            assert [found.fields for found in await one.given("rounds", "0", 10)] == [None]
+            assert await two.write("rounds", [Written(second.entry, "s", b"2", is_refused=True)]) == 1
+            assert await one.given("rounds", "0", 10) == []
+            assert [fields[b"answer"] for _, fields in client.xrange("answers")] == [b"1"]
+            assert [fields[b"answer"] for _, fields in client.xrange("refused")] == [b"2"]
+            assert await one.lag("rounds") in (0, None)
+        await one.close()
+        await two.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_an_output_that_is_no_stream_leaves_the_entry_pending(redis_url: str) -> None:
+    async def run() -> None:
+        found = group(redis_url, output="text")
+        await found.open("rounds", create=True)
+        with connected(redis_url) as client:
+            client.set("text", "no stream")
+            client.xadd("rounds", {"session": "s", "message": "{}"})
+            (first,) = await found.read(["rounds"], 10)
+            with pytest.raises(ConfigurationError, match="WRONGTYPE"):
+                await found.write("rounds", [Written(first.entry, "s", b"1", is_refused=False)])
+            assert len(await found.given("rounds", "0", 10)) == 1
+        await found.close()
+
+    asyncio.run(run())
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def consuming(redis_url: str, *options: str, name: str = "one", **variables: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "service.start", "consume", "--stream", "rounds", "--to", "answers"]
+    command += ["--redis", redis_url, "--consumer", name, *options]
+    process = subprocess.Popen(command, env=environment(**variables), stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    folder = tmp_path_factory.mktemp("consume")
+    found = Worker(f"sqlite:///{folder / 'okl.sqlite3'}", log=folder / "log")
+    found.start()
+    try:
+        with found.connection() as connection:
+            for session in ("a", "b", "c", "d", "e"):
+                connection.post("/sessions", {"name": session, "labels": ["no", "yes"]})
+        yield found
+    finally:
+        found.kill()
+
+
+def add(client: Any, session: str, message: str) -> str:
+    return client.xadd("rounds", {"session": session, "message": message}).decode()
+
+
+def answered(client: Any) -> dict[str, dict[str, Any]]:
+    entries = client.xrange("answers")
+    found = {fields[b"source"].decode(): json.loads(fields[b"answer"]) for _, fields in entries}
+    assert len(found) == len(entries)
+    return found
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, worker: Worker) -> None:
+    with connected(redis_url) as client:
+        poison = [
+            add(client, "a", "not JSON"),
+            add(client, "../a", "{}"),
+            add(client, "nobody", '{"x": [1]}'),
+            add(client, "a", '{"x": "' + 10_000_000 * "a" + '"}'),
+            # As large as the consumer lets pass: with its id it is larger than the service takes.
+            add(client, "a", '{"x": "' + (MOST_MESSAGE_BYTES - 10) * "a" + '"}'),
+            add(client, "a", '{"y": "yes"}'),
+            client.xadd("rounds", {"something": "else"}).decode(),
+        ]
+        fine = [add(client, session, '{"x": [1, 2], "y": "yes"}') for session in "abab"]
+        # One socket at a time: sessions take turns.
+        with consuming(redis_url, "--create", "--sockets", "1", "--url", worker.url) as process:
+            wait_until(lambda: len(answered(client)) == len(poison + fine), 30.0)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        found = answered(client)
+        assert {one for one in found if "refused" in found[one]} == set(poison)
+        assert [found[one]["t"] for one in fine] == [1, 1, 2, 2]
+        assert client.xpending("rounds", "okl")["pending"] == 0
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_dead_consumers_entries_are_taken_over(redis_url: str, worker: Worker) -> None:
+    with connected(redis_url) as client:
+        client.xgroup_create("rounds", "okl", "0", mkstream=True)
+        entries = [add(client, "c", '{"x": [1, 2], "y": "yes"}') for _ in range(40)]
+        client.xreadgroup("okl", "dead", {"rounds": ">"}, count=30)
+        with consuming(redis_url, "--claim-after", "0.5", "--url", worker.url):
+            wait_until(lambda: len(answered(client)) == len(entries), 30.0)
+        assert sorted(one["t"] for one in answered(client).values()) == list(range(1, 41))
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_two_consumers_share_a_stream_and_nothing_is_answered_twice(redis_url: str, worker: Worker) -> None:
+    with connected(redis_url) as client:
+        entries = [add(client, "e", '{"x": [1, 2], "y": "no"}') for _ in range(600)]
+        options = ("--create", "--claim-after", "0.2", "--under-way", "50", "--url", worker.url)
+        with consuming(redis_url, *options, name="two"):
+            for killed_at in (100, 250, 400):
+                with consuming(redis_url, *options):
+                    wait_until(lambda at=killed_at: client.xlen("answers") >= at, 30.0)
+            wait_until(lambda: client.xlen("answers") >= len(entries), 30.0)
+        assert sorted(one["t"] for one in answered(client).values()) == list(range(1, 601))
+
+
+@pytest.mark.slow
+def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tmp_path: Path, worker: Worker) -> None:
+    port, nobody = free_port(), free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+    with consuming(url, "--create", "--under-way", "20", "--url", f"http://127.0.0.1:{nobody}") as process:
+        time.sleep(1.0)
+        with redis_process(tmp_path, port=port), connected(url) as client:
+            for _ in range(50):
+                add(client, "d", '{"x": [1, 2], "y": "yes"}')
+            wait_until(
+                lambda: client.xinfo_groups("rounds") != [] and client.xpending("rounds", "okl")["pending"] == 20, 20
+            )
+            time.sleep(0.5)
+            assert client.xpending("rounds", "okl")["pending"] == 20
+            process.kill()
+            process.wait()
+            with consuming(url, "--max-length", "30", "--url", worker.url):
+                wait_until(
+                    lambda: client.xinfo_groups("rounds")[0]["pending"] == 0 and client.xlen("answers") == 50, 20
+                )
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ((), 2, "NOGROUP"),
+        (("--stream", "answers"), 2, "would be answered"),
+        (("--redis", "http://x"), 2, "--redis takes"),
+        (("--url", "x:1"), 2, "--url takes"),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(redis_url: str, options: tuple[str, ...], code: int, told: str) -> None:
+    with consuming(redis_url, "--url", "http://127.0.0.1:9", *options) as process:
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == code
+        assert told in said
+        assert "Traceback" not in said
