@@ -279,7 +279,7 @@ def watch(
         watching.watch(client, console, session, once=once)
 
 
-app.command()(_told()(consume))
+app.command()(told_in_a_line()(consume))
 
 
 @app.command()
