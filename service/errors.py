@@ -1,43 +1,6 @@
-"""What can go wrong in the service, as a tree. Every leaf knows its problem type, status and what to do.
+"""What can go wrong in the service: below ServiceError each class that a client is told of has its problem type and status.
 
-ServiceError
-├── SessionNotFound         404  session-not-found
-├── SessionExists           409  session-exists
-├── SessionFull             409  session-full
-├── SessionFailed           409  session-failed
-├── SessionFrozen           409  session-frozen
-├── CannotFreeze            409  cannot-freeze
-├── PredictionNotFound      404  prediction-not-found
-├── PredictionExpired       410  prediction-expired
-├── IdConflict              409  id-conflict
-├── InvalidInput            422  invalid-request
-├── MalformedBody           400  malformed-body
-├── InvalidSnapshot         422  invalid-snapshot
-├── CheckpointNotFound      404  checkpoint-not-found
-├── SessionMoving           503  session-moving
-├── SessionMoved            410  session-moved
-├── PreconditionFailed      412  precondition-failed
-├── PreconditionRequired    428  precondition-required
-├── PayloadTooLarge         413  payload-too-large
-├── UnsupportedMediaType    415  unsupported-media-type
-├── HostNotAllowed          421  host-not-allowed
-├── OriginNotAllowed        403  origin-not-allowed
-├── Unauthenticated         401  unauthenticated
-├── Forbidden               403  forbidden
-├── TooManyRequests         429  too-many-requests
-├── UriTooLong              414  uri-too-long
-├── HeadTooLarge            431  head-too-large
-├── RequestTimeout          408  request-timeout
-├── LimitReached            429  limit-reached
-├── RouteNotFound           404  not-found
-├── MethodNotAllowed        405  method-not-allowed
-├── Overloaded              503  overloaded
-├── StateCorrupt            500  state-corrupt
-├── StoreError
-│   ├── StoreUnavailable    503  store-unavailable
-│   ├── StoreTimeout        504  store-timeout
-│   └── StoreCorrupt        500  state-corrupt
-└── ConfigurationError      the process does not start
+StoreError is what a store raises; ConfigurationError means that the process does not start. docs/problems.md lists them all.
 """
 
 from __future__ import annotations

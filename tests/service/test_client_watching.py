@@ -12,9 +12,9 @@ from itertools import islice
 import pandas as pd
 import pytest
 
-from service import client as client_module
 from service import errors
 from service.client import OklClient
+from service.watching import event_lines
 from tests.service.definitions import EXACT, MEAN
 
 
@@ -113,7 +113,7 @@ def test_events_come_as_they_may(parts: list[bytes], wanted: list[tuple[str, obj
 
 
 def test_events_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MOST_EVENT_BYTES", 1000)
+    monkeypatch.setattr(event_lines, "MOST_EVENT_BYTES", 1000)
     refused = pytest.raises(errors.ServiceError, match="not JSON")
     with streaming([b"data: {\n\n"]) as url, OklClient(url) as client, refused:
         next(client.events("s"))

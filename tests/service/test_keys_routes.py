@@ -35,6 +35,7 @@ BODIES: dict[str, Any] = {
     "/rename": {"name": "{}-renamed"},
     "/checkpoints": {"name": "kept"},
     "/rollback": {"checkpoint": "nothing-kept"},
+    "/challengers": {"name": "nobody", "learner": {"kind": "mean"}},
 }
 CLOSED = [door for door in DOORS if door.scope is not None]
 
@@ -95,7 +96,11 @@ def test_a_path_that_several_doors_fit_is_that_of_the_router() -> None:
 def request_for(door: Door, name: str) -> tuple[str, str, Any]:
     """A request that the route takes, of this session if it is of one."""
     path = door.path.replace("{session}", name).replace("{id:path}", "nothing-waits").replace("{slug}", "not-found")
-    path = path.replace("{path:path}", "swagger-ui.css").replace("{checkpoint}", "nothing-kept")
+    path = (
+        path.replace("{path:path}", "swagger-ui.css")
+        .replace("{checkpoint}", "nothing-kept")
+        .replace("{challenger}", "nobody")
+    )
     if door.path in ("/compare", "/compare.json"):
         path += f"?session={name}"
     if door.method != "POST":
@@ -106,7 +111,7 @@ def request_for(door: Door, name: str) -> tuple[str, str, Any]:
         return "POST", path, {"sessions": [name], "x": [1.0]}
     if door.path == "/sessions/step":
         return "POST", path, {"steps": [{"session": name, **BODIES["/step"]}]}
-    if door.path.endswith("/stream"):
+    if door.path.endswith(("/stream", "/promote")):
         return "POST", path, None
     if door.path == "/sessions/update":
         return "POST", path, {"sessions": [{"session": name, "y": 1.0}], "x": [1.0]}
@@ -289,7 +294,7 @@ async def test_a_good_key_passes(keyed: Keyed, door: Door) -> None:
         return
     assert found.status_code in (200, 201, 204, 404, 409), found.text
     if found.status_code in (404, 409):
-        own = ("prediction-not-found", "cannot-freeze", "checkpoint-not-found")
+        own = ("prediction-not-found", "cannot-freeze", "checkpoint-not-found", "session-not-found")
         assert found.json()["type"].removeprefix("/problems/") in own
     for made in (name, f"{name}-new", f"{name}-clone", f"{name}-renamed"):
         await keyed.api.http.delete(f"/sessions/{made}", headers=keyed.keys["admin"].headers)
