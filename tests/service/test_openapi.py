@@ -43,6 +43,12 @@ def lines(context: schemathesis.SerializationContext, value: Any) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
+@schemathesis.serializer("application/vnd.apache.arrow.stream")
+def arrow(context: schemathesis.SerializationContext, value: Any) -> bytes:
+    """No stream of Arrow: tests/service/test_arrow.py makes those."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
 @pytest.fixture(scope="module")
 def fuzzed(url: str) -> str:
     """A service that has sessions to ask."""
