@@ -167,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.transports", description=__doc__)
     parser.add_argument("--learner", choices=LEARNERS, help="default: each")
     parser.add_argument("--bursts", type=int, default=8)
-    parser.add_argument("--together", type=int, default=16)
+    parser.add_argument("--together", type=int, default=64)
     options = parser.parse_args()
     for name, learner in LEARNERS.items():
         if options.learner in (None, name):
