@@ -15,7 +15,7 @@ from service import errors
 from service.api import arrow, wire
 from service.api.answers import RoundsAnswer
 from service.api.arrow import ARROW
-from service.api.blocks import BLOCK_ROWS, answers_of, blocks_of
+from service.api.blocks import BLOCK_ROWS, READ_AT_ONCE, answers_of, blocks_of
 from service.api.bodies import NDJSON, kind_of
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
 from service.api.conversation import MOST_MESSAGES, Frame
@@ -53,9 +53,6 @@ bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 
 STOPS: Final = 1012
 """What WebSockets call a service that restarts: connect again, and send again what was not answered."""
-
-AT_ONCE: Final = 100
-"""Lines that are read before others have their turn."""
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 _LINES: Final[dict[str, Any]] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, an object a line."}}}
@@ -145,8 +142,8 @@ async def stream(
         try:
             async with aclosing(lines_of(request.receive, settings.max_row_bytes)) as parts:
                 async for found in parts:
-                    for start in range(0, len(found), AT_ONCE):
-                        some = found[start : start + AT_ONCE]
+                    for start in range(0, len(found), READ_AT_ONCE):
+                        some = found[start : start + READ_AT_ONCE]
                         yield Frame(read_lines(some), sum(map(len, some)), _lines)
         except ClientDisconnect:
             return

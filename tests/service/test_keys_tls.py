@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import ssl
 import subprocess
@@ -19,8 +18,6 @@ import pytest
 from service.errors import ConfigurationError
 from service.server import config
 from service.settings import Settings
-
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificates are made by openssl")
 
 
 def openssl(folder: Path, *arguments: str) -> None:

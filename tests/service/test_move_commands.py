@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -71,8 +71,8 @@ def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
     assert okl("move", "a", "--store", store, "--to", target) == "a: moved at round 3, before\n"
     assert okl("move", "--store", store, "--to", target).splitlines() == [f"{name}: moved at round 3" for name in "bc"]
     assert sessions(target, tmp_path) == dict.fromkeys(NAMES, (3, 1))
-    with serving(store, tmp_path) as (_, url), OklClient(url) as client:
-        told = json.loads(client._http.get("/sessions/a").content)
+    with serving(store, tmp_path) as (_, url):
+        told = httpx.get(f"{url}/sessions/a").json()
         assert (told["type"], told["location"]) == ("/problems/session-moved", "https://new.example")
 
 

@@ -316,8 +316,9 @@ def test_a_prediction_that_waits_already_is_the_one_that_is_settled(client: OklC
     with client.stream(session) as stream:
         again = list(stream.ask([{"x": ROWS[7], "id": "p"}, {"id": "p", "y": TRUTHS[7]}], together=2))
     assert again[0] == first
-    told = client.last_rounds(session, 1)[0]
-    assert told["predicted_at"] == first["t"] if "predicted_at" in told else told["id"] == "p"
+    side = 1.0 if TRUTHS[7] == "yes" else -1.0
+    assert again[1]["loss"] == pytest.approx(max(0.0, 1.0 - side * first["score"]))
+    assert client.predict(session, ROWS[7], wait=False)["score"] != pytest.approx(first["score"])
     with client.stream(session) as stream:
         late = list(stream.ask([{"x": ROWS[7], "id": "p"}, {"id": "p", "y": TRUTHS[7]}], together=2))
     assert late[0]["refused"]["type"] == "/problems/id-conflict"
