@@ -147,7 +147,7 @@ def class_differences(y: F64, p: F64 | float, wrong: F64, q: float) -> list[tupl
     last = np.concatenate((np.zeros((N, 1)), y[:, :-1]), axis=1)
     for i in range(CHECKED):
         verdict = Verdict(is_of_numbers=False)
-        verdict.run(wrong[i], PlainClasses.of(2).run(y[i]), y[i])
+        verdict.run(wrong[i], PlainClasses.of(2).run(y[i]).values, y[i])
         assert verdict.against_first.total == ((majority[i] != y[i]) - wrong[i]).sum()
         assert verdict.against_second.total == ((last[i] != y[i]) - wrong[i]).sum()
     return [((said != y) - wrong, np.where(said == 1.0, 1.0 - p, p) - q) for said in (majority, last)]
@@ -168,7 +168,7 @@ def number_differences(y: F64, own: Callable[[F64], F64]) -> list[F64]:
             c += (plain[:, i] - c) / min(i + 1, MEMORY)
         for i in range(CHECKED):
             verdict = Verdict(is_of_numbers=True)
-            verdict.run(mine[i], PlainNumbers().run(y[i]), y[i])
+            verdict.run(mine[i], PlainNumbers().run(y[i]).values, y[i])
             assert abs((verdict.against_first, verdict.against_second)[j].total - D[i].sum()) < 1e-6
         found.append(D[:, UNCOUNTED_BY_VERDICT:])
     return found

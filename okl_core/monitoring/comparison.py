@@ -12,9 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from okl_core.errors import InputError, StateFormatError
 from okl_core.monitoring.bands import boundary
-from okl_core.types import Interval, StatePart
+from okl_core.types import F64, Interval, StatePart
 
 WHOLE: Interval = (-1.0, 1.0)
 SLACK = 1e-9
@@ -60,6 +62,16 @@ class Comparison(StatePart):
         self.total += difference
         self.count += 1
 
+    def run(self, differences: F64) -> None:
+        """Differences in order, shape (n,): as `add` of each, to the bit. Raises InputError; nothing has changed then."""
+        if not ((differences >= -1.0) & (differences <= 1.0)).all():
+            raise InputError("a difference is not in [-1, 1]", "y")
+        totals = running(self.total, differences)
+        away = differences - totals[:-1] / np.maximum(np.arange(self.count, self.count + len(differences)), 1)
+        self.spread = running(self.spread, away * away).item(-1)
+        self.total = totals.item(-1)
+        self.count += len(differences)
+
     def band(self, level: float = 0.95) -> Interval:
         """Ends that hold the mean of the conditional means in all rounds together, with a probability of at least `level`."""
         if not self.count:
@@ -83,3 +95,15 @@ def cut(error: float, scale: float) -> float:
     if error < scale:
         return error / scale if scale < math.inf else 0.0
     return 1.0 if error > 0.0 else 0.0
+
+
+def cuts(errors: F64, scales: F64 | float) -> F64:
+    """`cut` of arrays that broadcast together."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        parts = np.where(np.isinf(scales), 0.0, errors / scales)
+    return np.where(errors < scales, parts, (errors > 0.0).astype(np.float64))
+
+
+def running(start: float, parts: F64) -> F64:
+    """The sums start, start + parts[0], ..., shape (n + 1,), added one after the other."""
+    return np.add.accumulate(np.concatenate(((start,), parts)))

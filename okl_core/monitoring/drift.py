@@ -40,8 +40,8 @@ from typing import NamedTuple, final
 import numpy as np
 
 from okl_core.errors import InputError, NonFiniteError, StateFormatError
-from okl_core.monitoring.bands import boundary
-from okl_core.monitoring.comparison import SLACK, cut
+from okl_core.monitoring.bands import boundaries, boundary
+from okl_core.monitoring.comparison import SLACK, cut, cuts, running
 from okl_core.monitoring.verdict import LARGEST
 from okl_core.types import F64, StatePart
 
@@ -179,20 +179,63 @@ class DriftAlarm(StatePart):
         self.count += 1
         if self.count % BLOCK:
             return None
-        if self._bet() >= 2.0 / self.alpha * len(STAKES):
-            alarm = self._alarm()
-            self.seen, self.mean, self.count, self.total, self.spread = 0, 0.0, 0, 0.0, 0.0
-            self.settled, self.ceiling, self.wealth = 0.0, 1.0, Wealth()
-            return alarm
+        if self._is_alarming():
+            return self._begin_again()
         if self.count % EVERY == 0:
             bound = (self.total + boundary(self.spread, self.alpha / 2.0)) / self.count
             self.ceiling = min(self.ceiling, bound)
         return None
 
     def run(self, errors: F64 | Sequence[float]) -> list[Rise]:
-        """Errors in order, shape (n,): as `add` of each."""
-        listed = errors.tolist() if isinstance(errors, np.ndarray) else errors
-        return [alarm for error in listed if (alarm := self.add(error)) is not None]
+        """Errors in order, shape (n,): as `add` of each, to the bit.
+
+        Raises NonFiniteError, InputError; nothing has changed then.
+        """
+        rows = np.asarray(errors, dtype=np.float64)
+        if np.isnan(rows).any():
+            raise NonFiniteError("an error is not a number", "y")
+        if (rows < 0.0).any() or (not self.is_of_numbers and (rows > 1.0).any()):
+            raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
+        found: list[Rise] = []
+        while len(rows):
+            uncounted = max(UNCOUNTED - self.seen, 0) if self.is_of_numbers else 0
+            for error in rows[:uncounted].tolist():
+                self.add(error)
+            rows = rows[uncounted:]
+            rows = rows[self._run(rows, found) :]
+        return found
+
+    def _run(self, errors: F64, found: list[Rise]) -> int:
+        """Errors of a segment, up to its alarm; how many these were."""
+        x = cuts(errors, TIMES * self.mean) if self.is_of_numbers else errors
+        counts = np.arange(self.count + 1, self.count + len(x) + 1)
+        totals = running(self.total, x)
+        away = x - (totals[:-1] + 0.5) / counts
+        spreads = running(self.spread, away * away)
+        told = np.flatnonzero(counts % EVERY == 0)
+        bounds = (totals[told + 1] + boundaries(spreads[told + 1], self.alpha / 2.0)) / counts[told]
+        ceilings = iter(bounds.tolist())
+        first, t = BLOCK - self.count % BLOCK, self.t
+        for end in range(first, len(x) + 1, BLOCK):
+            self.t, self.count, self.total = t + end, int(counts[end - 1]), totals.item(end)
+            if self._is_alarming():
+                found.append(self._begin_again())
+                return end
+            if self.count % EVERY == 0:
+                self.ceiling = min(self.ceiling, next(ceilings))
+        self.t, self.count = t + len(x), int(counts[-1]) if len(x) else self.count
+        self.total, self.spread = totals.item(-1), spreads.item(-1)
+        return len(x)
+
+    def _is_alarming(self) -> bool:
+        return self._bet() >= 2.0 / self.alpha * len(STAKES)
+
+    def _begin_again(self) -> Rise:
+        """The alarm, and a new segment."""
+        alarm = self._alarm()
+        self.seen, self.mean, self.count, self.total, self.spread = 0, 0.0, 0, 0.0, 0.0
+        self.settled, self.ceiling, self.wealth = 0.0, 1.0, Wealth()
+        return alarm
 
     def _bet(self) -> float:
         """Settle the bets on the last block: the sum of the E_k."""

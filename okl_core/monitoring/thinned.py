@@ -107,13 +107,32 @@ class Thinned:
             self._collected(row, self._unit // 2)
             return
         if self._size == len(self._rows):
-            grown = np.zeros((min(2 * self._size, self._width * self._levels), len(row)))
-            grown[: self._size] = self._rows
-            self._rows = grown
+            self._rows = self._with_room(self._rows, 1)
         self._rows[self._size] = row
         self._size += 1
         self._counts[0] += 1
         self._settle()
+
+    def run(self, rows: F64) -> None:
+        """Append chunks, shape (n, sums + latest): as `add` of each, to the bit. Raises ShapeError."""
+        if rows.ndim != 2 or rows.shape[1] != len(self._pending):
+            raise ShapeError(f"rows of shape {rows.shape}; these have {len(self._pending)} columns")
+        held = sum(count << level for level, count in enumerate(self._counts))
+        if self._unit > 1 or held + len(rows) > self._width * ((1 << self._levels) - 1):
+            for row in rows:
+                self.add(row)
+            return
+        older, levels, joining = self.rows, list[F64](), rows
+        for level, count in enumerate(self._counts):
+            own = np.concatenate((older[len(older) - count :], joining))
+            older = older[: len(older) - count]
+            merges = max(0, len(own) - self._width + 1) // 2
+            levels.append(own[2 * merges :])
+            self._counts[level] = len(levels[-1])
+            joining = self._merged(own[: 2 * merges])
+        found = np.concatenate(levels[::-1])
+        self._size = len(found)
+        self._rows = self._with_room(found)
 
     def copy(self) -> Thinned:
         """One that shares nothing with this."""
@@ -154,15 +173,26 @@ class Thinned:
                 raise ValueError(f"rows of shape {rows.shape} for counts {thinned._counts}")
             if not 1 <= unit << levels <= MOST_CHUNKS or unit & (unit - 1) or not 0 <= filled < unit:
                 raise ValueError(f"{filled} of {unit} chunks")
-            room = len(thinned._rows)
-            while room < thinned._size:
-                room = min(2 * room, width * levels)
-            thinned._rows = np.zeros((room, sums + latest))
-            thinned._rows[: thinned._size] = rows
+            thinned._rows = thinned._with_room(rows)
             thinned._pending = np.array(pending, dtype=np.float64)
         except (ValueError, TypeError, OverflowError, IndexError, MemoryError) as error:
             raise StateFormatError(f"no thinned rows: {error}") from error
         return thinned
+
+    def _with_room(self, rows: F64, more: int = 0) -> F64:
+        """The rows in an array that has room for more."""
+        room = FEWEST
+        while room < len(rows) + more:
+            room *= 2
+        grown = np.zeros((min(room, self._width * self._levels), rows.shape[1]))
+        grown[: len(rows)] = rows
+        return grown
+
+    def _merged(self, rows: F64) -> F64:
+        """Each pair of rows as one."""
+        merged = rows[1::2].copy()
+        merged[:, : self._sums] += rows[::2, : self._sums]
+        return merged
 
     def _collected(self, row: F64, chunks: int) -> F64:
         """The unit in the making, with one more row."""
@@ -192,8 +222,7 @@ class Thinned:
     def _coarsen(self) -> None:
         """Double the unit; all levels are full."""
         finest = self._rows[self._size - self._width : self._size]
-        merged = finest[1::2].copy()
-        merged[:, : self._sums] += finest[::2, : self._sums]
+        merged = self._merged(finest)
         self._size -= self._width // 2
         self._rows[self._size - self._width // 2 : self._size] = merged
         self._counts = [*self._counts[1:], 0]

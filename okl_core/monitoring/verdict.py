@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, final
 
+import numpy as np
+
 from okl_core.errors import InputError, NonFiniteError, StateFormatError
-from okl_core.monitoring.comparison import SLACK, Comparison, cut
+from okl_core.monitoring.comparison import SLACK, Comparison, cut, cuts, running
 from okl_core.monitoring.plain import CLASS_NAMES, NUMBER_NAMES, SaidBoth
 from okl_core.types import F64, StatePart
 
@@ -116,16 +118,32 @@ class Verdict(StatePart):
             self._count(
                 min(own_error, LARGEST), first, second, TIMES * self.scale_of_first, TIMES * self.scale_of_second
             )
-        self.seen += 1
         # Until here the scales are those of earlier rounds.
-        share = 1.0 / min(self.seen, MEMORY)
-        self.scale_of_first += share * (first - self.scale_of_first)
-        self.scale_of_second += share * (second - self.scale_of_second)
+        self._fade(first, second)
 
     def run(self, own_errors: F64, issued: F64, truths: F64) -> None:
-        """Rounds in order, of shapes (n,), (n, 2) and (n,): as `add` of each."""
-        for error, pair, truth in zip(own_errors.tolist(), issued.tolist(), truths.tolist(), strict=True):
-            self.add(error, pair, truth)
+        """Rounds in order, of shapes (n,), (n, 2) and (n,): as `add` of each, to the bit.
+
+        Raises NonFiniteError, InputError; nothing has changed then.
+        """
+        if np.isnan(own_errors).any() or not (np.isfinite(issued).all() and np.isfinite(truths).all()):
+            raise NonFiniteError("an error, a forecast or a truth is no number", "y")
+        if (own_errors < 0.0).any() or (not self.is_of_numbers and (own_errors > 1.0).any()):
+            raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
+        if not self.is_of_numbers:
+            wrong = (issued != truths[:, None]).astype(np.float64)
+            self._count_rows(own_errors, wrong, np.ones((2, 1)))
+            self.seen += len(truths)
+            return
+        with np.errstate(over="ignore"):
+            squares = np.minimum((issued - truths[:, None]) ** 2, LARGEST)
+        scales = np.empty((2, len(truths)))
+        skipped = min(max(UNCOUNTED - self.seen, 0), len(truths))
+        for i, (first, second) in enumerate(squares.tolist()):
+            scales[0, i], scales[1, i] = self.scale_of_first, self.scale_of_second
+            self._fade(first, second)
+        counted = slice(skipped, None)
+        self._count_rows(np.minimum(own_errors[counted], LARGEST), squares[counted], TIMES * scales[:, counted])
 
     def told(self) -> Judgement:
         """What is known now."""
@@ -147,6 +165,21 @@ class Verdict(StatePart):
         self.own += own
         self.first += first
         self.second += second
+
+    def _count_rows(self, own: F64, rivals: F64, scales: F64) -> None:
+        """Errors of n rounds, shape (n,), those of both rivals, shape (n, 2), and where they are cut, shape (2, n)."""
+        (first, second), (c, c_of_second) = rivals.T, scales
+        self.against_first.run(cuts(first, c) - cuts(own, c))
+        self.against_second.run(cuts(second, c_of_second) - cuts(own, c_of_second))
+        self.own = running(self.own, own).item(-1)
+        self.first = running(self.first, first).item(-1)
+        self.second = running(self.second, second).item(-1)
+
+    def _fade(self, first: float, second: float) -> None:
+        self.seen += 1
+        share = 1.0 / min(self.seen, MEMORY)
+        self.scale_of_first += share * (first - self.scale_of_first)
+        self.scale_of_second += share * (second - self.scale_of_second)
 
     def _gain(self, rival: float) -> float | None:
         if rival == 0.0:

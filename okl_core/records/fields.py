@@ -123,7 +123,7 @@ class Fields:
         if self._row is not None and not isinstance(raw, dict):
             if len(raw) != len(self._row):
                 raw = np.concatenate((raw, np.full(max(0, len(self._row) - len(raw)), np.nan)))[: len(self._row)]
-            return np.where(np.isnan(raw), self._row, raw)
+            return self.filled(raw)
         record = as_record(raw)
         vector = np.zeros(self.width)
         if self.is_wide:
@@ -143,6 +143,11 @@ class Fields:
                 found += one.columns(value)
         vector[: len(found)] = found
         return vector
+
+    def filled(self, rows: F64) -> F64:
+        """One row, shape (d,), or n of them, shape (n, d), of fields with `is_row`: the centres where a number is missing."""
+        assert self._row is not None
+        return np.where(np.isnan(rows), self._row, rows)
 
     def _hash_words(self, name: str, text: str, vector: F64) -> None:
         """Of length 1 in the shared columns, unless words meet in one."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from okl_core.records.extension import Extension
 from okl_core.records.fields import Fields
-from okl_core.records.record import Raw
+from okl_core.records.record import Raw, Raws
 from okl_core.records.scaling import Scaling
 from okl_core.types import F64
 
@@ -61,13 +61,9 @@ class Preparation:
         used = self.width - self.fields.spare + len(self.extension.places)
         return bool(scaling.unknown) and scaling.unknown[0] < used
 
-    def learn_rows(self, raws: Sequence[Raw]) -> F64:
+    def learn_rows(self, raws: Raws) -> F64:
         """The vectors of inputs, shape (n, d), each made and seen before the next."""
-        V = np.empty((len(raws), self.width))
-        for i, raw in enumerate(raws):
-            V[i] = self._unscaled(raw)
-            if self.fields.spare:
-                self.extension.count(self.fields, raw)
+        V = self._rows_unscaled(raws)
         if self.scaling is None:
             return V
         X, self.scaling = self.scaling.rows(V)
@@ -81,6 +77,16 @@ class Preparation:
         if other is None or self.fields != other.fields:
             return False
         return other.scaling is None if self.scaling is None else self.scaling.is_as(other.scaling)
+
+    def _rows_unscaled(self, raws: Raws) -> F64:
+        if isinstance(raws, np.ndarray) and self.fields.is_row and raws.shape[1] == self.width:
+            return self.fields.filled(raws)
+        V = np.empty((len(raws), self.width))
+        for i, raw in enumerate(raws):
+            V[i] = self._unscaled(raw)
+            if self.fields.spare:
+                self.extension.count(self.fields, raw)
+        return V
 
     def _unscaled(self, raw: Raw) -> F64:
         v = self.fields.encode(raw)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ Value = float | bool | str | None
 Record = dict[str, Value]
 Raw = F64 | Record
 """A row of numbers, shape (d,), NaN where one is missing; or values by name."""
+
+Raws = F64 | Sequence[Raw]
+"""The inputs of n rounds: one by one, or as a matrix, shape (n, d), where all are rows of d numbers."""
 
 MAX_DEPTH = 16
 MAX_NAME = 1024
@@ -79,6 +83,20 @@ def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
     record = {}
     _flatten(enumerate(x), "", (), record)
     return _in_order(record)
+
+
+def matrix_of(xs: Sequence[Any] | F64) -> F64 | None:
+    """Inputs as a matrix of finite numbers, shape (n, d), d at least 1; None where one of them is something else."""
+    if isinstance(xs, np.ndarray):
+        found = xs
+    elif not (set(map(type, xs)) == {list} and set(map(type, chain.from_iterable(xs))) <= {int, float}):
+        return None
+    else:
+        try:
+            found = np.array(xs, dtype=np.float64)
+        except (ValueError, OverflowError):
+            return None
+    return found if found.ndim == 2 and found.shape[1] and np.isfinite(found).all() else None
 
 
 def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Record) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from okl_core.types import F64
 from service.api.slices import BodyLimits
 from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from service.session.definition import Input, Scalar
@@ -29,7 +30,7 @@ _HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _COMPRESSION = 1, 2, 1, 3
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 
 
-def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input], list[Scalar]]:
+def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[Scalar]]:
     """Inputs and truths. `y` is the column of truths; the inputs are a column `x` of lists of numbers, or one column a field.
 
     Raises UnsupportedMediaType, MalformedBody, InvalidInput, PayloadTooLarge.
@@ -139,7 +140,7 @@ def _values(pa: Any, name: str, column: pa.Array, most: int) -> list[Any]:
     return column.to_pylist()
 
 
-def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input]:
+def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input] | F64:
     if column.null_count:
         raise _wrong(f"/{INPUTS}", "has a row that is null")
     values = column.flatten()
@@ -149,7 +150,7 @@ def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input]:
     if not (np.isfinite(numbers) | ~values.is_valid().to_numpy(zero_copy_only=False)).all():
         raise _wrong(f"/{INPUTS}", "has a number that is not finite; what is missing is null")
     if pa.types.is_fixed_size_list(column.type):
-        return list(numbers.reshape(len(column), -1))
+        return numbers.reshape(len(column), -1)
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))
     if (np.diff(ends, prepend=0) == 0).any():
         raise _wrong(f"/{INPUTS}", "has a row without numbers")

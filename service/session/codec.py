@@ -39,7 +39,6 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,7 +47,7 @@ from numpy.typing import NDArray
 
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import PlainForecast
-from okl_core.records.record import Raw, from_bytes, to_bytes
+from okl_core.records.record import Raw, Raws, from_bytes, to_bytes
 from okl_core.types import F64, Forecast
 from service.errors import StateCorrupt
 from service.session.coverage import Promise
@@ -97,7 +96,7 @@ class RoundEntry(NamedTuple):
 class BlockEntry:
     """The inputs of n rounds; y and values of shape (n,), scores and thresholds of shape (2, n) where there are intervals."""
 
-    raws: Sequence[Raw]
+    raws: Raws
     y: F64
     values: F64
     choices: bytes = b""
@@ -157,20 +156,22 @@ def encode_block(entry: BlockEntry) -> bytes:
     )
 
 
-def encode_inputs(raws: Sequence[Raw]) -> bytes:
+def encode_inputs(raws: Raws) -> bytes:
     """Those of several rounds."""
+    if isinstance(raws, np.ndarray):
+        return _U32.pack(raws.shape[1]) + raws.tobytes()
     rows = [raw for raw in raws if not isinstance(raw, dict)]
     if len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows):
         return _U32.pack(d) + b"".join(row.tobytes() for row in rows)
     return _U32.pack(0) + b"".join(_sized(to_bytes(raw)) for raw in raws)
 
 
-def decode_inputs(blob: bytes, start: int, n: int) -> list[Raw]:
+def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
     """Raises struct.error, ValueError, StateFormatError."""
     (d,) = _U32.unpack_from(blob, start)
     start += _U32.size
     if d:
-        return list(np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d))
+        return np.frombuffer(blob, np.float64, count=n * d, offset=start).reshape(n, d)
     raws: list[Raw] = []
     for _ in range(n):
         x, start = _unsized(blob, start)

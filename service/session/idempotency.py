@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from okl_core.records.record import Raw, to_bytes
+from okl_core.records.record import Raws, to_bytes
 from service.errors import IdConflict, PredictionExpired, StateCorrupt
 from service.session.codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
 from service.session.definition import Scalar
@@ -26,7 +26,7 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def digest_of_inputs(raws: Sequence[Raw]) -> str:
+def digest_of_inputs(raws: Raws) -> str:
     return digest(encode_inputs(raws))
 
 
@@ -36,9 +36,7 @@ def _truths(ys: Sequence[Scalar]) -> Scalar | str:
     return plain[0] if len(plain) == 1 else digest(to_json(plain))
 
 
-def remember(
-    identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Sequence[Raw], ys: Sequence[Scalar]
-) -> bytes:
+def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, ys: Sequence[Scalar]) -> bytes:
     """What is kept of the answer to a round, or to a block of them: enough to say it again, and to know the request."""
     known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
     request = {"x": digest_of_inputs(raws), "y": _truths(ys)}
@@ -54,7 +52,7 @@ def told_again(
     name: str,
     identity: bytes,
     applied: Applied,
-    raws: Sequence[Raw] | None,
+    raws: Raws | None,
     ys: Sequence[Scalar],
 ) -> Updated | RoundsPlayed:
     """The first answer of a request that was sent again. Raises IdConflict if it is not the same request."""

@@ -7,8 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from okl_core.records.fields import Field, Fields
-from okl_core.records.record import NotANumberError, Raw, Record, RecordError, Value, as_record, flatten
+from okl_core.records.record import (
+    NotANumberError,
+    Raw,
+    Record,
+    RecordError,
+    Value,
+    as_record,
+    flatten,
+    matrix_of,
+)
 from okl_core.records.texts import time_in
+from okl_core.types import F64
 from service.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
 from service.session.definition import Definition, Input
 
@@ -47,6 +57,15 @@ def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
     if definition.is_strict and definition.hashed is None:
         _check_strict(raw, fields)
     return raw
+
+
+def read_rows(xs: Sequence[Input] | F64, definition: Definition, fields: Fields) -> F64 | None:
+    """Inputs that are rows of numbers as the session takes them, shape (n, d); None if one of them needs a closer look."""
+    found = matrix_of(xs)
+    if found is None or definition.dim not in (None, found.shape[1]):
+        return None
+    is_free = not definition.is_strict or definition.hashed is not None
+    return found if is_free or (fields.is_row and found.shape[1] == len(fields.fields)) else None
 
 
 def _check_strict(raw: Raw, fields: Fields | None) -> None:

@@ -14,6 +14,7 @@ from okl_core.errors import ReplayDivergence
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
 from service.session.codec import RoundEntry
+from service.session.coverage import Promise
 from service.session.maker import Start
 from service.session.task import Task
 
@@ -45,13 +46,33 @@ class Pending(NamedTuple):
     successor: Start | None
 
 
+class Forecasts(NamedTuple):
+    """Those of n rounds in order: `values` and `thresholds` of shape (n,), `probabilities` of shape (n,) or (n, K).
+
+    Thresholds are there where intervals are; `probabilities` where the learner gives some.
+    """
+
+    values: F64
+    probabilities: F64 | None
+    thresholds: F64 | None
+
+    @classmethod
+    def of(cls, forecast: Forecast, promise: Promise | None) -> Forecasts:
+        """Of one round."""
+        given = forecast.probability if forecast.probabilities is None else forecast.probabilities
+        return cls(
+            np.array([forecast.value]),
+            None if given is None else np.array([given], dtype=np.float64),
+            None if promise is None else np.array([promise.threshold]),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """Rounds that were played and learned at once: (count, journal bytes) of each entry, and the forecasts in order."""
 
     entries: list[tuple[int, bytes]]
-    forecasts: list[Forecast]
-    thresholds: list[float | None]
+    forecasts: list[Forecasts]
     loss: float
     error: float
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from okl_core.records.record import Raw
+from okl_core.records.record import Raw, Raws
+from okl_core.types import F64
 from service.errors import ServiceError
 from service.session.definition import Input, Scalar
 from service.session.truths import Answer
@@ -42,7 +43,7 @@ class Report(NamedTuple):
 class Batch:
     """Rounds in order, each to be predicted and then learned; with `at` only if the session is at the tip of this label."""
 
-    x: Sequence[Input]
+    x: Sequence[Input] | F64
     y: Sequence[Scalar]
     id: str | None = None
     at: str | None = None
@@ -54,7 +55,7 @@ class Lesson(NamedTuple):
 
     tip: Tip
     id: str
-    x: Sequence[Raw]
+    x: Raws
     y: Sequence[Scalar]
     errors: Sequence[float]
     weight: float = 1.0

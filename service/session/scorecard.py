@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.losses import Loss, log_loss
-from okl_core.monitoring.plain import PlainForecast
+from okl_core.monitoring.comparison import running
+from okl_core.monitoring.plain import PlainForecast, PlainRows
 from okl_core.types import F64, BlockInfo, Forecast
 from service.session.truths import Truths
 
@@ -86,6 +87,28 @@ class Judge:
         score = side if self.loss.probability(0.0) is None else side * math.log(sure / (1.0 - sure))
         return self.loss.value(score, y), float(side != y)
 
+    def plain_rows(self, said: PlainRows, y: F64) -> tuple[F64, F64]:
+        """The same of n rounds: losses and errors, shape (n, 2) each."""
+        values, truths = said.values, y[:, None]
+        if not self.truths.is_classifier:
+            off, most = np.abs(values - truths) * self.truths.unit, math.sqrt(LARGEST)
+            with np.errstate(over="ignore"):
+                losses = np.minimum(self._losses(values, y), LARGEST)
+            return np.where(off <= most, losses, LARGEST), np.minimum(off, most) ** 2
+        assert said.probabilities is not None
+        sure = np.clip(said.probabilities, LEAST_SURE, 1.0 - LEAST_SURE)
+        if self.truths.has_classes:
+            is_wrong = values != truths
+            left = (1.0 - sure) / max(1, len(self.truths.names) - 1)
+            return -np.log(np.where(is_wrong, left, sure)), is_wrong.astype(np.float64)
+        sides = np.where(values > 0.0, 1.0, -1.0)
+        scores = sides if self.loss.probability(0.0) is None else sides * np.log(sure / (1.0 - sure))
+        return self._losses(scores, y), (sides != truths).astype(np.float64)
+
+    def _losses(self, values: F64, y: F64) -> F64:
+        """Of columns of forecasts, shape (n, 2)."""
+        return np.column_stack([self.loss.values(column, y) for column in values.T])
+
     def sureness(self, issued: Issued, y: float) -> tuple[float, bool] | None:
         """A probability that was given, and whether what it was given for happened: the second of two labels, or the class
         that was named. None where there is none."""
@@ -93,6 +116,16 @@ class Judge:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
         p = self.loss.probability(issued.value) if self.truths.is_classifier else None
         return None if p is None else (p, y > 0.0)
+
+    def sureness_rows(self, info: BlockInfo, y: F64) -> tuple[F64, NDArray[np.bool_]] | None:
+        """The same of n rounds, shape (n,) each."""
+        given = info.probabilities
+        if given is None or not self.truths.is_classifier:
+            return None
+        if not self.truths.has_classes:
+            return given, y > 0.0
+        named = given.argmax(axis=1)
+        return given[np.arange(len(y)), named], named == y
 
     def block(self, info: BlockInfo, y: F64) -> tuple[F64, F64]:
         """Those of n rounds, shape (n,) each."""
@@ -115,9 +148,9 @@ def mistakes(truths: Truths, values: F64, probabilities: F64 | None, y: F64) -> 
     return (values >= 0.0) != (y > 0.0)
 
 
-def forecasts_of(info: BlockInfo) -> list[Forecast]:
-    """Those of a block, one by one."""
-    values, given = info.values.tolist(), info.probabilities
+def forecasts_of(values: F64, given: F64 | None) -> list[Forecast]:
+    """Those of a block with these probabilities, one by one."""
+    values = values.tolist()
     if given is None:
         return [Forecast(value) for value in values]
     if given.ndim == 1:
@@ -165,10 +198,15 @@ class Scorecard:
         self.error += error
         self.rounds += 1
 
-    def add_many(self, losses: F64, errors: F64, kept: Sequence[bool | None]) -> None:
-        """One entry a round, shape (n,)."""
-        for loss, error, is_kept in zip(losses.tolist(), errors.tolist(), kept, strict=True):
-            self.add(loss, error, is_kept)
+    def run(self, losses: F64, errors: F64, kept: NDArray[np.bool_] | None) -> None:
+        """One entry a round, shape (n,): as `add` of each, to the bit. `kept`, shape (n,): None without intervals."""
+        slots = np.arange(self.rounds, self.rounds + len(losses))[-WINDOW:] % WINDOW
+        self._losses[slots] = losses[-WINDOW:]
+        self._errors[slots] = errors[-WINDOW:]
+        self._kept[slots] = np.nan if kept is None else kept[-WINDOW:]
+        self.loss = running(self.loss, losses).item(-1)
+        self.error = running(self.error, errors).item(-1)
+        self.rounds += len(losses)
 
     def copy(self) -> Scorecard:
         return Scorecard.unpack(self.pack())

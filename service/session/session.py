@@ -23,18 +23,18 @@ from okl_core.contract.lags import lag_rows
 from okl_core.errors import InputError, StateError, StateFormatError
 from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
-from okl_core.records.record import Raw
+from okl_core.records.record import Raw, Raws
 from okl_core.types import F64, Forecast
 from service.errors import InvalidInput, StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
 from service.session.coverage import Coverage, Promise, check_promises
 from service.session.definition import Definition, Input, Scalar
 from service.session.following import Following, is_challenger
-from service.session.history.history import History, Lived, Numbers
-from service.session.inputs import read
+from service.session.history.history import History, Lived, LivedRows, Numbers
+from service.session.inputs import read, read_rows
 from service.session.maker import HostedLearner, Maker, Start
 from service.session.moment import NO_MOMENT, Moment
-from service.session.played import ARITHMETIC, FrozenFrom, Pending, Ran, divergence_of
+from service.session.played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of
 from service.session.scorecard import Issued, Scorecard, forecasts_of
 from service.session.task import Task, note_of, noted, reckoned
 from service.session.warmup import Warmup
@@ -121,6 +121,17 @@ class Session:
         if self.warmup is not None:
             self._maker.check_size(raw, self.fields or fields)
         return raw
+
+    def read_rows(self, xs: Sequence[Input] | F64, ys: Sequence[Scalar]) -> tuple[F64, F64] | None:
+        """Inputs, shape (n, d), and truths in the learner's terms, shape (n,), of rounds that are like those before them.
+
+        None where one needs a closer look: it is new, or wrong.
+        """
+        if self.warmup is not None or self.learner is None or self.fields is None or self.task is None:
+            return None
+        X = read_rows(xs, self.definition, self.fields)
+        y = None if X is None else self.task.reckoned_rows(ys)
+        return None if X is None or y is None else (X, y)
 
     def fields_after(self, raw: Raw) -> Fields | None:
         """The fields of all inputs once this one is learned, where they stay."""
@@ -245,31 +256,27 @@ class Session:
         self.preparation, self.learner, self.task = start.preparation, start.learner, task
         self.spec = task.spec if start.preparation is None else start.learner.spec
 
-    def run(self, raws: Sequence[Raw], y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT) -> Ran:
+    def run(self, raws: Raws, y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT) -> Ran:
         """n rounds in order, learned at once. A caller that cannot make the entries durable must drop this object."""
         entries: list[tuple[int, bytes]] = []
-        forecasts: list[Forecast] = []
-        thresholds: list[float | None] = []
+        parts: list[Forecasts] = []
         loss, error, start = self.card.loss, self.card.error, 0
         while start < len(y):
             stop = start + self._rounds_alike(raws[start:], tasks[start:])
             if stop > start:
                 entry, given = self._run_block(raws[start:stop], y[start:stop], moment)
                 entries.append((stop - start, encode_block(entry)))
-                forecasts += given
-                thresholds += [None] * len(given) if entry.promises is None else entry.promises[1].tolist()
+                parts.append(given)
             else:
                 stop = start + 1
                 pending = self.play(raws[start], float(y[start]), tasks[start], moment=moment)
                 self.learn(pending)
                 entries.append((1, encode_round(pending.entry)))
-                forecasts.append(pending.played.forecast)
-                promise = pending.entry.promise
-                thresholds.append(None if promise is None else promise.threshold)
+                parts.append(Forecasts.of(pending.played.forecast, pending.entry.promise))
             start = stop
-        return Ran(entries, forecasts, thresholds, self.card.loss - loss, self.card.error - error)
+        return Ran(entries, parts, self.card.loss - loss, self.card.error - error)
 
-    def _rounds_alike(self, raws: Sequence[Raw], tasks: Sequence[Task]) -> int:
+    def _rounds_alike(self, raws: Raws, tasks: Sequence[Task]) -> int:
         """How many of the next rounds can be one block: none that starts the learner, makes it anew, or has a new label."""
         if self.learner is None:
             return 0
@@ -277,8 +284,8 @@ class Session:
         return next((i for i in range(alike) if tasks[i] is not self.task), alike)
 
     def _run_block(
-        self, raws: Sequence[Raw], y: F64, moment: Moment, choices: bytes | None = None, promises: F64 | None = None
-    ) -> tuple[BlockEntry, list[Forecast]]:
+        self, raws: Raws, y: F64, moment: Moment, choices: bytes | None = None, promises: F64 | None = None
+    ) -> tuple[BlockEntry, Forecasts]:
         """With what was recorded, if it is a replay."""
         assert self.learner is not None
         assert self.task is not None
@@ -287,13 +294,18 @@ class Session:
         X = np.zeros((len(raws), 1)) if preparation is None else preparation.learn_rows(raws)
         info = self.learner.run(X, y, choices=choices)
         self.preparation = preparation
-        forecasts, kept = forecasts_of(info), [None] * len(raws)
+        kept = None
         if self.coverage is not None:
+            forecasts = forecasts_of(info.values, info.probabilities)
             promises = self.coverage.learn_rows(self.task, forecasts, y, promises)
-            kept = (promises[0] <= promises[1]).tolist()
+            kept = promises[0] <= promises[1]
         losses, errors = self.task.judge.block(info, y)
-        self.card.add_many(losses, errors, kept)
-        self._add_block(forecasts, y, losses, errors, kept, moment)
+        self.card.run(losses, errors, kept)
+        self.history.run(self.task, LivedRows(y, losses, errors, info, kept), moment, self._numbers)
+        if self.following is not None:
+            for error in errors.tolist():
+                self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
+        self._look()
         if self.warmup is not None:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
             for raw, own, truth in zip(raws, lags, y.tolist(), strict=True):
@@ -303,29 +315,8 @@ class Session:
             if self.task.truths.has_classes and info.probabilities is not None
             else None
         )
-        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, named), forecasts
-
-    def _add_block(
-        self,
-        forecasts: Sequence[Forecast],
-        y: F64,
-        losses: F64,
-        errors: F64,
-        kept: Sequence[bool | None],
-        moment: Moment,
-    ) -> None:
-        assert self.task is not None
-        numbers: Numbers | None = None
-        rows = zip(forecasts, y.tolist(), losses.tolist(), errors.tolist(), kept, strict=True)
-        for forecast, truth, loss, error, is_kept in rows:
-            lived = Lived(truth, loss, error, Issued.of(forecast, truth), is_kept)
-            self.history.add(self.task, lived, moment, None)
-            if self.following is not None:
-                self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
-            if self.history.is_due:
-                numbers = numbers or self._numbers()
-                self.history.close(numbers)
-        self._look()
+        given = Forecasts(info.values, info.probabilities, None if promises is None else promises[1])
+        return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, named), given
 
     def replay(self, blob: bytes) -> None:
         """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from okl_core import LearnerSpec, get_learner, parse_spec
 from okl_core.automatic.auto_state import LARGEST
 from okl_core.contract.learner import Learner, learner_kinds, taken_dim
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
-from okl_core.types import MAX_CLASSES, LearnerConfig
+from okl_core.types import F64, MAX_CLASSES, LearnerConfig
 from service.errors import WrongTruth
 from service.session.definition import Definition, Scalar
 from service.session.inputs import invalid
@@ -84,6 +86,11 @@ class Task:
             # A stand-in would take it, and the learner that is made of it would not.
             raise DivergedError(f"a truth is beyond {LARGEST:.0e}; scale the truths down")
         return truth, self
+
+    def reckoned_rows(self, ys: Sequence[Scalar]) -> F64 | None:
+        """n truths that are nothing new, shape (n,); None if one of them needs a closer look."""
+        found = self.truths.to_learner_rows(ys)
+        return None if found is None or (self.waits and np.abs(found).max(initial=0.0) > LARGEST) else found
 
     def with_label(self, label: Scalar) -> Task:
         """With one label more."""

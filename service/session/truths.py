@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from okl_core.types import REALS, Forecast, Interval, Target
+import numpy as np
+
+from okl_core.types import F64, REALS, Forecast, Interval, Target
 from service.errors import WrongTruth, WrongType
 from service.session.definition import Scalar
 from service.session.inputs import invalid, listed
@@ -99,6 +102,25 @@ class Truths:
         start, end = self.ends
         return min(start + (y - low) / (high - low) * (end - start), end)
 
+    def to_learner_rows(self, ys: Sequence[Scalar]) -> F64 | None:
+        """The same of n truths, shape (n,); None if one of them needs a closer look."""
+        if self.is_classifier:
+            places = [self._places.get((isinstance(y, bool), y)) for y in ys]
+            if None in places:
+                return None
+            found = np.array(places, dtype=np.float64)
+            return found if self.has_classes else 2.0 * found - 1.0
+        if not set(map(type, ys)) <= {int, float}:
+            return None
+        y = np.array(ys, dtype=np.float64)
+        low, high = self.taken if self.y_range is None else self.y_range
+        if not ((y >= low) & (y <= high)).all():
+            return None
+        if self.y_range is None:
+            return y
+        start, end = self.ends
+        return np.minimum(start + (y - low) / (high - low) * (end - start), end)
+
     def place(self, y: Scalar) -> int | None:
         """Which of the labels it is; None for another value."""
         return self._places.get((isinstance(y, bool), y))
@@ -117,6 +139,14 @@ class Truths:
         low, high = self.y_range
         start, end = self.ends
         return low + (value - start) / (end - start) * (high - low)
+
+    def from_learner_rows(self, values: F64) -> F64:
+        """The same of n values, shape (n,)."""
+        if self.y_range is None:
+            return values
+        low, high = self.y_range
+        start, end = self.ends
+        return low + (values - start) / (end - start) * (high - low)
 
     def label(self, value: float) -> Scalar:
         """The label of a score."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from okl_core import errors as core
 from okl_core.records.fields import Fields
-from okl_core.records.record import Raw, to_bytes
+from okl_core.records.record import Raw, Raws, to_bytes
 from okl_core.records.survey import MOST_FIELDS
 from okl_core.types import F64, Forecast
 from service.errors import (
@@ -334,9 +334,11 @@ class Turn:
         self._append(count, batch.id, blob, answer)
         return lambda _: told
 
-    def _read_rows(self, batch: Batch) -> tuple[list[Raw], F64, list[Task]]:
+    def _read_rows(self, batch: Batch) -> tuple[Raws, F64, Sequence[Task]]:
         """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput with the row."""
         definition, task = self.session.definition, self.session.task
+        if task is not None and (found := self.session.read_rows(batch.x, batch.y)) is not None:
+            return *found, [task] * len(batch.y)
         raws: list[Raw] = []
         tasks: list[Task] = []
         y, fields = np.empty(len(batch.y)), self.session.fields

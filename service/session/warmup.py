@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from okl_core.records.record import Raw, size_of
+from okl_core.records.record import Raw, Raws, size_of
 from okl_core.types import F64
 
 FIRST = 8
@@ -49,7 +48,7 @@ class Warmup:
         """Is the learner to be made again by the next round, of this input?"""
         return self._is_power(len(self) + 1) or self.is_last(raw)
 
-    def rounds_before_a_stage(self, raws: Sequence[Raw]) -> int:
+    def rounds_before_a_stage(self, raws: Raws) -> int:
         """How many of these next rounds come before the first that is a stage."""
         nbytes = self.nbytes
         for i, raw in enumerate(raws):

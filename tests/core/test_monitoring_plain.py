@@ -52,7 +52,7 @@ def test_the_probabilities_are_those_of_classes_that_are_known() -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=60))
 def test_plain_numbers_are_the_mean_and_the_last(truths: list[float]) -> None:
-    issued = PlainNumbers().run(np.array(truths))
+    issued = PlainNumbers().run(np.array(truths)).values
     for t, (mean, last) in enumerate(issued.tolist()):
         assert mean == pytest.approx(np.mean(truths[:t]) if t else 0.0, abs=1e-6)
         assert last == (truths[t - 1] if t else 0.0)
@@ -60,7 +60,7 @@ def test_plain_numbers_are_the_mean_and_the_last(truths: list[float]) -> None:
 
 @given(st.lists(st.sampled_from((1.7e308, -1.7e308)), max_size=30))
 def test_the_mean_of_the_largest_numbers_is_finite(truths: list[float]) -> None:
-    assert np.isfinite(PlainNumbers().run(np.array(truths))).all()
+    assert np.isfinite(PlainNumbers().run(np.array(truths)).values).all()
 
 
 @pytest.mark.parametrize("truth", [-1.0, 0.5, float(MAX_CLASSES), 1e300, math.nan, math.inf])
@@ -96,7 +96,7 @@ def slow(own: list[float], pairs: F64, truths: list[float]) -> tuple[list[list[f
 def test_a_verdict_on_numbers_is_computed_as_defined() -> None:
     rng = np.random.default_rng(3)
     truths = np.cumsum(rng.standard_normal(400))
-    pairs, own = PlainNumbers().run(truths), (rng.standard_normal(400) * 2.0) ** 2
+    pairs, own = PlainNumbers().run(truths).values, (rng.standard_normal(400) * 2.0) ** 2
     verdict = Verdict(is_of_numbers=True)
     verdict.run(own, pairs, truths)
     errors, differences = slow(own.tolist(), pairs, truths.tolist())
@@ -114,7 +114,7 @@ def test_verdicts_on_classes(own: float, state: str) -> None:
     rng = np.random.default_rng(4)
     truths = (rng.random(2000) < 0.4).astype(float)
     verdict = Verdict(is_of_numbers=False)
-    verdict.run((rng.random(2000) < own).astype(float), PlainClasses.of(2).run(truths), truths)
+    verdict.run((rng.random(2000) < own).astype(float), PlainClasses.of(2).run(truths).values, truths)
     told = verdict.told()
     assert (told.rival, told.state) == ("majority", state)
     assert told.gain is not None
@@ -125,7 +125,7 @@ def test_verdicts_on_classes(own: float, state: str) -> None:
 def test_the_rival_is_the_better_of_the_two() -> None:
     truths = np.repeat([0.0, 1.0] * 20, 10)
     verdict = Verdict(is_of_numbers=False)
-    verdict.run(np.zeros(400), PlainClasses.of(2).run(truths), truths)
+    verdict.run(np.zeros(400), PlainClasses.of(2).run(truths).values, truths)
     assert verdict.told()[1:4] == ("last-label", 1.0, "better")
 
 
@@ -144,7 +144,7 @@ def test_an_opposite_gain_leaves_it_undecided() -> None:
     truths = rng.standard_normal(2000)
     own = np.where(np.arange(2000) % 50 == 49, 1e6, 0.0)
     verdict = Verdict(is_of_numbers=True)
-    verdict.run(own, PlainNumbers().run(truths), truths)
+    verdict.run(own, PlainNumbers().run(truths).values, truths)
     told = verdict.told()
     assert told.low > 0.0
     assert told.gain is not None
@@ -164,7 +164,7 @@ def test_a_session_no_better_is_called_so_seldom() -> None:
     rng, wrong, N = np.random.default_rng(7), 0, 60
     for _ in range(N):
         truths = (rng.random(400) < 0.5).astype(float)
-        verdict, issued = Verdict(is_of_numbers=False), PlainClasses.of(2).run(truths)
+        verdict, issued = Verdict(is_of_numbers=False), PlainClasses.of(2).run(truths).values
         is_wrong = False
         for error, pair, truth in zip((rng.random(400) < 0.5).tolist(), issued.tolist(), truths.tolist(), strict=True):
             verdict.add(error, pair, truth)
@@ -197,7 +197,7 @@ def test_classes_continue_bit_for_bit(truths: list[int], middle: int) -> None:
     plain = played(PlainClasses, list(truths[:middle]))
     again = unpack(PlainClasses, pack(plain))
     rest = np.array(truths[middle:], dtype=float)
-    assert plain.run(rest).tolist() == again.run(rest).tolist()
+    assert plain.run(rest).values.tolist() == again.run(rest).values.tolist()
     assert {name: array.tolist() for name, array in pack(plain).items()} == {
         name: array.tolist() for name, array in pack(again).items()
     }

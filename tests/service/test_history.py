@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 from okl_core import LearnerSpec
-from okl_core.types import Standing
+from okl_core.losses import probabilities
+from okl_core.types import F64, BlockInfo, Standing
 from service.session.codec import encode_round
 from service.session.definition import AlarmRules, Definition, Scalar
 from service.session.history import history as history_module
-from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH
+from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH, History, Lived, LivedRows, Numbers
 from service.session.history.spread import BIN_ROUNDS, DELAYS_S, Spread
 from service.session.history.standings import MOST_PARTS, OTHERS, Standings
 from service.session.history.view import HistoryView, view_of
 from service.session.moment import NO_MOMENT, Moment
-from service.session.scorecard import WINDOW, Issued
+from service.session.scorecard import WINDOW, Issued, forecasts_of
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
-from service.session.task import reckoned
+from service.session.task import Task, reckoned
 
 HERE = "here"
 GAUSSIAN = {"kernel": {"kind": "gaussian", "sigma": 0.5}}
@@ -170,6 +171,43 @@ def test_it_is_the_same_after_a_replay_and_from_every_snapshot(name: str, block:
     assert pack(twin, HERE) == pack(life.session, HERE)
 
 
+def info_of(task: Task, y: F64, rng: np.random.Generator) -> BlockInfo:
+    """Forecasts that nobody made."""
+    if task.truths.has_classes:
+        given = rng.dirichlet(np.ones(3), len(y))
+        return BlockInfo(0, given.max(axis=1), -np.log(given[np.arange(len(y)), y.astype(int)]), given, b"")
+    values = rng.normal(size=len(y)) * 2.0
+    return BlockInfo(0, values, task.judge.loss.values(values, y), probabilities(task.judge.loss, values), b"")
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_block_is_its_rounds_one_by_one(name: str, late: bool) -> None:
+    task, rng = Life(name, 40).session.task, np.random.default_rng(5)
+    assert task is not None
+    moment = Moment.of(1.8e9, 0.01, 500.0, 3, 1)
+    moment = moment.after(1.8e9 - 30.0) if late else moment
+    one, many = History(AlarmRules(rate=0.2)), History(AlarmRules(rate=0.2))
+    standing = Standing(("a", "b"), np.array([0.3, 0.7]), np.array([5.0, 7.0]), 6.0, 2.0)
+    numbers = Numbers(7.0, standing if name == "pool" else None)
+    for size in (1, 3, 700, 5, 8, 16, 90):
+        y = rng.integers(0, 3, size).astype(float) if task.truths.has_classes else np.sign(rng.normal(size=size))
+        info = info_of(task, y, rng)
+        losses, errors = task.judge.block(info, y)
+        kept = rng.random(size) < 0.9 if KINDS[name].interval else None
+        for i, forecast in enumerate(forecasts_of(info.values, info.probabilities)):
+            is_kept = None if kept is None else bool(kept[i])
+            truth, loss, error = (float(column[i]) for column in (y, losses, errors))
+            one.add(task, Lived(truth, loss, error, Issued.of(forecast, truth), is_kept), moment, None)
+            if one.is_due:
+                one.close(numbers)
+        many.run(task, LivedRows(y, losses, errors, info, kept), moment, lambda: numbers)
+        first, second = one.pack(), many.pack()
+        assert first.keys() == second.keys()
+        for column, array in first.items():
+            np.testing.assert_allclose(second[column], array, rtol=1e-11, atol=1e-11, err_msg=column)
+
+
 @pytest.mark.parametrize("name", ["numbers", "classes", "probabilities"])
 def test_blocks_tell_what_single_rounds_tell(name: str) -> None:
     one, other = Life(name, 260).session.history, Life(name, 260, block=36).session.history
@@ -226,6 +264,24 @@ def test_reliability_counts_and_forgets() -> None:
         spread.add_sure(1.0, False)
     assert spread.reliability[0].sum() == BIN_ROUNDS
     assert spread.reliability[0, 9] == pytest.approx((BIN_ROUNDS + (place == 9).sum()) / 2)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 300, 400), (499, 1, 1), (500, 1), (1200, 3), (0, 5000, 4000, 2 * BIN_ROUNDS)])
+def test_many_at_once_are_spread_as_one_by_one(sizes: tuple[int, ...]) -> None:
+    one, many, rng = Spread(), Spread(), np.random.default_rng(0)
+    for size in sizes:
+        p, residuals, ends = rng.random(size), rng.normal(size=size), range(3, size + 1, 8)
+        happened = rng.random(size) < p
+        expected = []
+        for i in range(size):
+            one.add_sure(p[i], happened[i])
+            one.add_residual(residuals[i])
+            if i + 1 in ends:
+                expected.append(list(one.quantiles()))
+        many.run_sure(p, happened)
+        assert many.run_residuals(residuals, ends).tolist() == expected
+        for name, array in one.pack().items():
+            np.testing.assert_array_equal(array, many.pack()[name], err_msg=name)
 
 
 def test_residuals_are_those_of_the_last_rounds() -> None:

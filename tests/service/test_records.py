@@ -130,7 +130,7 @@ def test_many_rounds_are_the_rounds_one_by_one(name: str, stream: list[tuple[Inp
     for part in (found[:cut], found[cut:]):
         if part and many.task is not None:
             ran = many.run([raw for raw, _ in part], np.array([y for _, y in part]), [many.task] * len(part))
-            given += [forecast.value for forecast in ran.forecasts]
+            given += [value for part in ran.forecasts for value in part.values]
             entries += [blob for _, blob in ran.entries]
     np.testing.assert_allclose(given, expected, rtol=1e-9, atol=1e-9)
     assert (many.t, many.is_warming_up, many.fields) == (one.t, one.is_warming_up, one.fields)

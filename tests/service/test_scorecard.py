@@ -60,7 +60,7 @@ def test_packed_and_continued(n: int) -> None:
 def test_many_at_once_is_one_by_one() -> None:
     card, losses, errors = filled(700)
     at_once = Scorecard()
-    at_once.add_many(losses, errors, [None] * len(losses))
+    at_once.run(losses, errors, None)
     assert at_once.tally() == card.tally()
 
 

@@ -183,7 +183,8 @@ def test_a_block_replays(name: str) -> None:
     y = CLASSES if live.task.truths.has_classes else Y
     raws = [live.read_input(input_of(row, name)) for row in range(7, 90)]
     ran = live.run(raws, y[7:90], [live.task] * 83)
-    assert sum(count for count, _ in ran.entries) == len(ran.forecasts) == 83
+    assert [count for count, _ in ran.entries] == [len(part.values) for part in ran.forecasts]
+    assert sum(count for count, _ in ran.entries) == 83
     again = made(name)
     for blob in journal + [blob for _, blob in ran.entries]:
         again.replay(blob)

@@ -10,7 +10,7 @@ import numpy as np
 
 from okl_core.contract.state import pack, part_of, unpack
 from okl_core.errors import StateFormatError
-from okl_core.monitoring.drift import DriftAlarm
+from okl_core.monitoring.drift import DriftAlarm, Rise
 from okl_core.types import F64
 from service.session.definition import AlarmRules
 
@@ -55,10 +55,20 @@ class Alarms:
         """Round t: a mistake or not, or a squared error."""
         risen = None if self._drift is None else self._drift.add(error)
         if risen is not None:
-            before, after = risen.before, risen.after
-            if self._drift is not None and self._drift.is_of_numbers:
-                before, after = math.sqrt(before), math.sqrt(after)
-            self._raise(Alarm(t, at, "drift", before, after, risen.since - 1))
+            self._risen(risen, t, at)
+
+    def run(self, t: int, at: float, errors: F64) -> None:
+        """Rounds in order, the first one round t, shape (n,): as `add` of each."""
+        if self._drift is not None:
+            before = self._drift.t
+            for risen in self._drift.run(errors):
+                self._risen(risen, t + risen.t - before - 1, at)
+
+    def _risen(self, risen: Rise, t: int, at: float) -> None:
+        before, after = risen.before, risen.after
+        if self._drift is not None and self._drift.is_of_numbers:
+            before, after = math.sqrt(before), math.sqrt(after)
+        self._raise(Alarm(t, at, "drift", before, after, risen.since - 1))
 
     def look(self, t: int, at: float, window: int, error: float) -> None:
         """The mistake rate, or RMSE, of the last `window` rounds."""

@@ -8,17 +8,18 @@ by another (`okl_core.monitoring`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from okl_core.contract.state import pack, part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
 from okl_core.monitoring.verdict import Verdict
-from okl_core.types import F64, Standing, StatePart
+from okl_core.types import F64, BlockInfo, Standing, StatePart
 from service.session.codec import Said
 from service.session.definition import AlarmRules
 from service.session.history.alarms import Alarms
@@ -60,6 +61,16 @@ class Lived(NamedTuple):
     error: float
     issued: Issued
     is_kept: bool | None
+
+
+class LivedRows(NamedTuple):
+    """What n rounds that were played at once came to, shape (n,) each; `kept` is None without intervals."""
+
+    truths: F64
+    losses: F64
+    errors: F64
+    info: BlockInfo
+    kept: NDArray[np.bool_] | None
 
 
 class Numbers(NamedTuple):
@@ -141,19 +152,63 @@ class History:
         own = min(lived.loss, LARGEST), min(lived.error, LARGEST)
         self._open.append((1.0, *own, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s))
 
+    def run(self, task: Task, lived: LivedRows, moment: Moment, numbers: Callable[[], Numbers]) -> None:
+        """Rounds in order that were played at once, of one moment: as `add` of each. `numbers` are told where chunks end."""
+        judge, y, values = task.judge, lived.truths, lived.info.values
+        is_classifier = task.truths.is_classifier
+        truths = (y > 0.0).astype(np.float64) if is_classifier and not task.truths.has_classes else y
+        plain, verdict, alarms = self._begun(task)
+        said = plain.run(truths)
+        plain_losses, plain_errors = judge.plain_rows(said, y)
+        off = values - truths
+        with np.errstate(over="ignore"):
+            verdict.run(lived.errors if is_classifier else off * off, said.values, truths)
+        alarms.run(self.rounds + 1, moment.at, lived.errors)
+        ends = range(CHUNK - len(self._open), len(y) + 1, CHUNK)
+        quantiles = np.tile(self.spread.quantiles(), (len(ends), 1))
+        if is_classifier:
+            sureness = judge.sureness_rows(lived.info, y)
+            if sureness is not None:
+                self.spread.run_sure(*sureness)
+        else:
+            residuals = np.clip(off * task.truths.unit, -LARGEST, LARGEST)
+            quantiles = self.spread.run_residuals(residuals, ends)
+        is_late = not math.isnan(moment.waited_s)
+        if is_late:
+            self.spread.add_delay(moment.waited_s, len(y))
+        rows = np.zeros((len(y), len(SUMS)))
+        rows[:, 0] = 1.0
+        rows[:, 1], rows[:, 2] = np.minimum(lived.losses, LARGEST), np.minimum(lived.errors, LARGEST)
+        rows[:, 3:7:2], rows[:, 4:7:2] = plain_losses, plain_errors
+        if lived.kept is not None:
+            rows[:, 7], rows[:, 8] = 1.0, lived.kept
+        rows[:, 9:] = is_late, moment.waited_s if is_late else 0.0, moment.took_s
+        if self._open:
+            rows = np.concatenate((self._open, rows))
+        self.rounds += len(y)
+        self._moment = moment
+        self._open = [tuple(row) for row in rows[len(ends) * CHUNK :].tolist()]
+        if len(ends):
+            chunks = rows[: len(ends) * CHUNK].reshape(len(ends), CHUNK, len(SUMS)).sum(axis=1)
+            told = np.tile(self._latest(numbers(), len(ends)), (len(ends), 1))
+            self.points.run(np.hstack((chunks, told, quantiles)))
+
     def close(self, numbers: Numbers) -> None:
         """The end of a chunk."""
+        self.points.add(np.concatenate((np.sum(self._open, axis=0), self._latest(numbers, 1), self.spread.quantiles())))
+        self._open.clear()
+
+    def _latest(self, numbers: Numbers, chunks: int) -> F64:
+        """What is known at the end of these chunks, but for the quantiles."""
         moment, standing, regret = self._moment, numbers.standing, 0.0
         if standing is not None:
             if self.standings is None:
                 self.standings = Standings()
-            self.standings.add(CHUNK, standing)
+            self.standings.add(CHUNK, standing, chunks)
             self.has_regret = standing.losses is not None
             if standing.losses is not None:
                 regret, self.bound = standing.loss - float(standing.losses.min()), standing.bound
-        latest = (moment.at, moment.waiting, moment.never_came, numbers.dictionary, moment.nbytes, regret)
-        self.points.add(np.array((*np.sum(self._open, axis=0).tolist(), *latest, *self.spread.quantiles())))
-        self._open.clear()
+        return np.array((moment.at, moment.waiting, moment.never_came, numbers.dictionary, moment.nbytes, regret))
 
     def look(self, tally: Tally, *, is_classifier: bool) -> None:
         """Is the windowed error above the session's threshold?"""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from okl_core.errors import StateFormatError
 from okl_core.types import F64
@@ -43,7 +44,20 @@ class Spread:
         self.reliability[0, bin] += 1.0
         self.reliability[1, bin] += probability
         self.reliability[2, bin] += happened
-        self._sure += 1.0
+        self._count_sure(1)
+
+    def run_sure(self, probabilities: F64, happened: NDArray[np.bool_]) -> None:
+        """Rounds in order, shape (n,) each: as `add_sure` of each."""
+        while len(probabilities):
+            n = math.ceil(2 * BIN_ROUNDS - self._sure)
+            bins = np.minimum((probabilities[:n] * BINS).astype(np.intp), BINS - 1)
+            for row, parts in enumerate((1.0, probabilities[:n], happened[:n])):
+                np.add.at(self.reliability[row], bins, parts)
+            self._count_sure(len(bins))
+            probabilities, happened = probabilities[n:], happened[n:]
+
+    def _count_sure(self, rounds: int) -> None:
+        self._sure += rounds
         if self._sure >= 2 * BIN_ROUNDS:
             self.reliability *= 0.5
             self._sure *= 0.5
@@ -55,9 +69,24 @@ class Spread:
         self._residuals[self._count % RESIDUALS] = residual
         self._count += 1
 
-    def add_delay(self, seconds: float) -> None:
+    def run_residuals(self, residuals: F64, ends: Sequence[int]) -> F64:
+        """Rounds in order, shape (n,): as `add_residual` of each; and the quantiles after so many of them, shape (len(ends),
+        len(QUANTILES))."""
+        n, slot = min(self._count, RESIDUALS), self._count % RESIDUALS
+        known = self._residuals[:n] if n < RESIDUALS else np.roll(self._residuals, -slot)
+        joined = np.concatenate((known, residuals))
+        found = [_quantiles(joined[max(0, n + end - RESIDUALS) : n + end]) for end in ends]
+        self._count += len(residuals)
+        last = joined[-RESIDUALS:]
+        self._residuals = np.zeros(RESIDUALS)
+        self._residuals[: len(last)] = last
+        if self._count > RESIDUALS:
+            self._residuals = np.roll(last, self._count % RESIDUALS)
+        return np.array(found).reshape(-1, len(QUANTILES))
+
+    def add_delay(self, seconds: float, rounds: int = 1) -> None:
         """Between a prediction and its truth."""
-        self.delays[bisect_right(DELAYS_S, seconds)] += 1.0
+        self.delays[bisect_right(DELAYS_S, seconds)] += rounds
 
     @property
     def has_reliability(self) -> bool:
@@ -65,11 +94,7 @@ class Spread:
 
     def quantiles(self) -> tuple[float, ...]:
         """QUANTILES of the last residuals; zeros before the first."""
-        n = min(self._count, RESIDUALS)
-        if not n:
-            return (0.0,) * len(QUANTILES)
-        ranks = [math.ceil(q * n) - 1 for q in QUANTILES]
-        return tuple(np.partition(self._residuals[:n], ranks)[ranks].tolist())
+        return _quantiles(self._residuals[: min(self._count, RESIDUALS)])
 
     def copy(self) -> Spread:
         return Spread.unpack(self.pack())
@@ -97,3 +122,10 @@ class Spread:
         except (KeyError, ValueError, TypeError) as error:
             raise StateFormatError(f"the history's distributions cannot be read: {error}") from error
         return spread
+
+
+def _quantiles(residuals: F64) -> tuple[float, ...]:
+    if not len(residuals):
+        return (0.0,) * len(QUANTILES)
+    ranks = [math.ceil(q * len(residuals)) - 1 for q in QUANTILES]
+    return tuple(np.partition(residuals, ranks)[ranks].tolist())

@@ -29,13 +29,13 @@ class Standings:
         self.names: list[str] = []
         self._points = Thinned(1, MOST_PARTS + 1, width=_WIDTH, levels=_LEVELS)
 
-    def add(self, rounds: int, standing: Standing) -> None:
-        """At the end of so many rounds."""
+    def add(self, rounds: int, standing: Standing, times: int = 1) -> None:
+        """At the end of so many rounds, and again after as many, `times` in all."""
         row = np.zeros(_FIRST + MOST_PARTS + 1)
         row[_ROUNDS] = rounds
         for name, weight in zip(standing.names, standing.weights.tolist(), strict=True):
             row[_FIRST + self._column(name)] += weight
-        self._points.add(row)
+        self._points.run(np.tile(row, (times, 1)))
 
     def _column(self, name: str) -> int:
         if name in self.names:
