@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from okl_core.errors import LabelError, NonFiniteError, StateFormatError
 from okl_core.types import F64, MAX_CLASSES, StatePart
 
 CLASS_NAMES, NUMBER_NAMES = ("majority", "last-label"), ("mean", "last-label")
 """Of the two forecasters."""
+
+TABLE = 1 << 16
+"""Rounds times classes that are looked at together."""
 
 SaidBoth = tuple[float, float]
 """What the two plain forecasters said of one round: classes, or numbers."""
@@ -109,24 +113,32 @@ class PlainClasses(StatePart):
         ends = truths.min(initial=0.0), truths.max(initial=0.0)
         if not (ends[0] >= 0.0 and ends[1] < MAX_CLASSES and (truths == np.floor(truths)).all()):
             raise LabelError(f"a class is one of 0 to {MAX_CLASSES - 1}", "y")
-        known = len(self.counts)
-        # As a list and locals: a round is a few hundred nanoseconds.
-        counts = [*self.counts.tolist(), *[0.0] * (int(ends[1]) + 1 - known)][: max(known, int(ends[1]) + 1)]
-        rounds, top, last, repeats = self.rounds, self.top, self.last, self.repeats
-        rows: list[tuple[float, float, float, float]] = []
-        for k in map(int, truths.tolist()):
-            sure = (counts[top] + 1.0) / (rounds + known) if known else 1.0
-            rows.append((top, last, sure, (repeats + 1.0) / (rounds + 2.0)))
-            known = max(known, k + 1)
-            counts[k] = count = counts[k] + 1.0
-            if count > counts[top] or (count == counts[top] and k < top):
-                top = k
-            repeats += rounds > 0 and k == last
-            rounds, last = rounds + 1, k
-        self.counts = np.array(counts[:known])
-        self.rounds, self.top, self.last, self.repeats = rounds, top, last, int(repeats)
-        told = np.array(rows, dtype=np.float64).reshape(-1, 4)
+        known, size = max(len(self.counts), int(ends[1]) + 1), len(truths)
+        step = max(1, TABLE // known)
+        parts = [self._run(truths[start : start + step].astype(np.intp)) for start in range(0, size, step)]
+        told = np.concatenate([np.zeros((0, 4)), *parts])
         return PlainRows(told[:, :2], told[:, 2:])
+
+    def _run(self, classes: NDArray[np.intp]) -> F64:
+        """Values and probabilities before each, shape (n, 4)."""
+        n, given = len(classes), len(self.counts)
+        # Classes known, and how often each was the truth, before each round and after the last.
+        known = np.maximum.accumulate(np.concatenate(((given,), classes + 1)))
+        counts = np.zeros((n + 1, known[-1]))
+        counts[0, :given] = self.counts
+        counts[np.arange(1, n + 1), classes] = 1.0
+        np.add.accumulate(counts, out=counts)
+        top = counts.argmax(axis=1)
+        last = np.concatenate(((self.last,), classes))
+        repeats = np.concatenate(((self.repeats,), classes == last[:-1]))
+        repeats[1] &= self.rounds > 0
+        repeats = np.add.accumulate(repeats)
+        rounds = np.arange(self.rounds, self.rounds + n + 1)
+        sure = (counts[np.arange(n + 1), top] + 1.0) / np.maximum(rounds + known, 1)
+        told = np.column_stack((top, last, np.where(known > 0, sure, 1.0), (repeats + 1.0) / (rounds + 2.0)))
+        self.counts, self.rounds = counts[-1], self.rounds + n
+        self.top, self.last, self.repeats = int(top[-1]), int(last[-1]), int(repeats[-1])
+        return told[:-1]
 
 
 @final
