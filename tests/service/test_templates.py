@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from service.api.lines import MEDIA_TYPE
+from service.client import OklClient
+from service.errors import SessionNotFound, TemplateNotFound
 from service.keys.key import KeyScope
 from service.store.sqlite import SqliteStore
 from service.store.template_store import TEMPLATE_BYTES
@@ -130,6 +132,23 @@ async def test_lines_make_a_session(memory: Api, path: str) -> None:
         f"/sessions/other/{path}", content=b'{"x": [1.0], "y": 2.0}\n', headers={"content-type": MEDIA_TYPE}
     )
     assert "session-not-found" in refused.text
+
+
+def test_a_socket_makes_a_session_and_the_client_knows_templates(client: OklClient) -> None:
+    made = client.put_template("clicks", "clicks.", session=OF_MEAN, most=2)
+    assert client.templates() == [made]
+    with client.stream("clicks.a") as stream:
+        told = list(stream.ask([{"x": X, "y": 1.0}, {"x": X}]))
+    assert [one["t"] for one in told] == [1, 1]
+    client.predict("clicks.b", X)
+    with client.stream("clicks.c") as stream:
+        (told,) = stream.ask([{"x": X}])
+    assert told["refused"]["type"] == "/problems/limit-reached"
+    client.delete_template("clicks")
+    with pytest.raises(TemplateNotFound):
+        client.delete_template("clicks")
+    with pytest.raises(SessionNotFound), client.stream("clicks.d") as stream:
+        list(stream.ask([{"x": X}]))
 
 
 async def test_what_is_no_use_makes_no_session(memory: Api) -> None:
