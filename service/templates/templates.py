@@ -14,6 +14,7 @@ from typing import Final, final
 from service.errors import (
     InvalidInput,
     LimitReached,
+    Overloaded,
     PayloadTooLarge,
     SessionExists,
     SessionNotFound,
@@ -29,6 +30,9 @@ log = logging.getLogger("okl.templates")
 
 SEEN_S: Final = 2.0
 """A template that was put or deleted is so for every worker after this time at most."""
+
+MADE_WITHIN_S: Final = 5.0
+"""A session waits so long for others that are made before it."""
 
 
 @final
@@ -57,7 +61,7 @@ class Templates:
         self._version = ""
         self._known: Sequence[Template] = ()
         self._due = float("-inf")
-        self._making = asyncio.Lock()
+        self._reading, self._making = asyncio.Lock(), asyncio.Lock()
 
     # -- what there is --------------------------------------------------------------------------------------------------
 
@@ -105,14 +109,16 @@ class Templates:
             raise StoreUnavailable("This store keeps no templates.")
         return self._kept
 
-    async def _read(self) -> None:
-        if self._kept is None:
-            return
-        asked = self._clock()
-        found = await self._kept.read(self._version)
-        if found is not None:
-            self._known, self._version = _decoded(found), found.version
-        self._due = asked + SEEN_S
+    async def _read(self, *, is_forced: bool = True) -> None:
+        """One after the other, so that what was asked for later is what is known. Unless it is forced, only if it is time."""
+        async with self._reading:
+            asked = self._clock()
+            if self._kept is None or not (is_forced or asked >= self._due):
+                return
+            found = await self._kept.read(self._version)
+            if found is not None:
+                self._known, self._version = _decoded(found), found.version
+            self._due = asked + SEEN_S
 
     # -- sessions on first use ------------------------------------------------------------------------------------------
 
@@ -125,24 +131,33 @@ class Templates:
         """Have there be this session; False if no template fits its name.
 
         A worker makes one at a time, so W workers that do so at once make at most W - 1 more than a template allows. Raises
-        LimitReached, StoreError.
+        LimitReached, Overloaded, StoreError.
         """
         template = await self._fitting(session)
         if template is None:
             return False
-        async with self._making:
-            is_full = await self._store.count(template.prefix) >= template.most
-            if is_full and isinstance(await self._store.head(session), Gone):
-                told = f"Template {template.name!r} allows {template.most} sessions, and there are as many."
-                raise LimitReached(told, session=session, template=template.name)
-            if not is_full:
-                with suppress(SessionExists):  # another worker was first
-                    await self._sessions.make(replace(template.definition, name=session, template=template.name))
+        try:
+            async with asyncio.timeout(MADE_WITHIN_S):
+                await self._making.acquire()
+        except TimeoutError as error:
+            raise Overloaded("Many sessions are made at the moment; try again.", session=session) from error
+        try:
+            await self._make(template, session)
+        finally:
+            self._making.release()
         return True
+
+    async def _make(self, template: Template, session: str) -> None:
+        if await self._store.count(template.prefix) < template.most:
+            with suppress(SessionExists):  # another worker was first
+                await self._sessions.make(replace(template.definition, name=session, template=template.name))
+        elif isinstance(await self._store.head(session), Gone):
+            told = f"Template {template.name!r} allows {template.most} sessions, and there are as many."
+            raise LimitReached(told, session=session, template=template.name)
 
     async def _fitting(self, session: str) -> Template | None:
         if self._clock() >= self._due:
-            await self._read()
+            await self._read(is_forced=False)
         return next((template for template in self._known if template.fits(session)), None)
 
 

@@ -235,6 +235,14 @@ async def test_a_template_makes_no_more_sessions_than_it_allows(memory: Api) -> 
     await memory.predict(X, "clicks.c")
 
 
+async def test_who_waits_too_long_for_others_is_told(memory: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await put(memory)
+    monkeypatch.setattr(templates, "MADE_WITHIN_S", 0.0)
+    told = await asyncio.gather(*(memory.http.post(f"/sessions/clicks.{i}/predict", json={"x": X}) for i in range(5)))
+    assert {one.status_code for one in told} == {200, 503}
+    await memory.predict(X, "clicks.9")
+
+
 async def test_workers_that_race_make_at_most_one_more_each(workers: tuple[Api, Api]) -> None:
     await put(workers[0], most=5)
     await workers[1].call("GET", "/templates")
