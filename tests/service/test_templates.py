@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -334,6 +335,20 @@ async def test_several_sweepers_delete_a_session_once(timed: Api, clock: Clock) 
     clock.skip(60.0)
     made = [Expiry(timed.worker.templates, timed.worker.sessions, clock=clock) for _ in range(3)]
     assert sum(await asyncio.gather(*(one.sweep() for one in made))) == 5
+
+
+async def test_idle_sessions_go_on_every_store(workers: tuple[Api, Api]) -> None:
+    one, other = workers
+    await put(one, idle_s=60)
+    await one.update(1.0, "clicks.a", x=X)
+    await other.predict(X, "clicks.waits")
+    made = [
+        Expiry(api.worker.templates, api.worker.sessions, clock=lambda ahead=ahead: time.time() + ahead)
+        for api, ahead in ((one, 50.0), (other, 70.0), (one, 70.0))
+    ]
+    assert [await sweeper.sweep() for sweeper in made] == [0, 1, 0]
+    assert await names(one) == ["clicks.waits"]
+    assert (await one.update(1.0, "clicks.a", x=X))["t"] == 1
 
 
 async def test_challengers_go_with_an_idle_champion_and_not_before(timed: Api, sweeper: Expiry, clock: Clock) -> None:
