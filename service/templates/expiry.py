@@ -21,6 +21,8 @@ from service.templates.template import Template
 from service.templates.templates import Templates
 
 log = logging.getLogger("okl.templates")
+_BY_CHANCE: Final = random.Random()
+"""Its own, so that it changes no draw of others in the process."""
 
 SWEEP_S: Final = 30.0
 LISTED_AT_ONCE: Final = 250
@@ -65,7 +67,7 @@ class Expiry:
     async def _sweep_all(self) -> None:
         while True:
             # Workers that started together do not stay so.
-            await asyncio.sleep(self._sweep_s * random.uniform(0.8, 1.2))
+            await asyncio.sleep(self._sweep_s * _BY_CHANCE.uniform(0.8, 1.2))
             try:
                 await self.sweep()
             except ServiceError as error:
