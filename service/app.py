@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
 from service import __version__
-from service.api import challenging, documents, moving, problems, routes, streams, watching
+from service.api import challenging, documents, moving, problems, routes, streams, templating, watching
 from service.api.conversation import Conversations
 from service.api.dependencies import Worker
 from service.api.doorman import Doorman
@@ -39,11 +39,14 @@ from service.session.limits import SessionLimits
 from service.sessions import Sessions
 from service.settings import Settings, limits_of
 from service.store.base import Store, open_store
+from service.store.template_store import KeepsTemplates
 from service.telemetry.board import Board
 from service.telemetry.census import Census
 from service.telemetry.counts import Counts
 from service.telemetry.exposition import Exposition
 from service.telemetry.timed_store import TimedStore
+from service.templates.expiry import Expiry
+from service.templates.templates import Templates
 from service.watching.heralds import Heralds
 from service.watching.past import Watching
 from service.watching.watchers import Watchers
@@ -68,6 +71,8 @@ ROUTERS = (
     moving.moving_bodies,
     challenging.challenging,
     challenging.challenging_bodies,
+    templating.templating,
+    templating.templating_bodies,
     watching.many,
     watching.watching,
     routes.operations,
@@ -116,6 +121,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             if worker.heralds is not None:
                 worker.heralds.start(worker.rounds)
             worker.followers.start(worker.pursuit)
+            worker.expiry.start()
             # Several workers on one machine would otherwise each take all its cores for products of small matrices.
             with threadpool_limits(1):
                 # What is loaded stays: the collector need not look through it again while a request waits.
@@ -168,6 +174,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
     """All that a worker holds, on a store that is open."""
     counts = counts or Counts()
     kind = type(store).__name__
+    kept = store.templates if isinstance(store, KeepsTemplates) else None
     store = TimedStore(store, counts)
     limits = SessionLimits(
         dim=settings.max_dim,
@@ -200,6 +207,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         counts=counts,
         alarmed=None if heralds is None else heralds.note,
         committed=followers.note,
+        make=lambda name: templates.make(name),
     )
     watching = Watching(store, rounds, waiting_s=settings.waiting_expires_s)
     watchers = Watchers(watching, most=settings.max_watchers)
@@ -219,6 +227,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
 
     counts.gauges = gauges
     sessions = Sessions(store, rounds, limits, most=settings.max_sessions)
+    templates = Templates(store, kept, sessions)
     census = Census(store, most=settings.metrics_sessions, waiting_s=settings.waiting_expires_s)
     states = States(store, rounds, sessions, limits)
     pursuit = Pursuit(store, rounds, counts)
@@ -233,6 +242,8 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
         watchers=watchers,
         conversations=conversations,
         summaries=summaries,
+        templates=templates,
+        expiry=Expiry(templates, sessions),
         counts=counts,
         exposition=Exposition(counts, census, Board(settings.metrics_dir), store=kind),
         heralds=heralds,

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -50,9 +49,7 @@ class OklClient:
     def __enter__(self) -> OklClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -233,7 +230,7 @@ class OklClient:
             with self._http.stream("GET", _path(session, "events"), headers=headers) as response:
                 if not response.is_success:
                     response.read()
-                    raise _error(response)
+                    raise error_of(response.status_code, response.content)
                 yield from events_in(response.iter_bytes())
         except httpx.TransportError as error:
             raise Unreachable(f"The events of {session!r} from {self.url} were cut ({error}).") from error
@@ -248,6 +245,16 @@ class OklClient:
             return False
         return True
 
+    def put_template(self, name: str, prefix: str, **settings: Any) -> dict[str, Any]:
+        """`settings` are those of PUT /templates/{template}: session, most, idle_s."""
+        return self._call("PUT", f"/templates/{_segment(name)}", {"prefix": prefix, **as_json(settings)})
+
+    def templates(self) -> list[dict[str, Any]]:
+        return self._call("GET", "/templates")["templates"]
+
+    def delete_template(self, name: str) -> None:
+        self._call("DELETE", f"/templates/{_segment(name)}")
+
     def _call(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
         response = self._send(method, path, json=body, params=params)
         return response.json() if response.content else None
@@ -261,7 +268,7 @@ class OklClient:
             raise Unreachable(f"No service answers at {self.url} ({error}); start one with `okl serve`.") from error
         if response.is_success:
             return response
-        raise _error(response)
+        raise error_of(response.status_code, response.content)
 
 
 def _truth(y: Any, id: str | None, x: Any) -> dict[str, Any]:
@@ -390,7 +397,3 @@ def _path(session: str, *action: str) -> str:
 def _segment(part: str) -> str:
     """Whatever it is made of, it leads to no other path: `..` neither."""
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
-
-
-def _error(response: httpx.Response) -> ServiceError:
-    return error_of(response.status_code, response.content)

@@ -46,6 +46,15 @@ class SessionExists(ServiceError):
         super().__init__(f"Session {session!r} exists; choose another name or delete it first.", session=session)
 
 
+class TemplateNotFound(ServiceError):
+    """There is no template of this name. GET /templates lists those that there are."""
+
+    slug, status, title = "template-not-found", 404, "Template not found"
+
+    def __init__(self, template: str) -> None:
+        super().__init__(f"There is no template {template!r}.", template=template)
+
+
 class SessionFull(ServiceError):
     """The learner is at its memory cap. It still predicts; a budgeted learner goes on learning."""
 
@@ -276,7 +285,7 @@ class RequestTimeout(ServiceError):
 
 
 class LimitReached(ServiceError):
-    """A limit of this service is reached: sessions, or predictions that wait for their truth."""
+    """A limit is reached: sessions, those of a template, or predictions that wait for their truth."""
 
     slug, status, title = "limit-reached", 429, "Limit reached"
 

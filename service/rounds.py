@@ -21,6 +21,7 @@ from typing import TypeVar
 from okl_core.errors import OklError
 from service.errors import ServiceError, SessionNotFound
 from service.replica.cache import Replicas
+from service.replica.first_use import Make, refusal_after
 from service.replica.queue import COPIED_BYTES, Lines
 from service.replica.replay import catch_up, failed
 from service.replica.replica import Replica
@@ -33,19 +34,7 @@ from service.session.definition import Input
 from service.session.limits import SessionLimits
 from service.session.moment import Moment
 from service.session.refusals import refusal
-from service.session.requests import (
-    Batch,
-    Follow,
-    Followed,
-    Part,
-    Predicted,
-    Question,
-    Report,
-    RoundsPlayed,
-    Stepped,
-    Told,
-    Updated,
-)
+from service.session.requests import Followed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
 from service.session.session import Session
 from service.session.turn import Position, Tell, Turn, Unasked
 from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
@@ -58,13 +47,14 @@ T = TypeVar("T")
 
 
 class Rounds:
-    """All work on sessions that exist. Raises ServiceError only.
+    """All work on sessions. Raises ServiceError only.
 
     Parameters
     ----------
     patience_s : how long a request may take before it is refused as Overloaded, queueing included
     queue : how many requests may queue at one session
     alarmed, committed : told the session whose alarms this worker has raised, and each that it has committed to
+    make : makes a session that is missed, if there is a template for it
     clock : seconds since the epoch, for what the history tells; nothing depends on it
     """
 
@@ -82,6 +72,7 @@ class Rounds:
         counts: Counts | None = None,
         alarmed: Callable[[str], None] | None = None,
         committed: Callable[[str], None] | None = None,
+        make: Make | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
@@ -94,6 +85,7 @@ class Rounds:
         self._counts = counts or Counts()
         self._alarmed = alarmed
         self._committed_at = committed
+        self._make = make
         self._patience_s = patience_s
         self._lines = Lines(replicas, self._serve, self._finish, queue)
         # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
@@ -142,7 +134,7 @@ class Rounds:
         """The truth of one round, then the prediction for the next, in one commit."""
         return Stepped.of(await self._ask(name, [report, self.question(x, id, wait)]))
 
-    async def rounds(self, name: str, batch: Batch) -> RoundsPlayed:
+    async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
         """Many rounds in order, committed together."""
         told = await self._ask(name, [batch])
         return requests.as_told(RoundsPlayed, told[0])
@@ -152,7 +144,7 @@ class Rounds:
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
-    async def follow(self, name: str, part: Follow) -> Followed:
+    async def follow(self, name: str, part: requests.Follow) -> Followed:
         """A challenger plays what its champion has done."""
         told = await self._ask(name, [part])
         return requests.as_told(Followed, told[0])
@@ -190,8 +182,10 @@ class Rounds:
                     if await self._know(replica, tickets):
                         await self._turn(replica, tickets)
             except ServiceError as error:
-                for ticket in taken:
-                    ticket.refuse(error)
+                refused = await refusal_after(error, replica.name, taken, self._make)
+                if refused is not None:
+                    for ticket in taken:
+                        ticket.refuse(refused)
 
     async def _loaded(self, replica: Replica) -> Session:
         """The session's copy at some tip that this worker knows; read from the store if it is not here."""
@@ -350,6 +344,9 @@ class Rounds:
             replica.forget(entry.id for entry in turn.entries)
             replica.journal.add(rounds, turn.nbytes, rounds * replica.round_s)
             replica.unfinished = turn
+        elif turn.session.definition.template is not None:
+            replica.asked_at = self._clock()
+            self._summaries.note(replica)
         counts.unkept += replica.keep(turn, answer.holds, asyncio.get_running_loop().time())
         outcomes = {hold.id: outcome for hold, outcome in zip(turn.holds, answer.holds, strict=True)}
         for ticket, tells in played:

@@ -88,13 +88,23 @@ class Sessions:
 
     async def create(self, definition: Definition) -> Inspected:
         """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
+        await self.make(definition)
+        return await self.inspect(definition.name)
+
+    def check(self, definition: Definition) -> None:
+        """Raises InvalidInput, InvalidConfig, UnknownLearner."""
         session = made_of(definition)
         if session.dim is not None:
             pointer = "/schema" if definition.schema else "/dim" if definition.dim else "/hashed"
             self._limits.check_size(session, session.dim, pointer)
+
+    async def make(self, definition: Definition) -> None:
+        """As `create`, without a look at the session."""
+        self.check(definition)
         await self._add(definition, 0, None)
-        log.info("session created", extra={"session": definition.name, "kind": first_summary(definition).kind})
-        return await self.inspect(definition.name)
+        facts = {"session": definition.name, "kind": first_summary(definition).kind}
+        named = {} if definition.template is None else {"template": definition.template}
+        log.info("session created", extra=facts | named)
 
     async def freeze(self, name: str, new_name: str, rule: Rule) -> Inspected:
         """A new session from the store's present round of this one.
@@ -156,6 +166,16 @@ class Sessions:
             head = await self._store.head(name)
             raise SessionNotFound(name) if isinstance(head, Gone) else precondition_failed(name, head.tip)
         log.info("session deleted", extra={"session": name})
+        await self._delete_challengers(name)
+
+    async def delete_unused(self, head: Head) -> bool:
+        """The same, if nobody has used the session since it was looked at, and nothing waits. Raises SessionMoving."""
+        is_deleted = await self._store.delete(head.name, head.tip, unless_waiting=True)
+        if is_deleted:
+            await self._delete_challengers(head.name)
+        return is_deleted
+
+    async def _delete_challengers(self, name: str) -> None:
         for own in await challengers_of(self._store, name):
             await self._store.delete(own)
 

@@ -228,6 +228,22 @@ class CheckpointList(_Answer):
     checkpoints: list[CheckpointAnswer]
 
 
+class TemplateAnswer(_Answer):
+    """Sessions whose names begin with `prefix` are made on first use."""
+
+    name: str
+    prefix: str
+    session: dict[str, Any] = Field(description="What they are made of: a request of `POST /sessions` without `name`.")
+    most: int
+    idle_s: float | None = Field(description="An idle one is deleted after so long; null: never.")
+
+
+class TemplateList(_Answer):
+    """In the order of their names."""
+
+    templates: list[TemplateAnswer]
+
+
 class ComparisonAnswer(_Answer):
     """The challenger beside the champion, on rounds of both."""
 
@@ -267,6 +283,7 @@ class ChallengerList(_Answer):
 class SessionDetail(SessionSummary):
     learner: LearnerSpec | None = Field(description="Null before the first truth has told what there is to learn.")
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
+    template: str | None = Field(description="The template that it was made from on first use.")
     labels: list[bool | str | float] | None = Field(
         description="A classifier's labels, in the order of `probabilities`; null for a regressor."
     )

@@ -22,6 +22,8 @@ from service.settings import Settings
 from service.store.base import Store
 from service.telemetry.counts import Counts
 from service.telemetry.exposition import Exposition
+from service.templates.expiry import Expiry
+from service.templates.templates import Templates
 from service.watching.heralds import Heralds
 from service.watching.past import Watching
 from service.watching.watchers import Watchers
@@ -41,6 +43,8 @@ class Worker:
     watchers: Watchers
     conversations: Conversations
     summaries: Summaries
+    templates: Templates
+    expiry: Expiry
     counts: Counts
     exposition: Exposition
     heralds: Heralds | None
@@ -60,6 +64,7 @@ class Worker:
         if self.heralds is not None:
             await self.heralds.close()
         await self.followers.close()
+        await self.expiry.close()
         await self.rounds.close()
         await self.summaries.close()
 
@@ -82,6 +87,10 @@ def states_of(request: Request) -> States:
 
 def challengers_of(request: Request) -> Challengers:
     return worker_of(request).challengers
+
+
+def templates_of(request: Request) -> Templates:
+    return worker_of(request).templates
 
 
 def watching_of(request: Request) -> Watching:
@@ -116,6 +125,7 @@ RoundsDep = Annotated[Rounds, Depends(rounds_of)]
 SessionsDep = Annotated[Sessions, Depends(sessions_of)]
 StatesDep = Annotated[States, Depends(states_of)]
 ChallengersDep = Annotated[Challengers, Depends(challengers_of)]
+TemplatesDep = Annotated[Templates, Depends(templates_of)]
 WatchingDep = Annotated[Watching, Depends(watching_of)]
 WatchersDep = Annotated[Watchers, Depends(watchers_of)]
 ConversationsDep = Annotated[Conversations, Depends(conversations_of)]

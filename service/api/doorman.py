@@ -19,7 +19,7 @@ from service.api.doors import WEBSOCKET, Door, Doors
 from service.api.guards import count_refusal, refuse_socket
 from service.api.hosts import is_own_page
 from service.api.problems import answer, request_id
-from service.api.templates import method_of
+from service.api.route_templates import method_of
 from service.errors import (
     Forbidden,
     MethodNotAllowed,

@@ -34,8 +34,8 @@ from service.api.problems import (
     request_id,
     unexpected_problem,
 )
+from service.api.route_templates import RouteTemplates, method_of
 from service.api.slices import BodyLimits
-from service.api.templates import Templates, method_of
 from service.errors import (
     HeadTooLarge,
     HostNotAllowed,
@@ -83,7 +83,7 @@ class Guards:
         self._app = app
         self._counts = counts or Counts()
         self._is_logged = settings.log_requests
-        self._templates = Templates()
+        self._templates = RouteTemplates()
         self._max_requests = settings.max_requests
         self._limits = BodyLimits(
             body_bytes=settings.max_body_bytes,

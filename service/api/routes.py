@@ -83,8 +83,9 @@ ROUNDS = (
     errors.Overloaded,
     errors.IdConflict,
     errors.SessionFollows,
+    errors.LimitReached,
 )
-PREDICT = (*ROUNDS, errors.PredictionExpired, errors.LimitReached, errors.TooManyRequests)
+PREDICT = (*ROUNDS, errors.PredictionExpired, errors.TooManyRequests)
 _UPDATE = (
     *ROUNDS,
     errors.PredictionNotFound,

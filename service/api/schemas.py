@@ -13,7 +13,7 @@ from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
 from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.types import MAX_CLASSES
-from service.api.values import Boolean, FieldName, Name, Number, OwnName, Scalar, Text, Vector, Wire
+from service.api.values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scalar, Text, Vector, Wire
 
 
 class DeclaredField(Wire):
@@ -104,25 +104,9 @@ class AlarmBody(Wire):
     )
 
 
-class SessionCreate(Wire):
-    """A new session."""
+class SessionSettings(Wire):
+    """What a session is made of: all but its name."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"name": "clicks", "labels": ["no", "yes"]},
-                {
-                    "name": "prices",
-                    "learner": {"kind": "pros-n-kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}},
-                    "y_range": [0, 5000],
-                },
-            ]
-        },
-    )
-
-    name: Name = Field(
-        description="Letters, digits, dot, underscore and dash; 64 at most, the first a letter or digit."
-    )
     learner: LearnerSpec | None = Field(default=None, description="Without it the service chooses.")
     dim: int | None = Field(default=None, ge=1, description="Inputs are lists of so many numbers or nulls.")
     fields: dict[FieldName, Declaration] | None = Field(
@@ -193,7 +177,7 @@ class SessionCreate(Wire):
         return labels
 
     @model_validator(mode="after")
-    def _consistent(self) -> SessionCreate:
+    def _consistent(self) -> SessionSettings:
         if self.labels is not None and self.y_range is not None:
             raise ValueError("`labels` and `y_range` exclude each other")
         if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
@@ -207,6 +191,54 @@ class SessionCreate(Wire):
                 if one.type == "category" and one.categories is None:
                     raise ValueError(f"`schema` with `strict` names the categories of {name!r}")
         return self
+
+
+class SessionCreate(SessionSettings):
+    """A new session."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"name": "clicks", "labels": ["no", "yes"]},
+                {
+                    "name": "prices",
+                    "learner": {"kind": "pros-n-kons", "config": {"kernel": {"kind": "gaussian", "sigma": "median"}}},
+                    "y_range": [0, 5000],
+                },
+            ]
+        },
+    )
+
+    name: Name = Field(
+        description="Letters, digits, dot, underscore and dash; 64 at most, the first a letter or digit."
+    )
+
+
+class TemplateBody(Wire):
+    """A template of sessions."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"prefix": "clicks.", "session": {"labels": ["no", "yes"]}, "most": 1000, "idle_s": 2_592_000.0}
+            ]
+        }
+    )
+
+    prefix: NamePrefix = Field(description="How the names of its sessions begin; more must follow.")
+    session: SessionSettings = Field(
+        default=SessionSettings(), description="What they are made of: the body of `POST /sessions` without `name`."
+    )
+    most: int = Field(
+        default=1_000, ge=1, le=1_000_000, description="At most so many sessions whose names begin so are made."
+    )
+    idle_s: float | None = Field(
+        default=None,
+        ge=60.0,
+        le=10 * 366 * 86_400.0,
+        allow_inf_nan=False,
+        description="One of its sessions without a round or prediction for so long is deleted; null: never.",
+    )
 
 
 class CloneBody(Wire):

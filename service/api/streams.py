@@ -25,7 +25,7 @@ from service.api.dependencies import (
     RoundsDep,
     SessionPath,
     SettingsDep,
-    WatchingDep,
+    TemplatesDep,
     worker_of,
 )
 from service.api.guards import LIMITS
@@ -70,7 +70,7 @@ async def socket(websocket: WebSocket) -> None:
     worker = worker_of(websocket)
     conversations = worker.conversations
     with conversations.room():
-        await worker.watching.head(session)
+        await worker.templates.check(session)
         await websocket.accept()
         try:
             async with aclosing(conversations.answers(session, _frames(websocket), websocket.scope)) as answers:
@@ -127,7 +127,7 @@ def _named(name: str) -> str:
 async def stream(
     session: SessionPath,
     request: Request,
-    watching: WatchingDep,
+    templates: TemplatesDep,
     conversations: ConversationsDep,
     settings: SettingsDep,
 ) -> Response:
@@ -136,7 +136,7 @@ async def stream(
     if kind_of(request.scope) not in NDJSON:
         raise UnsupportedMediaType(f"The body must be lines of JSON and say so: Content-Type: {MEDIA_TYPE}.")
     conversations.check_room()
-    await watching.head(session)
+    await templates.check(session)
 
     async def frames() -> AsyncGenerator[Frame]:
         try:

@@ -29,6 +29,7 @@ KnownName = Annotated[str, StringConstraints(pattern=f"^{_WORD}(~{_WORD})?$"), A
 MOST_NAME = 129
 OwnName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """The name of something that belongs to a session."""
+NamePrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 ID_PATTERN = r"^(\.{0,2}[\x21-\x2d\x2f-\x7e]|\.{3})[\x21-\x7e]*$"
 """Not `.` or `..`: a client takes these out of a path, and would delete the session instead of a prediction."""
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=ID_PATTERN)]

@@ -12,7 +12,7 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.survey import Declared
 from service.api.problems import document_for
 from service.api.round_schemas import RoundsBody, UpdateBody
-from service.api.schemas import DeclaredField, RangesScale, Scale, SessionCreate
+from service.api.schemas import DeclaredField, RangesScale, Scale, SessionCreate, SessionSettings
 from service.api.verdicts import alarm, comparison, verdict
 from service.challengers.challengers import Contender
 from service.session.definition import AlarmRules, Definition, Ranges
@@ -23,13 +23,18 @@ from service.session.scorecard import Tally
 from service.sessions import Inspected, Listing
 from service.store.base import Head, Tip
 from service.store.moving import Checkpoint
+from service.templates.template import Template
 
 Json = dict[str, Any]
 
 
 def definition_of(body: SessionCreate) -> Definition:
+    return definition_named(body.name, body)
+
+
+def definition_named(name: str, body: SessionSettings) -> Definition:
     return Definition(
-        name=body.name,
+        name=name,
         learner=body.learner,
         dim=body.dim,
         schema=_schema_of(body.fields),
@@ -171,6 +176,7 @@ def session(found: Inspected) -> Json:
         "t": found.t,
         "learner": None if spec is None else spec.model_dump(mode="json"),
         "settings": _settings(found.definition),
+        "template": found.definition.template,
         "labels": list(found.labels) or None,
         "fields": None if preparation is None else _fields(preparation),
         "dim": found.dim,
@@ -240,6 +246,18 @@ def _settings(definition: Definition) -> Json:
         "expires_s": definition.expires_s,
         "reservoir": definition.reservoir,
         "alarm": definition.alarm._asdict(),
+    }
+
+
+def template(found: Template) -> Json:
+    spec = found.definition.learner
+    given = {"learner": None if spec is None else spec.model_dump(mode="json")} | _settings(found.definition)
+    return {
+        "name": found.name,
+        "prefix": found.prefix,
+        "session": _without_none(given),
+        "most": found.most,
+        "idle_s": found.idle_s,
     }
 
 

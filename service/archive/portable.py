@@ -40,10 +40,10 @@ def pack_state(session: Session) -> bytes:
 
 
 def unpack_state(name: str, blob: bytes, limits: SessionLimits) -> Session:
-    """The session that `pack_state` was given, under this name. Raises InvalidSnapshot."""
+    """The session that `pack_state` was given, under this name; it is of no template. Raises InvalidSnapshot."""
     try:
         definition, state = _parts(blob)
-        session = unpack(replace(definition, name=name), state, _POSITION)
+        session = unpack(replace(definition, name=name, template=None), state, _POSITION)
         _check_limits(session, limits)
         _try(session)
     except InvalidSnapshot:

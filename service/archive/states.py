@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, final
 
 from service.archive.mover import rename
@@ -159,6 +160,7 @@ class States:
                     f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
                     "Make a new session of it with `If-None-Match: *`."
                 )
+            session.definition = replace(session.definition, template=now.twin.definition.template)
             if await self.replace(name, now.position, session):
                 extra = {"session": name, "t": session.t, "instead_of": tip.round}
                 log.info("session goes on from another state", extra=extra)

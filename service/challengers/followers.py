@@ -18,6 +18,8 @@ from service.store.base import Store
 from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.challengers")
+_BY_CHANCE: Final = random.Random()
+"""Its own, so that it changes no draw of others in the process."""
 
 SWEEP_S: Final = 15.0
 SWEPT_AT_ONCE: Final = 500
@@ -101,7 +103,7 @@ class Followers:
             except ServiceError as error:
                 log.warning("challengers cannot be looked for", extra={"detail": error.detail})
             # Workers that started together do not stay so.
-            await asyncio.sleep(self._sweep_s * random.uniform(0.8, 1.2))
+            await asyncio.sleep(self._sweep_s * _BY_CHANCE.uniform(0.8, 1.2))
 
     async def _run(self, pursuit: Pursuit) -> None:
         while True:

@@ -92,6 +92,8 @@ class Replica:
     """Requests are at this session now: it is not dropped meanwhile."""
     alarms: int = 0
     """Alarms of the session that this worker knows of."""
+    asked_at: float | None = None
+    """When this worker predicted last without a round, in a session of a template: seconds since the epoch."""
 
     @property
     def is_contended(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 
 from service.errors import StoreError
 from service.replica.replica import Replica
@@ -34,7 +35,7 @@ class Summaries:
         self._writing: set[asyncio.Task[None]] = set()
 
     def note(self, replica: Replica) -> None:
-        """The session has new rounds."""
+        """The session has new rounds, or it was asked."""
         if replica.name not in self._due:
             self._due[replica.name] = replica
             if self._timer is None:
@@ -62,13 +63,13 @@ class Summaries:
                 if replica.is_used:
                     self.note(replica)
                 continue
-            await self._write(replica.name, position.identity, session)
+            await self._write(replica.name, position.identity, session, replica.asked_at)
 
-    async def _write(self, name: str, identity: bytes, session: Session) -> None:
+    async def _write(self, name: str, identity: bytes, session: Session, asked_at: float | None) -> None:
         """A summary that fails is no client's error, and no other session's."""
         try:
             started = time.perf_counter()
-            summary = summary_of(session)
+            summary = replace(summary_of(session), asked_at=asked_at)
             blob = encode_summary(summary)
             self._spent_s += time.perf_counter() - started
             await self._store.summarize(name, identity, summary.t, blob)

@@ -43,7 +43,7 @@ class Definition:
 
     Without a `learner` the service chooses one for what the truths are. `dim` and `schema` are None where the inputs
     decide; `hashed`: all names of the inputs share so many columns. `interval`: the share of truths that intervals, or sets
-    of labels, are to hold.
+    of labels, are to hold. `template` is that which it was made from on first use.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Definition:
     expires_s: float | None = None
     reservoir: bool = False
     alarm: AlarmRules = USUAL_ALARMS
+    template: str | None = None
 
     @property
     def survey(self) -> Survey:

@@ -24,7 +24,7 @@ def freeze_session(session: Session, name: str, rule: Rule) -> Session:
         raise StateError(f"its learner is made after {FIRST} rounds, and {session.t} were learned")
     if rule == "uniform" and not session.definition.reservoir:
         raise StateError('it keeps no state to draw; create sessions with `"reservoir": true` for that')
-    twin = Session(replace(session.definition, name=name, reservoir=False))
+    twin = Session(replace(session.definition, name=name, reservoir=False, template=None))
     twin.task, twin.spec, twin.fields, twin.warmup = session.task, session.spec, session.fields, None
     twin.preparation = session.preparation.copy()
     twin.learner = freeze(session.learner, rule)

@@ -64,6 +64,7 @@ class SessionRecord(_Stored):
     expires_s: float | None = None
     reservoir: bool = False
     alarm: _StoredAlarm = _StoredAlarm()
+    template: str | None = None
 
 
 def encode_record(definition: Definition, identity: bytes) -> bytes:
@@ -87,6 +88,7 @@ def encode_record(definition: Definition, identity: bytes) -> bytes:
         expires_s=definition.expires_s,
         reservoir=definition.reservoir,
         alarm=_StoredAlarm(**definition.alarm._asdict()),
+        template=definition.template,
     )
     body = record.model_dump_json(exclude_defaults=True).encode()
     return body + zlib.crc32(body).to_bytes(_CRC_BYTES, "little")
@@ -142,4 +144,5 @@ def _definition(record: SessionRecord) -> Definition:
         expires_s=record.expires_s,
         reservoir=record.reservoir,
         alarm=AlarmRules(record.alarm.rate, record.alarm.error_above),
+        template=record.template,
     )

@@ -20,7 +20,8 @@ from service.session.session import Session
 @dataclass(frozen=True, slots=True)
 class Summary:
     """After round `t`. `error` is that of the last rounds, `rate` the rounds a second then; `alarms` counts all, `alarm` is
-    the latest. `expires_s`: how long predictions wait, where the session says so."""
+    the latest. `expires_s`: how long predictions wait, where the session says so. Of a session that a `template` has made
+    `asked_at` is when one of its workers predicted last, at most seconds ago."""
 
     kind: str
     t: int = 0
@@ -36,12 +37,14 @@ class Summary:
     alarms: int = 0
     alarm: Alarm | None = None
     expires_s: float | None = None
+    template: str | None = None
+    asked_at: float | None = None
 
 
 def first_summary(definition: Definition) -> Summary:
     """Of a session that has no rounds yet."""
     kind = "auto" if definition.learner is None else definition.learner.kind
-    return Summary(kind, expires_s=definition.expires_s)
+    return Summary(kind, expires_s=definition.expires_s, template=definition.template)
 
 
 def summary_of(session: Session) -> Summary:
@@ -66,6 +69,7 @@ def summary_of(session: Session) -> Summary:
         alarms=history.alarm_count,
         alarm=alarms.latest[-1] if alarms is not None and alarms.latest else None,
         expires_s=first.expires_s,
+        template=first.template,
     )
 
 

@@ -365,12 +365,13 @@ class Store(Moving, Protocol):
         """Sessions in the order of their names, after the one that is the cursor."""
         ...
 
-    async def count(self) -> int:
-        """How many sessions there are."""
+    async def count(self, prefix: str = "") -> int:
+        """How many sessions there are whose names begin so, by an index."""
         ...
 
-    async def delete(self, name: str, at: Tip | None = None) -> bool:
-        """Remove the session and all it holds; False if there was none, or if it is not at the tip that is given."""
+    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
+        """Remove the session and all it holds; False if there was none, if it is not at the tip that is given, or with
+        `unless_waiting` if a prediction waits for its truth."""
         ...
 
 

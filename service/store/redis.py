@@ -53,9 +53,11 @@ from service.store.redis_replies import (
     to_what,
 )
 from service.store.redis_scripts import KEYS, Script, Value, commit_arguments, keys_of, microseconds, text_of
+from service.store.redis_templates import RedisTemplates
 from service.store.redis_url import connections_from_url
 from service.store.redis_warnings import find_warnings
 from service.store.store_checks import (
+    after_prefix,
     check_edges,
     check_entries,
     check_limit,
@@ -87,6 +89,7 @@ class RedisStore:
     def __init__(self, connections: Connections, limits: Limits) -> None:
         self._connections = connections
         self.keys = RedisKeys(connections)
+        self.templates = RedisTemplates(connections)
         self._tail = (limits.tail, limits.tail_bytes)
         self._checkpoints = (limits.checkpoints, limits.checkpoint_bytes)
         self._remembered_us = microseconds(limits.remembered_s)
@@ -231,11 +234,13 @@ class RedisStore:
             heads += [head for head in listed if head is not None]
         return Page(heads, names[limit - 1] if len(names) > limit else None)
 
-    async def count(self) -> int:
-        return await self._index("ZCARD")
+    async def count(self, prefix: str = "") -> int:
+        if not prefix:
+            return await self._index("ZCARD")
+        return await self._index("ZLEXCOUNT", f"[{prefix}", f"({after_prefix(prefix)}")
 
-    async def delete(self, name: str, at: Tip | None = None) -> bool:
-        given = () if at is None else (text_of(at),)
+    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
+        given = ("" if at is None else text_of(at), int(unless_waiting))
         is_deleted = await self._run(scripts.DELETE, name, 0, *given, is_write=True)
         await self._unlist(name)
         return bool(is_deleted)

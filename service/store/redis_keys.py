@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, Final, final
 
-from redis.exceptions import NoScriptError, ResponseError
-
-from service.errors import LimitReached, StoreCorrupt
+from service.errors import LimitReached
+from service.store import redis_whole
 from service.store.key_store import MOST_KEYS, Grant, KeyRecords, check_record
 from service.store.redis_connections import Connections
-from service.store.redis_errors import is_damage, log_failure, store_error
 from service.store.redis_scripts import Value
 
 KEYS_KEY: Final = "okl:keys"
@@ -20,6 +17,7 @@ KEYS_KEY: Final = "okl:keys"
 _LUA: Final = Path(__file__).with_name("lua")
 _KEYS_SCRIPT: Final = (_LUA / "keys.lua").read_bytes()
 _TAKE_SCRIPT: Final = (_LUA / "take.lua").read_bytes()
+_OF: Final = "keys"
 
 
 @final
@@ -42,14 +40,7 @@ class RedisKeys:
 
     async def read(self, version: str) -> KeyRecords | None:
         answer = await self._run(_KEYS_SCRIPT, KEYS_KEY, "ring", version)
-        if answer is None:
-            return None
-        now, fields = answer
-        try:
-            records = {id.decode(): record for id, record in zip(fields[::2], fields[1::2], strict=True) if id}
-            return KeyRecords(now.decode(), records)
-        except UnicodeDecodeError as error:
-            raise StoreCorrupt("The keys cannot be read: Redis holds something else under them.") from error
+        return None if answer is None else KeyRecords(*redis_whole.to_records(answer, _OF))
 
     async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
         numbers = (repr(owed), repr(wanted), repr(rate), repr(burst))
@@ -57,18 +48,7 @@ class RedisKeys:
         return Grant(float(granted), float(wait_s))
 
     async def _run(self, script: bytes, key: str, *arguments: Value, is_write: bool = False) -> Any:
-        sha = hashlib.sha1(script, usedforsecurity=False).hexdigest()
-        call = (1, key, *arguments)
-        try:
-            try:
-                return await self._connections.call(("EVALSHA", sha, *call), is_write=is_write)
-            except NoScriptError:
-                return await self._connections.call(("EVAL", script, *call), is_write=is_write)
-        except ResponseError as error:
-            if is_damage(error):
-                raise StoreCorrupt("The keys cannot be read: Redis holds something else under them.") from error
-            log_failure(error)
-            raise store_error(error) from error
+        return await redis_whole.run(self._connections, script, key, *arguments, of=_OF, is_write=is_write)
 
 
 def _bucket_of(id: str) -> str:

@@ -39,6 +39,7 @@ from service.store.sqlite_commit import cancel, commit
 from service.store.sqlite_file import DRIVER_ERRORS, MEMORY, SYNCHRONOUS, SqliteFile, store_error, transact
 from service.store.sqlite_keys import SqliteKeys
 from service.store.sqlite_tables import TooMuchHere
+from service.store.sqlite_templates import SqliteTemplates
 from service.store.sqlite_thread import Operation, SqliteThread
 from service.store.sqlite_waiting import count_waiting, waiting
 from service.store.store_checks import check_edges, check_entries, check_limit, check_number, check_summary, place_of
@@ -73,6 +74,7 @@ class SqliteStore:
         self._limits = limits or Limits()
         self._clock = clock
         self.keys = SqliteKeys(self._run_here, clock)
+        self.templates = SqliteTemplates(self._run_here)
         self._checkpoints = Checkpoints(self._file)
         self._thread: SqliteThread | None = None
         self._here: sqlite3.Cursor | None = None
@@ -195,12 +197,14 @@ class SqliteStore:
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._run(lambda db: sessions.list_heads(db, cursor, limit))
 
-    async def count(self) -> int:
-        return await self._run(sessions.count)
+    async def count(self, prefix: str = "") -> int:
+        return await self._run(lambda db: sessions.count(db, prefix))
 
-    async def delete(self, name: str, at: Tip | None = None) -> bool:
+    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
         return await self._run(
-            lambda db: sessions.delete(db, self._clock(), name, at), writes=True, leaves_garbage=True
+            lambda db: sessions.delete(db, self._clock(), name, at, unless_waiting=unless_waiting),
+            writes=True,
+            leaves_garbage=True,
         )
 
     async def keep(

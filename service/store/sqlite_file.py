@@ -13,6 +13,7 @@ from typing import TypeVar, final
 from service.errors import StoreCorrupt, StoreTimeout, StoreUnavailable
 from service.store.sqlite_keys import KEY_TABLES
 from service.store.sqlite_tables import SCHEMA, SCHEMA_VERSION
+from service.store.sqlite_templates import TEMPLATE_TABLES
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ def _make_tables(connection: sqlite3.Connection, path: str) -> None:
         for statement in _statements(SCHEMA):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    for statement in _statements(KEY_TABLES):
+    for statement in _statements(KEY_TABLES + TEMPLATE_TABLES):
         connection.execute(statement)
     connection.execute("COMMIT")
 

@@ -6,6 +6,7 @@ What a session no longer has is deleted in small steps afterwards (`clean`), so 
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 from collections.abc import Sequence
 from itertools import islice
@@ -16,6 +17,8 @@ from service.store import sqlite_tables as tables
 from service.store.base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
 from service.store.moving import refusal
 from service.store.sqlite_tables import SessionRow, find_session
+from service.store.sqlite_waiting import count_waiting
+from service.store.store_checks import after_prefix
 
 log = logging.getLogger("okl.store")
 
@@ -153,8 +156,11 @@ def _listed(row: tuple) -> Head | None:
         return None
 
 
-def count(db: sqlite3.Cursor) -> int:
-    return db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
+def count(db: sqlite3.Cursor, prefix: str = "") -> int:
+    if not prefix:
+        return db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
+    bounds = (prefix, after_prefix(prefix))
+    return db.execute("SELECT COUNT(*) FROM sessions WHERE name >= ? AND name < ?", bounds).fetchone()[0]
 
 
 def snapshot(db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip, blob: bytes) -> bool:
@@ -243,8 +249,10 @@ def replace(
     return True
 
 
-def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None) -> bool:
+def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_waiting: bool = False) -> bool:
     """The name is free at once. A session that is damaged can be deleted too; one that is sealed for good as well."""
+    if unless_waiting and count_waiting(db, now, name, [math.inf]) not in ([0], Gone()):
+        return False
     if at is not None:
         session = find_session(db, name)
         if session is None or not session.is_at(at):

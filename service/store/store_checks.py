@@ -95,3 +95,8 @@ def place_of(cursor: str) -> tuple[float, str]:
         raise ValueError("this is no cursor")
     id.encode()
     return time, id
+
+
+def after_prefix(prefix: str) -> str:
+    """The first text behind all that begin so; the prefix is that of names, which are ASCII."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -159,8 +159,8 @@ class TimedStore:
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._timed("list", self._store.list(cursor, limit))
 
-    async def count(self) -> int:
-        return await self._timed("count", self._store.count())
+    async def count(self, prefix: str = "") -> int:
+        return await self._timed("count", self._store.count(prefix))
 
-    async def delete(self, name: str, at: Tip | None = None) -> bool:
-        return await self._timed("delete", self._store.delete(name, at))
+    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
+        return await self._timed("delete", self._store.delete(name, at, unless_waiting=unless_waiting))

@@ -81,7 +81,7 @@ WIRE = [
 
 @pytest.mark.parametrize("model", WIRE, ids=lambda model: model.__name__)
 def test_every_member_on_the_wire_is_named(model: type[BaseModel]) -> None:
-    text = "".join(map(text_of, ("http-api.md", "sessions.md", "watching.md", "challengers.md")))
+    text = "".join(map(text_of, ("http-api.md", "sessions.md", "watching.md", "challengers.md", "templates.md")))
     for name, field in model.model_fields.items():
         wire = field.alias or name
         assert re.search(rf"[`\"]{wire}[`\"]", text) or f"`{wire}:" in text, f"{model.__name__}: {wire}"

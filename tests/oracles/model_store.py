@@ -444,13 +444,15 @@ class ModelStore:
 
         return await self._run(operation)
 
-    async def count(self) -> int:
-        return await self._run(lambda: len(self.sessions))
+    async def count(self, prefix: str = "") -> int:
+        return await self._run(lambda: sum(name.startswith(prefix) for name in self.sessions))
 
-    async def delete(self, name: str, at: Tip | None = None) -> bool:
+    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
         def operation() -> bool:
             session = self.sessions.get(name)
             if session is None or (at is not None and session.tip != at):
+                return False
+            if unless_waiting and session.items(self.clock()):
                 return False
             if session.sealed_until != FOR_GOOD:
                 session.check_open(self.clock())

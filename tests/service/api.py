@@ -18,7 +18,7 @@ from starlette.routing import compile_path
 
 from okl_core import LearnerSpec
 from service.api.answers import Metrics
-from service.api.dependencies import Worker, challengers_of, rounds_of, sessions_of, store_of
+from service.api.dependencies import Worker, challengers_of, rounds_of, sessions_of, store_of, templates_of
 from service.api.problems import PROBLEM_JSON, PROBLEMS
 from service.app import create_app, make_worker
 from service.settings import Settings
@@ -164,6 +164,7 @@ async def serving_on(store: Store, **settings: Any) -> AsyncIterator[Api]:
         rounds_of: lambda: worker.rounds,
         sessions_of: lambda: worker.sessions,
         challengers_of: lambda: worker.challengers,
+        templates_of: lambda: worker.templates,
         store_of: lambda: worker.store,
     }
     async with _client(app) as http:

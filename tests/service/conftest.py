@@ -98,6 +98,8 @@ def client(url: str) -> Iterator[OklClient]:
     """Of that service, which has no session before the test and none after it."""
     with OklClient(url) as client:
         yield client
+        for template in client.templates():
+            client.delete_template(template["name"])
         for session in client.sessions():
             with suppress(SessionNotFound):  # challengers go with their champion
                 client.delete(session["name"])

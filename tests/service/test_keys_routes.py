@@ -100,6 +100,7 @@ def request_for(door: Door, name: str) -> tuple[str, str, Any]:
         path.replace("{path:path}", "swagger-ui.css")
         .replace("{checkpoint}", "nothing-kept")
         .replace("{challenger}", "nobody")
+        .replace("{template}", "no-template")
     )
     if door.path in ("/compare", "/compare.json"):
         path += f"?session={name}"
@@ -297,7 +298,13 @@ async def test_a_good_key_passes(keyed: Keyed, door: Door) -> None:
         return
     assert found.status_code in (200, 201, 204, 404, 409), found.text
     if found.status_code in (404, 409):
-        own = ("prediction-not-found", "cannot-freeze", "checkpoint-not-found", "session-not-found")
+        own = (
+            "prediction-not-found",
+            "cannot-freeze",
+            "checkpoint-not-found",
+            "session-not-found",
+            "template-not-found",
+        )
         assert found.json()["type"].removeprefix("/problems/") in own
     for made in (name, f"{name}-new", f"{name}-clone", f"{name}-renamed"):
         await keyed.api.http.delete(f"/sessions/{made}", headers=keyed.keys["admin"].headers)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -19,6 +21,8 @@ from schemathesis.checks import (
 )
 
 from service.app import create_app
+from service.client import OklClient
+from service.errors import SessionNotFound
 from service.settings import Settings
 from tests.budget import TIMES
 
@@ -50,12 +54,18 @@ def arrow(context: schemathesis.SerializationContext, value: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def fuzzed(url: str) -> str:
-    """A service that has sessions to ask."""
+def fuzzed(url: str) -> Iterator[str]:
+    """A service that has sessions to ask; others use it, too, and find nothing that was made here."""
     with httpx.Client(base_url=url) as http:
         for number, learner in enumerate(SESSIONS):
             http.post("/sessions", json={"name": f"fuzz-{number}", "learner": learner}).raise_for_status()
-    return url
+    yield url
+    with OklClient(url) as client:
+        for template in client.templates():
+            client.delete_template(template["name"])
+        for session in client.sessions():
+            with suppress(SessionNotFound):  # challengers go with their champion
+                client.delete(session["name"])
 
 
 @schema.parametrize()

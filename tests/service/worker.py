@@ -87,6 +87,9 @@ class Watched:
         self.after: Callable[[Call, Any], Awaitable[Any]] | None = None
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        if name == "templates":
+            # A protocol with attributes asks for it: these stores keep none.
+            raise AttributeError(name)
         method = getattr(self.store, name)
 
         async def call(*arguments: Any, **named: Any) -> Any:

@@ -1,8 +1,10 @@
--- ARGV: 1 to remove only what an evicted head left behind; the tip that the session is to be at, if it matters
--- Answers 1 where there was a session, and it was at this tip.
+-- ARGV: 1 to remove only what an evicted head left behind; the tip that the session is to be at, '' if it does not matter;
+--   1 to leave it there while a prediction waits for its truth
+-- Answers 1 where there was a session that is removed.
 
 local existed = call('EXISTS', head)
-if ARGV[2] and call('HGET', head, 'tip') ~= ARGV[2] then return 0 end
+if (ARGV[2] or '') ~= '' and call('HGET', head, 'tip') ~= ARGV[2] then return 0 end
+if ARGV[3] == '1' and call('ZCOUNT', expiry, now_us() + 1, '+inf') > 0 then return 0 end
 local held = redis.pcall('HGET', head, 'sealed_until') -- what is damaged can be deleted too
 local sealed_until = type(held) == 'string' and tonumber(held) or 0
 if sealed_until ~= NEVER and sealed_until > now_us() then return sealed() end

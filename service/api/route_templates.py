@@ -15,7 +15,7 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 
 @final
-class Templates:
+class RouteTemplates:
     """FastAPI leaves its routes in the scope; of the others only the endpoint is there."""
 
     def __init__(self) -> None:

@@ -1,0 +1,115 @@
+"""Sessions of templates that nobody uses any more are deleted.
+
+Used is a session with a round, or with a prediction that waits for its truth. When there was a prediction last is in its
+summary, which a worker writes within seconds. What is done to a session between the look at it and the deletion keeps it:
+a round moves its tip, and a prediction waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Final, final
+
+from service.errors import ServiceError, StoreCorrupt, StoreError
+from service.session.following import is_challenger
+from service.sessions import Listed, Sessions
+from service.templates.template import Template
+from service.templates.templates import Templates
+
+log = logging.getLogger("okl.templates")
+_BY_CHANCE: Final = random.Random()
+"""Its own, so that it changes no draw of others in the process."""
+
+SWEEP_S: Final = 30.0
+LISTED_AT_ONCE: Final = 250
+MOST_LOOKED_AT: Final = 10_000
+"""Sessions that a sweep looks at; the next one goes on behind them."""
+
+
+@final
+class Expiry:
+    """A worker's sweeps; others may do the same at the same time.
+
+    Parameters
+    ----------
+    sweep_s : seconds between two sweeps, about
+    clock : seconds since the epoch; within seconds the store's
+    """
+
+    def __init__(
+        self,
+        templates: Templates,
+        sessions: Sessions,
+        *,
+        sweep_s: float = SWEEP_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._templates = templates
+        self._sessions = sessions
+        self._sweep_s = sweep_s
+        self._clock = clock
+        self._places: dict[str, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._sweep_all())
+
+    async def close(self) -> None:
+        """Stop: what is idle is found by another worker, or by the next one."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _sweep_all(self) -> None:
+        while True:
+            # Workers that started together do not stay so.
+            await asyncio.sleep(self._sweep_s * _BY_CHANCE.uniform(0.8, 1.2))
+            try:
+                await self.sweep()
+            except ServiceError as error:
+                log.warning("idle sessions cannot be looked for", extra={"detail": error.detail})
+            except Exception:
+                log.exception("unexpected error")
+
+    async def sweep(self) -> int:
+        """Delete what is idle; how many there were. Raises StoreError."""
+        deleted, left = 0, MOST_LOOKED_AT
+        templates = [template for template in await self._templates.all() if template.idle_s is not None]
+        self._places = {one.name: place for one in templates if (place := self._places.get(one.name)) is not None}
+        # Those of which it did not come to the end wait for their turn behind the others.
+        for template in sorted(templates, key=lambda one: one.name in self._places):
+            while left > 0:
+                page = await self._sessions.list(self._places.get(template.name), LISTED_AT_ONCE, template.prefix)
+                left -= max(len(page.sessions), 1)
+                for listed in page.sessions:
+                    deleted += await self._delete(template, listed)
+                if page.cursor is None:
+                    self._places.pop(template.name, None)
+                    break
+                self._places[template.name] = page.cursor
+                await asyncio.sleep(0)
+        return deleted
+
+    async def _delete(self, template: Template, listed: Listed) -> bool:
+        head, summary = listed.head, listed.summary
+        if summary.template != template.name or is_challenger(head.name) or head.seal or template.idle_s is None:
+            return False
+        used_at = max(head.created_at, head.updated_at or 0.0, summary.asked_at or 0.0)
+        if self._clock() - used_at < template.idle_s:
+            return False
+        try:
+            if not await self._sessions.delete_unused(head):
+                return False
+        except ServiceError as error:
+            if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
+                raise
+            # It moves, or is damaged.
+            log.warning("idle session not deleted", extra={"session": head.name, "detail": error.detail})
+            return False
+        facts = {"session": head.name, "template": template.name, "t": head.tip.round}
+        log.info("idle session deleted", extra=facts | {"idle_s": round(self._clock() - used_at)})
+        return True
