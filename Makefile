@@ -21,16 +21,17 @@ serve: .venv/runtime
 # Processes that compute, one a core; one that has nothing left to do takes tests from another.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-# One more than cores: a third of the time of all tests is waiting, for processes that start and for time to pass.
+# One more than cores: many tests wait, for processes that start and for time to pass.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: .venv/dev tools
-	$(PYTEST) -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+	$(PYTEST) -n $(JOBS)
 
 # What it leaves out: tests/selection.py
 test-fast: .venv/dev
 	$(PYTEST) -m "not slow"
 
 # What depends on how products are summed, which is another way for each kind of processor: the cases of `make test-fast`,
-# or all of them with `make test-kernels CASES=`.
+# or all of them with `make test-kernels CASES=`. Left out are the clauses of the contract that hold for any sums.
 CASES ?= -m "not slow"
 NO_PRODUCTS := $(patsubst %,tests/core/test_%.py,conformal fields house late_benches records rng)
 CONTRACT := tests/contract/test_learners.py
