@@ -83,8 +83,10 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
 ) -> None:
     """Serve sessions over HTTP."""
-    import service.app  # noqa: F401  (now, before the signals are heeded)
     from service import server
+
+    if workers == 1:
+        import service.app  # noqa: F401  (now, before the signals are heeded; of several workers each does it itself)
 
     with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)

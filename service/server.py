@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -60,8 +61,10 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
 
 def application() -> ASGIApp:
     """What a worker process runs."""
+    gc.disable()  # until all is imported: service/start.py
     from service.app import create_app, end_streams
 
+    gc.enable()
     settings = Settings()
     app = create_app(settings)
     seconds = settings.shutdown_grace_s + CLOSED_WITHIN_S

@@ -16,6 +16,7 @@ imports nothing that imports numpy.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import signal
@@ -119,13 +120,19 @@ def main() -> None:
     except ValueError as error:
         print(f"{SETTING}: {error}.", file=sys.stderr)
         sys.exit(2)
+    # What is imported stays: the collector would look through it again and again, a tenth of the time that it takes.
+    gc.disable()
     from service.cli import app
 
     app()
 
 
 def heed_signals() -> None:
-    """From here on Ctrl-C is an exception, and SIGTERM ends the process also where it is the first of a container."""
+    """From here on Ctrl-C is an exception, and SIGTERM ends the process also where it is the first of a container.
+
+    All is imported: from here on there is garbage too.
+    """
+    gc.enable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

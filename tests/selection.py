@@ -43,6 +43,7 @@ SLOW = (
 
 WHOLE = (
     "tests/contract/test_learners.py::test_contract",
+    "tests/contract/test_learners.py::test_contract_of_all_kernels",
     "tests/golden/test_forecasts.py::test_run_gives_the_forecasts_written_down",
 )
 

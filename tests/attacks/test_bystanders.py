@@ -14,7 +14,7 @@ from tests.attacks.bad_bodies import SAY
 from tests.attacks.bad_heads import HEADS
 
 MAX_P99_S = 0.025
-ATTACK_S = 1.5
+ATTACK_S = 1.0
 LOADED = 8
 
 

@@ -36,6 +36,15 @@ def has_drawn(page: Page) -> None:
     )
 
 
+SESSIONS, ROWS = 12, 4
+
+
+def keep_rows(page: Page, rows: int) -> None:
+    """The first of each table: the rest is made like them, and axe looks at every cell with every rule."""
+    more = f"tbody tr:nth-child(n + {rows + 1})"
+    page.evaluate("more => document.querySelectorAll(more).forEach((row) => row.remove())", more)
+
+
 LOOKS = [("desktop", "light"), ("phone", "dark"), ("desktop", "dark"), ("phone", "light")]
 
 
@@ -48,6 +57,7 @@ def test_a_page_is_silent_and_open_to_all(open_page: Opened, seen: Seen, name: s
     has_drawn(page)
     for summary in page.locator("details > summary").all()[:3]:
         summary.click()
+    keep_rows(page, SESSIONS if name == "index" else ROWS)
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     assert seen.console == []

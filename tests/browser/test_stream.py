@@ -21,7 +21,7 @@ from tests.command import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-CALM, FLIPPED = 240, 120
+CALM, FLIPPED = 150, 60
 
 
 def free_port() -> int:

@@ -26,7 +26,7 @@ from service.commands.contestants import MOST, Contestant, names_of, specs_of, u
 from service.commands.recording import RecordedRow, Selection, look_through
 from service.errors import ConfigurationError
 
-ROWS = 260
+ROWS = 160
 QUIET = Console(quiet=True)
 
 
@@ -79,10 +79,10 @@ def test_each_does_what_a_session_of_a_service_does(client: OklClient, tmp_path:
 
 @pytest.mark.parametrize("kind", ["labels", "classes", "numbers"])
 def test_without_learners_some_that_fit_are_taken(tmp_path: Path, kind: str) -> None:
-    told = run(stream(tmp_path / "s.csv", 120, kind=kind), "--label", "y", "--out", tmp_path / "out")
+    told = run(stream(tmp_path / "s.csv", 60, kind=kind), "--label", "y", "--out", tmp_path / "out")
     for spec in usual(look_through(tmp_path / "s.csv", Selection("y"))):
         assert spec["kind"] in told
-    assert "120 of 120 rows" in told
+    assert "60 of 60 rows" in told
     assert ("RMSE" if kind == "numbers" else "mistake") in told
     compared = compare.compare(QUIET, tmp_path / "s.csv", Selection("y"), [])
     assert [one.refusal for one in compared.contestants if one.refusal] == []

@@ -196,13 +196,13 @@ def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) 
             assert time.monotonic() < deadline, told()
             time.sleep(0.2)
 
-    with okl("serve", "--port", str(port), "--workers", "3", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
+    with okl("serve", "--port", str(port), "--workers", "2", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
         until(process, "Application startup complete")
-        wait(3)
+        wait(2)
         assert [path.name[:12] for path in tmp_path.glob("okl-metrics-*")] == ["okl-metrics-"]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[-1]), signal.SIGKILL)
-        wait(3)
+        wait(2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(START_S) == 0
         assert list(tmp_path.glob("okl-metrics-*")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from service.commands.outcome import told_in_a_line
+from service.server import application
 from service.start import CORE_TYPE, SETTING, THREADS, check_choice, choose, prepare, processor_features, read_choice
 from tests.command import environment
 
@@ -131,3 +134,16 @@ def test_a_wrong_choice_is_told_in_a_line() -> None:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.count("\n") == 1
     assert "OKL_BLAS_KERNELS: there are no kernels 'haswel'" in ran.stderr
+
+
+def test_garbage_is_collected_when_all_is_imported() -> None:
+    """By a command that has begun, and by a worker."""
+    try:
+        gc.disable()
+        with told_in_a_line():
+            assert gc.isenabled()
+        gc.disable()
+        application()
+        assert gc.isenabled()
+    finally:
+        gc.enable()

@@ -18,10 +18,10 @@ from service.session.codec import RoundEntry, decode_entry
 from tests.service.worker import replay
 from tests.slow.reading import read
 
-ROUNDS = 400
+ROUNDS = 240
 CLIENTS = 8
 NEVER = 10**9
-SNAPSHOTS = {"journal": NEVER, "snapshots": 150}
+SNAPSHOTS = {"journal": NEVER, "snapshots": 90}
 """How often a session of this name is to have one."""
 
 
