@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from typing import Final, final
 
 from service.challengers.pursuit import Pursuit
+from service.chance import BY_CHANCE
 from service.errors import ServiceError, SessionNotFound
 from service.session.following import MARK, is_challenger
 from service.store.base import Store
 from service.telemetry.counts import Counts
 
 log = logging.getLogger("okl.challengers")
-_BY_CHANCE: Final = random.Random()
-"""Its own, so that it changes no draw of others in the process."""
 
 SWEEP_S: Final = 15.0
 SWEPT_AT_ONCE: Final = 500
@@ -103,7 +101,7 @@ class Followers:
             except ServiceError as error:
                 log.warning("challengers cannot be looked for", extra={"detail": error.detail})
             # Workers that started together do not stay so.
-            await asyncio.sleep(self._sweep_s * _BY_CHANCE.uniform(0.8, 1.2))
+            await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
 
     async def _run(self, pursuit: Pursuit) -> None:
         while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple, final
 from weakref import WeakValueDictionary
 
 from service.challengers.champion import Champion, Unsettled, steps_of
+from service.chance import BY_CHANCE
 from service.errors import (
     InvalidConfig,
     InvalidInput,
@@ -99,7 +99,7 @@ class Pursuit:
                 self._put(own, asked.place)
                 return pursued
             # Another worker follows: whoever is first is so by chance.
-            await asyncio.sleep(random.uniform(0.0, STALE_S))
+            await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
     async def _read(self, champion: str, tip: Tip | None) -> Reading:

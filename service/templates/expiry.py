@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from typing import Final, final
 
+from service.chance import BY_CHANCE
 from service.errors import ServiceError, StoreCorrupt, StoreError
 from service.session.following import is_challenger
 from service.sessions import Listed, Sessions
@@ -21,8 +21,6 @@ from service.templates.template import Template
 from service.templates.templates import Templates
 
 log = logging.getLogger("okl.templates")
-_BY_CHANCE: Final = random.Random()
-"""Its own, so that it changes no draw of others in the process."""
 
 SWEEP_S: Final = 30.0
 LISTED_AT_ONCE: Final = 250
@@ -67,7 +65,7 @@ class Expiry:
     async def _sweep_all(self) -> None:
         while True:
             # Workers that started together do not stay so.
-            await asyncio.sleep(self._sweep_s * _BY_CHANCE.uniform(0.8, 1.2))
+            await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
             try:
                 await self.sweep()
             except ServiceError as error:

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import hmac
 import logging
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import httpx
 from pydantic_core import to_json
 
 from service import __version__
+from service.chance import BY_CHANCE
 from service.errors import ServiceError, SessionNotFound, StoreError
 from service.rounds import Rounds
 from service.session.history.alarms import Alarm
@@ -149,7 +149,7 @@ class Heralds:
             except StoreError as error:
                 log.warning("alarms cannot be looked for", extra={"detail": error.detail})
             # Workers that started together do not stay so.
-            await asyncio.sleep(self._sweep_s * random.uniform(0.8, 1.2))
+            await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
 
     async def _sweep(self) -> None:
         cursor: str | None = None
@@ -206,7 +206,7 @@ class Heralds:
 
     def _wait_before(self, tries: int) -> float:
         longest = min(LONGEST_WAIT_S, self._wait_s * 2.0 ** min(tries - 1, 30))
-        return longest * random.uniform(0.5, 1.0)
+        return longest * BY_CHANCE.uniform(0.5, 1.0)
 
     async def _tell(self, rounds: Rounds, name: str, trace: Trace | None) -> None:
         """Raises NotTaken, ServiceError."""
