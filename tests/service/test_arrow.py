@@ -122,7 +122,7 @@ def test_what_grows_when_it_is_read_is_refused(codec: str) -> None:
 
 
 def said_where_early_versions_said_it(codec: str) -> bytes:
-    """Compressed buffers whose batch does not say so: Arrow 0.17 wrote it into the metadata of the message, and readers heed it."""
+    """Compressed buffers whose batch does not say so: Arrow 0.17 wrote it into the metadata of the message."""
     table = pa.table({"a": pa.array([0] * 100_000, pa.int8()), "y": pa.array([0] * 100_000, pa.int8())})
     sink = pa.BufferOutputStream()
     early = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4, compression=codec)

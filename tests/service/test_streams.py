@@ -187,6 +187,25 @@ def test_too_large_a_message_ends_the_socket(url: str, session: str) -> None:
     assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_client_is_told_that_its_message_is_too_large(client: OklClient, session: str, others: int) -> None:
+    messages = [*({"x": [0.5]} for _ in range(others)), {"x": "a" * (2 << 20)}]
+    with client.stream(session) as stream:
+        with pytest.raises(PayloadTooLarge):
+            list(stream.ask(messages))
+        assert "label" in stream.one({"x": [0.5], "wait": False})
+
+
+def test_answers_that_nobody_took_are_no_others_answers(client: OklClient, session: str) -> None:
+    with client.stream(session) as stream:
+        left = stream.ask({"x": ROWS[i], "id": f"left-{i}"} for i in range(50))
+        assert next(left)["id"] == "left-0"
+        assert stream.one({"x": ROWS[0], "id": "mine"})["id"] == "mine"
+        with pytest.raises(RuntimeError):
+            next(left)
+        assert stream.one({"x": ROWS[1], "id": "mine-too"})["id"] == "mine-too"
+
+
 # -- rounds as lines ------------------------------------------------------------------------------------------------
 
 
