@@ -114,6 +114,9 @@ async def answers_of(
             block = await upcoming
             if block is None:
                 return
+            if i:
+                # The body may go on for ever: a further block is a further request as far as its key goes.
+                await visit.admit()
             visit.spend(len(block.y))
             id = None if key is None else f"{key}-{i}"
             batch = Batch(block.x, block.y, id, at if i == 0 else None)
