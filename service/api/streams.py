@@ -136,8 +136,8 @@ async def stream(
     if kind_of(request.scope) not in NDJSON:
         raise UnsupportedMediaType(f"The body must be lines of JSON and say so: Content-Type: {MEDIA_TYPE}.")
     limits: BodyLimits = request.scope[LIMITS]
-    conversations.check_room()
     await watching.head(session)
+    conversations.check_room()
 
     async def frames() -> AsyncGenerator[Frame]:
         try:
@@ -150,7 +150,8 @@ async def stream(
             return
 
     async def answers() -> AsyncGenerator[bytes]:
-        with conversations.room():
+        # The answer has begun: a refusal would be one that breaks off.
+        with conversations.room(has_begun=True):
             async with aclosing(conversations.answers(session, frames(), request.scope)) as found:
                 async for answer in found:
                     yield answer
@@ -183,7 +184,7 @@ async def play_lines(
         raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have a line a round"}])
 
     async def all_answers() -> AsyncGenerator[bytes]:
-        with conversations.room():
+        with conversations.room(has_begun=True):
             yield first
             async with aclosing(found), aclosing(blocks):
                 async for answer in found:
