@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 
 from service.client_errors import error_of
-from service.errors import Unreachable
+from service.errors import PayloadTooLarge, Unreachable
 
 UNDER_WAY: Final = 128
 """Messages that are sent before the first of them is answered."""
@@ -24,6 +24,8 @@ UNDER_WAY: Final = 128
 BACK_WITHIN_S: Final = 30.0
 AGAIN_AFTER_S: Final = 0.2
 MOST_ANSWER_BYTES: Final = 16 << 20
+TOO_LARGE: Final = 1009
+"""How a WebSocket is closed for a message, or an answer, that is too large."""
 
 
 class Stream:
@@ -31,7 +33,8 @@ class Stream:
 
     A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
     `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the connection
-    breaks, a new one is made and what was not answered is sent again. Raises Unreachable if none can be made for 30 s.
+    breaks, a new one is made and what was not answered is sent again. Raises Unreachable if none can be made, or none brings
+    an answer, for 30 s; PayloadTooLarge for a message that the service does not take.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
@@ -41,6 +44,8 @@ class Stream:
         self._prefix = secrets.token_urlsafe(9)
         self._count = itertools.count()
         self._stack = ExitStack()
+        self._sent: deque[tuple[str, int]] = deque()
+        self._failing_since: float | None = None
         self._socket = self._connected(time.monotonic())
 
     def __enter__(self) -> Stream:
@@ -57,26 +62,34 @@ class Stream:
     def ask(self, messages: Iterable[Mapping[str, Any]], *, together: int = 1) -> Iterator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; `together` messages are sent as one.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
+        asked for more after another call of `ask` has begun.
         """
         frames = self._frames(iter(messages), together)
-        sent: deque[tuple[str, int]] = deque()
+        if self._sent:
+            # A call before was left: the answers that are still to come on this connection are its own.
+            self._socket = self._connected(time.monotonic())
+        sent = self._sent = deque()
+        self._failing_since = None
         under_way = 0
         while True:
+            if self._sent is not sent:
+                raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
             while under_way < UNDER_WAY and (frame := next(frames, None)) is not None:
                 sent.append(frame)
                 under_way += frame[1]
                 try:
                     self._socket.send(frame[0])
-                except ConnectionClosed:
-                    self._send_again(sent)
+                except ConnectionClosed as error:
+                    self._send_again(sent, error)
             if not sent:
                 return
             try:
                 answer = json.loads(self._socket.recv())
-            except ConnectionClosed:
-                self._send_again(sent)
+            except ConnectionClosed as error:
+                self._send_again(sent, error)
                 continue
+            self._failing_since = None
             _, size = sent.popleft()
             under_way -= size
             yield from answer if isinstance(answer, list) else [answer] * size
@@ -103,15 +116,24 @@ class Stream:
             found["id"] = f"{self._prefix}-{next(self._count):x}"
         return found
 
-    def _send_again(self, sent: Iterable[tuple[str, int]]) -> None:
-        """All that was not answered, on a new connection."""
-        started = time.monotonic()
+    def _send_again(self, sent: Iterable[tuple[str, int]], error: ConnectionClosed) -> None:
+        """All that was not answered, on a new connection: at once, then every AGAIN_AFTER_S until there is an answer."""
         while True:
-            self._socket = self._connected(started)
+            if error.rcvd is not None and error.rcvd.code == TOO_LARGE:
+                raise PayloadTooLarge("A message is larger than the service takes.") from error
+            now = time.monotonic()
+            if self._failing_since is None:
+                self._failing_since = now
+            elif now - self._failing_since > BACK_WITHIN_S:
+                raise Unreachable(f"No answer comes from {self._url} ({error}).") from error
+            else:
+                time.sleep(AGAIN_AFTER_S)
+            self._socket = self._connected(self._failing_since)
             try:
                 for text, _ in sent:
                     self._socket.send(text)
-            except ConnectionClosed:
+            except ConnectionClosed as again:
+                error = again
                 continue
             return
 

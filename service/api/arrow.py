@@ -26,8 +26,9 @@ TRUTHS, INPUTS = "y", "x"
 TRUTH_LENGTH: Final = 256
 
 # The Arrow format's Message.fbs: where a table of flatbuffers has what.
-_HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _COMPRESSION = 1, 2, 1, 3
+_VERSION, _HEADER_TYPE, _HEADER, _METADATA, _DICTIONARY_DATA, _COMPRESSION = 0, 1, 2, 4, 1, 3
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_V5 = 4
 
 
 def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[Scalar]]:
@@ -166,6 +167,11 @@ def _check_uncompressed(pa: Any, data: bytes) -> None:
         header = _field(metadata, root, _HEADER)
         if kind is None or header is None or metadata[kind] not in (_DICTIONARY_BATCH, _RECORD_BATCH):
             continue
+        version = _field(metadata, root, _VERSION)
+        is_early = version is None or struct.unpack_from("<h", metadata, version)[0] != _V5
+        if is_early and _field(metadata, root, _METADATA) is not None:
+            # Arrow 0.17 said there that the buffers are compressed, and pyarrow still heeds it.
+            raise _wrong("", "may have compressed buffers; send version 5 of the format without compression")
         table = _followed(metadata, header)
         if metadata[kind] == _DICTIONARY_BATCH:
             inner = _field(metadata, table, _DICTIONARY_DATA)

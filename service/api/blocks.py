@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope
 
 from service.api.lines import lines_of
 from service.api.problems import cut, document_for, unexpected_document, validation_problem
+from service.api.slices import BodyLimits
 from service.api.values import Input, Scalar, Wire
 from service.errors import InvalidInput, MalformedBody, ServiceError
 from service.keys import visit
@@ -53,11 +54,11 @@ class Block(NamedTuple):
     before: int
 
 
-async def blocks_of(receive: Receive, line_bytes: int, rows: int) -> AsyncGenerator[Block]:
+async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGenerator[Block]:
     """The body's rows. Raises InvalidInput, MalformedBody, PayloadTooLarge; what came before that is given first."""
     taken: list[bytes] = []
     size = before = 0
-    async with aclosing(lines_of(receive, line_bytes)) as parts:
+    async with aclosing(lines_of(receive, limits)) as parts:
         async for lines in parts:
             for line in lines:
                 taken.append(line)
@@ -114,6 +115,9 @@ async def answers_of(
             block = await upcoming
             if block is None:
                 return
+            if i:
+                # The body may go on for ever: a further block is a further request as far as its key goes.
+                await visit.admit()
             visit.spend(len(block.y))
             id = None if key is None else f"{key}-{i}"
             batch = Batch(block.x, block.y, id, at if i == 0 else None)

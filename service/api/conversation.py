@@ -78,9 +78,10 @@ class Conversations:
             raise Overloaded(f"This worker has {self._most} streams already; try again.")
 
     @contextmanager
-    def room(self) -> Iterator[None]:
-        """Raises Overloaded."""
-        self.check_room()
+    def room(self, *, has_begun: bool = False) -> Iterator[None]:
+        """What has begun has room. Raises Overloaded."""
+        if not has_begun:
+            self.check_room()
         self._count += 1
         try:
             yield

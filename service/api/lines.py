@@ -13,6 +13,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from service.api.bodies import NDJSON, kind_of
+from service.api.slices import BodyLimits
 from service.errors import PayloadTooLarge
 
 MEDIA_TYPE: Final = "application/x-ndjson"
@@ -50,11 +51,11 @@ class Streamed(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def lines_of(receive: Receive, most_bytes: int) -> AsyncGenerator[list[bytes]]:
+async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[bytes]]:
     """The lines that have come, without blank ones, as soon as they are whole; the last one may lack its end.
 
-    Raises PayloadTooLarge for a line of more than `most_bytes`, ClientDisconnect where the body breaks off: what is left
-    then is no line.
+    Raises PayloadTooLarge for a line of more bytes or values than one input may have, ClientDisconnect where the body breaks
+    off: what is left then is no line.
     """
     parts: list[bytes] = []
     size = 0
@@ -66,7 +67,7 @@ async def lines_of(receive: Receive, most_bytes: int) -> AsyncGenerator[list[byt
         head, end, rest = data.rpartition(b"\n")
         if end or is_last:
             whole = b"".join([*parts, head, rest if is_last and not end else b""])
-            found = [*_lines(whole, most_bytes), *(_lines(rest, most_bytes) if is_last and end else ())]
+            found = [*_lines(whole, limits), *(_lines(rest, limits) if is_last and end else ())]
             parts, size = [], 0
             if found:
                 yield found
@@ -74,14 +75,15 @@ async def lines_of(receive: Receive, most_bytes: int) -> AsyncGenerator[list[byt
             return
         parts.append(rest)
         size += len(rest)
-        if size > most_bytes:
-            raise _too_long(most_bytes)
+        if size > limits.row_bytes:
+            raise _too_long(limits.row_bytes)
 
 
-def _lines(data: bytes, most_bytes: int) -> Iterator[bytes]:
+def _lines(data: bytes, limits: BodyLimits) -> Iterator[bytes]:
     for line in data.split(b"\n"):
-        if len(line) > most_bytes:
-            raise _too_long(most_bytes)
+        if len(line) > limits.row_bytes:
+            raise _too_long(limits.row_bytes)
+        limits.check_values(line)
         if line and not line.isspace():
             yield line
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from service.api import wire
 from service.api.problems import validation_problem
 from service.api.round_schemas import PredictBody, StepBody, UpdateBody
+from service.api.slices import MAX_OPENED, BodyLimits, opened_in
 from service.errors import MalformedBody, PayloadTooLarge, ServiceError
 from service.rounds import Rounds
 from service.session.requests import Part, Predicted, Stepped, Told, Updated, as_told
@@ -40,21 +41,27 @@ _Message = Annotated[
     Discriminator(_kind),
 ]
 _ONE: TypeAdapter[Message] = TypeAdapter(_Message)
-_MANY: TypeAdapter[list[Message]] = TypeAdapter(list[_Message])
+# The first that is wrong ends it: errors of half a million take half a second.
+_MANY: TypeAdapter[list[Message]] = TypeAdapter(Annotated[list[_Message], Field(fail_fast=True)])
 
 
-def read_one(data: bytes) -> Read:
+def read_one(data: bytes, limits: BodyLimits) -> Read:
     """One message of JSON."""
     try:
+        limits.check_values(data)
         return _ONE.validate_json(data)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         model = MODELS.get(str(found[0]["loc"][0]) if found[0]["loc"] else "", PredictBody)
         return validation_problem(error, model)
+    except PayloadTooLarge as error:
+        return error
 
 
-def read_array(data: bytes, most: int) -> list[Read]:
+def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
     """The messages of a JSON array, `most` at most. Raises MalformedBody, PayloadTooLarge."""
+    if opened_in(data) > MAX_OPENED:
+        raise PayloadTooLarge(f"The message has more than {MAX_OPENED} arrays and objects.", limit=MAX_OPENED)
     try:
         found = _MANY.validate_json(data)
     except ValidationError:
@@ -64,13 +71,13 @@ def read_array(data: bytes, most: int) -> list[Read]:
         except ValueError as error:
             raise MalformedBody(f"The message is not JSON: {error}.") from None
         if len(found) <= most:
-            return [read_one(to_json(one)) for one in found]
+            return [read_one(to_json(one), limits) for one in found]
     if len(found) > most:
         raise PayloadTooLarge(f"There are more than {most} messages in one; send them in several.", limit=most)
     return list(found)
 
 
-def read_lines(lines: Sequence[bytes]) -> list[Read]:
+def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
     """A message a line."""
     if len(lines) > 1:
         try:
@@ -80,7 +87,7 @@ def read_lines(lines: Sequence[bytes]) -> list[Read]:
         else:
             if len(found) == len(lines):
                 return list(found)
-    return [read_one(line) for line in lines]
+    return [read_one(line, limits) for line in lines]
 
 
 def asked_of(

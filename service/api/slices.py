@@ -34,6 +34,13 @@ _STEPS[[0x5B, 0x7B]] = 1  # [ {
 _STEPS[[0x5D, 0x7D]] = -1  # ] }
 
 
+COUNTED_BYTES: Final = 16 << 10
+"""The values of a larger message are counted before it is parsed."""
+
+MAX_OPENED: Final = 20_000
+"""Arrays and objects in a message; an empty one costs as much as 20 numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
     """What a body may have. A `row` is one input: a whole body of most routes, one element of a body in slices."""
@@ -43,6 +50,16 @@ class BodyLimits:
     row_values: int = 50_000
     values: int = 1_000_000
     batch: int = 10_000
+
+    def check_values(self, data: bytes) -> None:
+        """Of one message. To parse it would take as long as it has values, whatever they are. Raises PayloadTooLarge."""
+        if len(data) > COUNTED_BYTES and (data.count(b",") > self.row_values or opened_in(data) > MAX_OPENED):
+            raise PayloadTooLarge(f"There are more than {self.row_values} values.", limit=self.row_values)
+
+
+def opened_in(data: bytes) -> int:
+    """Arrays and objects, at most."""
+    return data.count(b"[") + data.count(b"{")
 
 
 @runtime_checkable

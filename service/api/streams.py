@@ -83,6 +83,7 @@ async def socket(websocket: WebSocket) -> None:
 
 async def _frames(websocket: WebSocket) -> AsyncGenerator[Frame]:
     """A message, or an array of messages, as each comes. Ends when the client leaves."""
+    limits: BodyLimits = websocket.scope[LIMITS]
     while True:
         message = await websocket.receive()
         if message["type"] != "websocket.receive":
@@ -90,10 +91,10 @@ async def _frames(websocket: WebSocket) -> AsyncGenerator[Frame]:
         text = message.get("text")
         data = message["bytes"] if text is None else text.encode()
         if not data.lstrip().startswith(b"["):
-            yield Frame([read_one(data)], len(data), b"".join)
+            yield Frame([read_one(data, limits)], len(data), b"".join)
             continue
         try:
-            found = read_array(data, MOST_MESSAGES)
+            found = read_array(data, MOST_MESSAGES, limits)
         except ServiceError as error:
             yield Frame([error], len(data), b"".join)
         else:
@@ -129,27 +130,28 @@ async def stream(
     request: Request,
     templates: TemplatesDep,
     conversations: ConversationsDep,
-    settings: SettingsDep,
 ) -> Response:
     """A message a line, as `{"x": ...}`, `{"id": ..., "y": ...}` or `{"update": ..., "predict": ...}`; each is answered by a
     line, in their order, when it is durable. Answers come while the body is still being sent."""
     if kind_of(request.scope) not in NDJSON:
         raise UnsupportedMediaType(f"The body must be lines of JSON and say so: Content-Type: {MEDIA_TYPE}.")
-    conversations.check_room()
+    limits: BodyLimits = request.scope[LIMITS]
     await templates.check(session)
+    conversations.check_room()
 
     async def frames() -> AsyncGenerator[Frame]:
         try:
-            async with aclosing(lines_of(request.receive, settings.max_row_bytes)) as parts:
+            async with aclosing(lines_of(request.receive, limits)) as parts:
                 async for found in parts:
                     for start in range(0, len(found), READ_AT_ONCE):
                         some = found[start : start + READ_AT_ONCE]
-                        yield Frame(read_lines(some), sum(map(len, some)), _lines)
+                        yield Frame(read_lines(some, limits), sum(map(len, some)), _lines)
         except ClientDisconnect:
             return
 
     async def answers() -> AsyncGenerator[bytes]:
-        with conversations.room():
+        # The answer has begun: a refusal would be one that breaks off.
+        with conversations.room(has_begun=True):
             async with aclosing(conversations.answers(session, frames(), request.scope)) as found:
                 async for answer in found:
                     yield answer
@@ -175,14 +177,14 @@ async def play_lines(
     """A round a line, `{"x": ..., "y": ...}`, in blocks; `totals` leaves out what was forecast."""
     told = wire.rounds if answers == "all" else wire.totals
     with conversations.room():
-        blocks = blocks_of(request.receive, settings.max_row_bytes, min(block, settings.max_batch))
+        blocks = blocks_of(request.receive, request.scope[LIMITS], min(block, settings.max_batch))
         found = answers_of(rounds, session, blocks, key, at, told, request.scope)
         first = await anext(found, None)
     if first is None:
         raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have a line a round"}])
 
     async def all_answers() -> AsyncGenerator[bytes]:
-        with conversations.room():
+        with conversations.room(has_begun=True):
             yield first
             async with aclosing(found), aclosing(blocks):
                 async for answer in found:

@@ -26,10 +26,8 @@ from service.store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, 
 
 MAGIC = b"okl-archive 1\n"
 _FRAME = struct.Struct("<4sIQ")
-_NUMBERS = (
-    "created_at",
-    "updated_at",
-    "snapshot_at",
+_TIMES = ("created_at", "updated_at", "snapshot_at")
+_COUNTS = (
     "snapshot_bytes",
     "journal_rounds",
     "journal_bytes",
@@ -38,6 +36,10 @@ _NUMBERS = (
     "summary_round",
     "told",
 )
+_NUMBERS = _TIMES + _COUNTS
+_MOST_COUNT = 1 << 53
+_MOST_S = _MOST_COUNT / 1e6
+"""Later moments no store keeps: microseconds in a float."""
 _DAMAGE = (ValueError, KeyError, TypeError, IndexError, struct.error, UnicodeDecodeError, OverflowError)
 
 
@@ -72,9 +74,10 @@ def part_of(frame: Framed) -> Part:
     """Raises one of _DAMAGE."""
     told, blobs = frame.document, list(frame.blobs)
     if frame.kind == b"SESS":
-        numbers = {name: told[name] for name in _NUMBERS}
-        if not all(value is None or type(value) in (int, float) for value in numbers.values()):
-            raise ValueError("a number is none")
+        bounds = dict.fromkeys(_TIMES, _MOST_S) | dict.fromkeys(_COUNTS, _MOST_COUNT)
+        numbers: dict[str, Any] = {
+            name: None if told[name] is None else _number(told[name], most) for name, most in bounds.items()
+        }
         snapshot_tip = None if told["snapshot_tip"] is None else _tip(told["snapshot_tip"])
         record, summary, *snapshot = blobs
         if bool(snapshot) != (snapshot_tip is not None):
@@ -83,16 +86,16 @@ def part_of(frame: Framed) -> Part:
         return Whole(head, _tip(told["first"]), _tip(told["base"]), record, snapshot[0] if snapshot else None, [])
     if frame.kind == b"KEPT":
         [state] = blobs
-        return Kept(Checkpoint(str(told["name"]), _tip(told["tip"]), float(told["at"]), len(state)), state)
+        return Kept(Checkpoint(str(told["name"]), _tip(told["tip"]), _time(told["at"]), len(state)), state)
     rest = iter(blobs)
     entries = [
-        Entry(_tip([round, digest]), int(count), str(id), next(rest)) for round, digest, count, id in told["entries"]
+        Entry(_tip([round, digest]), _count(count), str(id), next(rest)) for round, digest, count, id in told["entries"]
     ]
     held = [
-        HeldItem(str(id), next(rest), float(due), float(gone), bool(is_expired))
+        HeldItem(str(id), next(rest), _time(due), _time(gone), bool(is_expired))
         for id, due, gone, is_expired in told["held"]
     ]
-    remembered = [RememberedItem(str(id), next(rest), float(at)) for id, at in told["remembered"]]
+    remembered = [RememberedItem(str(id), next(rest), _time(at)) for id, at in told["remembered"]]
     return Load(entries, Luggage(held, remembered))
 
 
@@ -102,10 +105,25 @@ def _told(tip: Tip) -> list[Any]:
 
 def _tip(told: Any) -> Tip:
     round, digest = told
-    found = Tip(int(round), bytes.fromhex(digest))
-    if len(found.digest) != DIGEST_BYTES or found.round < 0:
+    found = Tip(_count(round), bytes.fromhex(digest))
+    if len(found.digest) != DIGEST_BYTES:
         raise ValueError("a tip is none")
     return found
+
+
+def _number(told: Any, most: float) -> Any:
+    """Written so that a NaN is none."""
+    if type(told) not in (int, float) or not 0 <= told <= most:
+        raise ValueError("a number is none that a store has")
+    return told
+
+
+def _time(told: Any) -> float:
+    return float(_number(told, _MOST_S))
+
+
+def _count(told: Any) -> int:
+    return int(_number(told, _MOST_COUNT))
 
 
 @final
@@ -160,15 +178,16 @@ class ArchiveWriter:
             file.write(MAGIC)
 
     def add(self, part: Part) -> None:
-        self._write(framed(part))
+        self.write(framed(part))
 
     def done(self, name: str) -> None:
         """The session is whole, and on the disk."""
-        self._write(Framed(b"DONE", {"name": name}, []))
+        self.write(Framed(b"DONE", {"name": name}, []))
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def _write(self, frame: Framed) -> None:
+    def write(self, frame: Framed) -> None:
+        """One frame, with its digest."""
         blobs = b"".join(frame.blobs)
         document = to_json(frame.document | {"sizes": [len(blob) for blob in frame.blobs]})
         head = _FRAME.pack(frame.kind, len(document), len(blobs))

@@ -35,8 +35,9 @@ TURN_S: Final = 1.0
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 
-PASSING: Final = (502, 503, 504)
-"""Refusals of a moment: the same message is sent again."""
+PASSING: Final = (401, 429, 502, 503, 504)
+"""Refusals that have nothing to do with the message: a key that has ended or has used up its rate, a service or a store that
+is away. The same message is sent again."""
 
 FINAL: Final = (SessionNotFound, InvalidInput, SessionFailed, StateCorrupt)
 """What is wrong with the session itself. All else that refuses a socket passes, and is waited for."""

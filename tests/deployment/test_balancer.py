@@ -49,7 +49,7 @@ def test_a_session_stays_with_its_worker_whatever_the_route() -> None:
             assert len(set(answers)) == 1, name
             met |= set(answers)
         assert len(met) > 1
-        for path in ("/predict", "/sessions/predict"):
+        for path in ("/predict", "/sessions/predict", "/sessions/step"):
             # No session is named: any worker, all of them in time.
             assert {http.post(path).text for _ in range(60)} == {server.name for server in servers}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 from typing import Any
 
@@ -118,6 +119,38 @@ def test_what_grows_when_it_is_read_is_refused(codec: str) -> None:
         arrow.read(stream(pa.table({"d": repeated, "y": [1.0] * 9_000})), LIMITS)
     with pytest.raises(PayloadTooLarge):
         arrow.read(stream(pa.table({"n": list(range(20_000)), "y": [1.0] * 20_000})), LIMITS)
+
+
+def said_where_early_versions_said_it(codec: str) -> bytes:
+    """Compressed buffers whose batch does not say so: Arrow 0.17 wrote it into the metadata of the message."""
+    table = pa.table({"a": pa.array([0] * 100_000, pa.int8()), "y": pa.array([0] * 100_000, pa.int8())})
+    sink = pa.BufferOutputStream()
+    early = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4, compression=codec)
+    with pa.ipc.new_stream(sink, table.schema, options=early) as writer:
+        [batch] = table.to_batches()
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": codec})
+    body = bytearray(sink.getvalue().to_pybytes())
+    # The batch's field of compression is its fourth; the table of fields is the one with five numbers, of which that is set.
+    _, message = pa.ipc.MessageReader.open_stream(bytes(body))
+    start = bytes(body).index(message.metadata.to_pybytes())
+    metadata = memoryview(body)[start : start + len(message.metadata)]
+    (root,) = struct.unpack_from("<I", metadata)
+
+    def place(table: int, number: int) -> int:
+        return table - struct.unpack_from("<i", metadata, table)[0] + 4 + 2 * number
+
+    header = root + struct.unpack_from("<H", metadata, place(root, 2))[0]
+    batch_table = header + struct.unpack_from("<I", metadata, header)[0]
+    struct.pack_into("<H", metadata, place(batch_table, 3), 0)
+    return bytes(body)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_buffers_that_are_compressed_unseen_are_refused(codec: str) -> None:
+    body = said_where_early_versions_said_it(codec)
+    assert pa.ipc.open_stream(body).read_all().num_rows == 100_000
+    with pytest.raises(InvalidInput, match="compressed"):
+        arrow.read(body, BodyLimits(batch=1_000_000))
 
 
 @pytest.mark.parametrize("body", [b"", b"ARROW1", b"\xff\xff\xff\xff\x10\x00\x00\x00", b'{"x": 1}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,20 @@ async def test_an_answer_has_a_bound_whatever_labels_a_request_brings(memory: Ap
 async def test_a_named_learner_collects_labels_from_rounds(memory: Api) -> None:
     await memory.call("POST", "/sessions", {"name": "s", "learner": "auto"}, status=201)
     assert (await memory.rounds([[1.0]] * 3, ["a", "b", "a"]))["labels"] == [None, "a", "a"]
+
+
+@pytest.mark.parametrize("route", ["rounds?block=10", "stream"])
+async def test_lines_that_have_begun_are_answered_though_the_worker_stops(memory: Api, route: str) -> None:
+    await memory.create()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"x": [1], "y": 0}\n' * 10
+        memory.worker.conversations.close()
+        yield b'{"x": [1], "y": 0}\n' * 10
+
+    answer = await memory.http.post(
+        f"/sessions/s/{route}", content=body(), headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.status_code == 200
+    assert len(answer.text.splitlines()) >= 1
+    assert memory.worker.conversations.count == 0

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 from hypothesis import given
@@ -24,8 +25,10 @@ from service.api.values import Id
 from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
 from service.consuming.group import Group, Written
 from service.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+from service.keys.key import KeyScope, Rate
 from tests.command import environment
 from tests.redis_server import free_port, redis_process, wait_until
+from tests.service.keyed import make, revoke
 
 ENTRY = "1700000000000-3"
 
@@ -217,6 +220,29 @@ def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, worker: Worker) 
         assert {one for one in found if "refused" in found[one]} == set(poison)
         assert [found[one]["t"] for one in fine] == [1, 1, 2, 2]
         assert client.xpending("rounds", "okl")["pending"] == 0
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    admin, fresh = asyncio.run(make(store)), asyncio.run(make(store, KeyScope.WRITE))
+    slow = asyncio.run(make(store, KeyScope.WRITE, rate=Rate(20.0, 5.0)))
+    worker = Worker(store, log=tmp_path / "log")
+    worker.start()
+    try:
+        httpx.post(f"{worker.url}/sessions", json={"name": "a"}, headers=admin.headers).raise_for_status()
+        with connected(redis_url) as client:
+            entries = [add(client, "a", '{"x": [1, 2], "y": "yes"}') for _ in range(60)]
+            with consuming(redis_url, "--create", "--url", worker.url, OKL_KEY=slow.text):
+                wait_until(lambda: len(answered(client)) > 20, 30.0)
+                asyncio.run(revoke(store, slow))
+                time.sleep(4.0)
+            with consuming(redis_url, "--url", worker.url, OKL_KEY=fresh.text):
+                wait_until(lambda: len(answered(client)) == len(entries), 30.0)
+            assert sorted(answered(client)[one].get("t") for one in entries) == list(range(1, 61))
+    finally:
+        worker.kill()
 
 
 @pytest.mark.redis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from service.keys.key import KeyScope, Rate
 from service.keys.rates import Allowances, lease_of
 from service.store.key_store import Grant
 from tests.service.api import Api
-from tests.service.keyed import Made, guarded, make
+from tests.service.keyed import Made, guarded, look_again, make, revoke
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +166,34 @@ async def test_rounds_of_a_batch_count_one_each(limited: tuple[Api, Api, Made]) 
     refused = await api.http.get("/sessions/s", headers=made.headers)
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) > 1_000
+
+
+async def test_blocks_of_an_endless_body_count_too(limited: tuple[Api, Api, Made]) -> None:
+    api, _, made = limited
+    assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+    headers = made.headers | {"Content-Type": "application/x-ndjson"}
+    body = b'{"x": [1], "y": 0}\n' * 100
+    answer = await api.http.post("/sessions/s/rounds?block=10", content=body, headers=headers)
+    *played, last = [json.loads(line) for line in answer.text.splitlines()]
+    assert [one["applied"] for one in played] == [10, 20]
+    assert last["applied"] == 20
+    assert last["refused"]["type"] == "/problems/too-many-requests"
+
+
+async def test_an_endless_body_ends_with_its_key(store_url: str) -> None:
+    made = await make(store_url)
+    async with guarded(store_url) as api:
+        assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+
+        async def body() -> AsyncIterator[bytes]:
+            for _ in range(3):
+                yield b'{"x": [1], "y": 0}\n' * 10
+            await revoke(store_url, made)
+            await look_again(api)
+            yield b'{"x": [1], "y": 0}\n' * 10
+
+        headers = made.headers | {"Content-Type": "application/x-ndjson"}
+        answer = await api.http.post("/sessions/s/rounds?block=10", content=body(), headers=headers)
+        last = json.loads(answer.text.splitlines()[-1])
+        assert last["refused"]["type"] == "/problems/unauthenticated"
+        assert last["applied"] < 40

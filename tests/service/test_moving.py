@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.archive.file import MAGIC, sessions_in
+from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_in
 from service.archive.mover import move, rename
 from service.archive.transport import Carried, export, import_file, names_in
 from service.errors import (
@@ -361,6 +362,43 @@ async def test_a_damaged_file_adds_no_damaged_session(stores: tuple[Store, Store
             if is_live(await target.head(name)):
                 assert await told(target, name) == await told(store, name)
             await target.delete(name)
+
+
+def mutations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The document with one of its numbers another one, as JSON may have it."""
+    strange = (float("nan"), float("inf"), -1, 10**19, -(10**19), 1e308, 9.1e15)
+    for key, value in document.items():
+        if isinstance(value, list) and value and isinstance(value[0], list):
+            rows = [[*value[0][:i], other, *value[0][i + 1 :]] for i in range(len(value[0])) for other in strange]
+            yield from (document | {key: [row, *value[1:]]} for row in rows)
+        elif isinstance(value, list) and value:
+            yield from (document | {key: [other, *value[1:]]} for other in strange)
+        elif isinstance(value, int | float):
+            yield from (document | {key: other} for other in strange)
+
+
+async def test_a_file_of_strange_numbers_is_refused_or_taken_whole(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    source = stores[0]
+    await filled(source)
+    path = tmp_path / "good.okl"
+    await exported(source, path, "s")
+    with path.open("rb") as file:
+        frames = list(ArchiveReader(file, "good").frames())
+    await source.delete("s")
+    other = tmp_path / "strange.okl"
+    for i, frame in enumerate(frames):
+        for document in mutations(frame.document):
+            with other.open("wb") as file:
+                writer = ArchiveWriter(file)
+                for one in (*frames[:i], frame._replace(document=document), *frames[i + 1 :]):
+                    writer.write(one)
+            for store in stores:
+                with suppress(DamagedArchive):
+                    [carried] = await imported(store, other)
+                    if carried.trouble is None:
+                        await told(store)
+                assert len((await store.list(None, 10)).heads) <= 1
+                await store.delete("s")
 
 
 async def test_other_sessions_of_the_name_stay(stores: tuple[Store, Store], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from service.api.conversation import MOST_MESSAGES
 from service.api.lines import lines_of
+from service.api.slices import BodyLimits
 from service.client import OklClient
 from service.demo_data import magic
 from service.errors import PayloadTooLarge, SessionNotFound
@@ -187,6 +188,48 @@ def test_too_large_a_message_ends_the_socket(url: str, session: str) -> None:
     assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
 
 
+MANY = {
+    "empty arrays": b'{"x": [' + b"[]," * 340_000 + b"1]}",
+    "numbers": b'{"x": [' + b"1," * 500_000 + b"1]}",
+    "members": b"{" + b",".join(b'"%x": 1' % i for i in range(100_000)) + b"}",
+    "messages": b"[" + b"{}," * 340_000 + b"1]",
+    "no messages": b"[" + b"1," * 500_000 + b"1]",
+}
+
+
+@pytest.mark.parametrize("message", MANY.values(), ids=MANY.keys())
+def test_what_takes_long_to_read_is_refused_before(url: str, session: str, message: bytes) -> None:
+    address = f"ws{url.removeprefix('http')}/sessions/s/stream"
+    with connect(address, compression=None, max_size=None) as connection:
+        connection.send(message.decode())
+        answer = json.loads(connection.recv())
+        assert answer["refused"]["status"] == 413
+        connection.send(json.dumps({"x": ROWS[0], "wait": False}))
+        assert "label" in json.loads(connection.recv())
+    for route in ("rounds", "stream"):
+        refused = httpx.post(f"{url}/sessions/s/{route}", content=message + b"\n", headers=NDJSON).json()
+        assert (refused.get("refused") or refused)["status"] == 413
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_client_is_told_that_its_message_is_too_large(client: OklClient, session: str, others: int) -> None:
+    messages = [*({"x": [0.5]} for _ in range(others)), {"x": "a" * (2 << 20)}]
+    with client.stream(session) as stream:
+        with pytest.raises(PayloadTooLarge):
+            list(stream.ask(messages))
+        assert "label" in stream.one({"x": [0.5], "wait": False})
+
+
+def test_answers_that_nobody_took_are_no_others_answers(client: OklClient, session: str) -> None:
+    with client.stream(session) as stream:
+        left = stream.ask({"x": ROWS[i], "id": f"left-{i}"} for i in range(50))
+        assert next(left)["id"] == "left-0"
+        assert stream.one({"x": ROWS[0], "id": "mine"})["id"] == "mine"
+        with pytest.raises(RuntimeError):
+            next(left)
+        assert stream.one({"x": ROWS[1], "id": "mine-too"})["id"] == "mine-too"
+
+
 # -- rounds as lines ------------------------------------------------------------------------------------------------
 
 
@@ -269,7 +312,7 @@ def test_lines_whatever_the_pieces(found: list[bytes], data: st.DataObject) -> N
         return next(given)
 
     async def collect() -> list[bytes]:
-        return [line async for lines in lines_of(receive, 1000) for line in lines]
+        return [line async for lines in lines_of(receive, BodyLimits(row_bytes=1000)) for line in lines]
 
     assert asyncio.run(collect()) == [line for line in found if line and not line.isspace()]
 
@@ -279,7 +322,7 @@ def test_a_line_that_never_ends() -> None:
         return {"type": "http.request", "body": b"0" * 100, "more_body": True}
 
     async def collect() -> None:
-        async for _ in lines_of(receive, 1000):
+        async for _ in lines_of(receive, BodyLimits(row_bytes=1000)):
             raise AssertionError
 
     with pytest.raises(PayloadTooLarge):
