@@ -3,6 +3,7 @@ FROM python:3.13-slim AS build
 WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN python -m venv /opt/okl && /opt/okl/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY okl okl
 COPY okl_core okl_core
 COPY service service
 # A fifth of it all is the tests of numpy and scipy, and pip, which nobody needs any more.

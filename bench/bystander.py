@@ -26,7 +26,7 @@ import numpy as np
 
 from bench.http_client import BadAnswer, RawClient, Timed
 from bench.processes import Worker, workers
-from service.client import OklClient
+from okl.client import Client
 
 DIM = 10
 BLOCK = 500
@@ -42,12 +42,12 @@ def rows(n: int) -> tuple[list[list[float]], list[int]]:
     return X.tolist(), np.where(X[:, 0] > X[:, 1] * X[:, 2], 1, -1).tolist()
 
 
-def teach(client: OklClient, name: str, rounds: int) -> None:
+def teach(client: Client, name: str, rounds: int) -> None:
     for _ in range(0, rounds, BLOCK):
         client.rounds(name, *rows(BLOCK))
 
 
-def kons(client: OklClient, rounds: int) -> Step:
+def kons(client: Client, rounds: int) -> Step:
     client.create("kons", {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}, **EXACT)
     teach(client, "kons", rounds)
 
@@ -58,7 +58,7 @@ def kons(client: OklClient, rounds: int) -> Step:
     return step
 
 
-def embedding(client: OklClient, rounds: int) -> Step:
+def embedding(client: Client, rounds: int) -> Step:
     """Sessions that are about to go over, again and again."""
     made = 0
 
@@ -74,19 +74,19 @@ def embedding(client: OklClient, rounds: int) -> Step:
     return step
 
 
-def listing(client: OklClient, rounds: int) -> Step:
+def listing(client: Client, rounds: int) -> Step:
     features = {f"a named input {i}": "number" for i in range(10_000)}
     for number in range(60):
         client.create(f"wide-{number:02}", {"kind": "mean"}, schema=features, **EXACT)
     return client.sessions
 
 
-def block(client: OklClient, rounds: int) -> Step:
+def block(client: Client, rounds: int) -> Step:
     client.create("block", {"kind": "pomdr", "config": {"kernel": GAUSSIAN}}, **EXACT)
     return lambda: client.rounds("block", *rows(5_000))
 
 
-NEIGHBOURS: dict[str, Callable[[OklClient, int], Step] | None] = {
+NEIGHBOURS: dict[str, Callable[[Client, int], Step] | None] = {
     "calm": None,
     "kons": kons,
     "list": listing,
@@ -110,7 +110,7 @@ def measure(worker: Worker, name: str, rounds: int, seconds: float) -> tuple[lis
     """Latencies of the bystander and of its neighbour's steps."""
     steps: list[float] = []
     is_over = threading.Event()
-    with OklClient(worker.url, timeout_s=120.0) as client, ExitStack() as stack:
+    with Client(worker.url, timeout_s=120.0) as client, ExitStack() as stack:
         make = NEIGHBOURS[name]
         step = None if make is None else make(client, rounds)
 
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{Path(folder) / 'okl.sqlite3'}"
         with workers(store, 1, session_bytes=1 << 30) as (worker,):
-            with OklClient(worker.url) as client:
+            with Client(worker.url) as client:
                 client.create("small", {"kind": "mean"}, **EXACT)
             for name in NEIGHBOURS:
                 latencies, steps = measure(worker, name, options.rounds, options.seconds)

@@ -21,7 +21,7 @@ import redis
 
 from bench.http_client import HOST, Process, redis_server, start_okl
 from bench.streams import EXACT, LEARNERS, Rows
-from service.client import OklClient
+from okl.client import Client
 
 TOGETHER: Final = 16
 DELAYS: Final = {"rounds": None, "late": 100, "at once": 0}
@@ -39,7 +39,7 @@ def messages(rows: Rows, rounds: int, delay: int | None) -> Iterator[dict[str, A
             yield {"id": taken[i - delay][0], "y": taken[i - delay][2]}
 
 
-def by_socket(okl: OklClient, session: str, asked: list[dict[str, Any]]) -> float:
+def by_socket(okl: Client, session: str, asked: list[dict[str, Any]]) -> float:
     """Messages a second."""
     with okl.stream(session) as stream:
         warm = len(asked) // 10
@@ -80,7 +80,7 @@ def compare(learner: dict[str, Any], rounds: int) -> None:
     print(f"{'':10}{'socket':>10}{'stream':>10}{'ratio':>8}{'CPU us':>9}")
     with redis_server() as server, start_okl({"OKL_STORE": f"redis://{HOST}:{server.port}/0"}) as worker:
         url = f"http://{HOST}:{worker.port}"
-        with OklClient(url) as okl, redis.Redis(HOST, server.port) as client:
+        with Client(url) as okl, redis.Redis(HOST, server.port) as client:
             for name, delay in DELAYS.items():
                 asked = {way: list(messages(rows, rounds, delay)) for way in ("socket", "stream")}
                 for way in asked:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.http_client import HEALTHY_WITHIN_S, HOST, RawClient, Timed, free_port
-from service.client import OklClient
+from okl.client import Client
 
 STOPS_WITHIN_S = 30.0
 
@@ -54,7 +54,7 @@ class Worker:
         with nullcontext() if self._log is None else self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
         deadline = time.monotonic() + within_s
-        with OklClient(self.url, timeout_s=1.0) as client:
+        with Client(self.url, timeout_s=1.0) as client:
             while not client.is_ready():
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self.kill()

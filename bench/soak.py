@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from bench.http_client import HOST, redis_server, start_okl
 from bench.transports import LEARNERS, Rows
-from service.client import OklClient
+from okl.client import Client
 
 PARTS: Final = 10
 TOGETHER: Final = 16
@@ -81,7 +81,7 @@ def main() -> None:
             port = stack.enter_context(redis_server()).port
             url, size = f"redis://{HOST}:{port}/0", redis_mb(port)
         worker = stack.enter_context(start_okl({"OKL_STORE": url}))
-        okl = stack.enter_context(OklClient(f"http://{HOST}:{worker.port}"))
+        okl = stack.enter_context(Client(f"http://{HOST}:{worker.port}"))
         learner: dict[str, Any] = LEARNERS[options.learner]
         okl.create("soak", learner, labels=[-1, 1], strict=True, scale={"kind": "none"})
         socket = stack.enter_context(connect(f"ws://{HOST}:{worker.port}/sessions/soak/stream", compression=None))

@@ -32,10 +32,10 @@ import pyarrow as pa
 
 import okl_core
 from bench.http_client import HOST, RawClient, redis_server, start_okl
+from okl.client import Client
+from okl.stream import Stream
 from okl_core.types import F64
 from service.api.arrow import ARROW
-from service.client import OklClient
-from service.client_stream import Stream
 
 BLOCK: Final = 8_000
 LEARNERS: Final[dict[str, dict[str, Any]]] = {
@@ -126,7 +126,7 @@ def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
     core = okl_core.create(learner, dim=rows.X.shape[1])
     with redis_server() as redis, start_okl({"OKL_STORE": f"redis://{HOST}:{redis.port}/0"}) as worker:
         url = f"http://{HOST}:{worker.port}"
-        with OklClient(url) as okl, httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
+        with Client(url) as okl, httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
             for name in list(BURST)[:-1]:
                 okl.create(name, learner, labels=[-1, 1], **EXACT)
             raw = RawClient(worker.port)

@@ -1,3 +1,5 @@
 """The streaming prediction service: sessions over HTTP, durable in a store."""
 
-__version__ = "0.1.0"
+from okl import __version__
+
+__all__ = ["__version__"]

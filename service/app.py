@@ -15,41 +15,42 @@ from threadpoolctl import threadpool_limits
 
 from okl_core import learner_kinds
 from okl_core.linalg.arithmetic import arithmetic
-from service import __version__
-from service.api import challenging, documents, moving, problems, routes, streams, templating, watching
-from service.api.conversation import Conversations
-from service.api.dependencies import Worker
-from service.api.doorman import Doorman
-from service.api.guards import Guards
-from service.archive.states import States
-from service.challengers.challengers import Challengers
-from service.challengers.followers import Followers
-from service.challengers.pursuit import Pursuit
-from service.keys.audit import Audit
-from service.keys.keyring import Keyring, is_open_without_keys
-from service.logs import configure
-from service.pages import routes as dashboard
-from service.pages import signing
-from service.replica.cache import Replicas
-from service.replica.scheduling import Scheduler
-from service.replica.snapshots import Snapshots
-from service.replica.summaries import Summaries
-from service.rounds import Rounds
-from service.session.limits import SessionLimits
-from service.sessions import Sessions
-from service.settings import Settings, limits_of
-from service.store.base import Store, open_store
-from service.store.template_store import KeepsTemplates
-from service.telemetry.board import Board
-from service.telemetry.census import Census
-from service.telemetry.counts import Counts
-from service.telemetry.exposition import Exposition
-from service.telemetry.timed_store import TimedStore
-from service.templates.expiry import Expiry
-from service.templates.templates import Templates
-from service.watching.heralds import Heralds
-from service.watching.past import Watching
-from service.watching.watchers import Watchers
+
+from . import __version__
+from .api import challenging, documents, moving, problems, routes, streams, templating, watching
+from .api.conversation import Conversations
+from .api.dependencies import Worker
+from .api.doorman import Doorman
+from .api.guards import Guards
+from .archive.states import States
+from .challengers.challengers import Challengers
+from .challengers.followers import Followers
+from .challengers.pursuit import Pursuit
+from .keys.audit import Audit
+from .keys.keyring import Keyring, is_open_without_keys
+from .logs import configure
+from .pages import routes as dashboard
+from .pages import signing
+from .replica.cache import Replicas
+from .replica.scheduling import Scheduler
+from .replica.snapshots import Snapshots
+from .replica.summaries import Summaries
+from .rounds import Rounds
+from .session.limits import SessionLimits
+from .sessions import Sessions
+from .settings import Settings, limits_of
+from .store.base import Store, open_store
+from .store.template_store import KeepsTemplates
+from .telemetry.board import Board
+from .telemetry.census import Census
+from .telemetry.counts import Counts
+from .telemetry.exposition import Exposition
+from .telemetry.timed_store import TimedStore
+from .templates.expiry import Expiry
+from .templates.templates import Templates
+from .watching.heralds import Heralds
+from .watching.past import Watching
+from .watching.watchers import Watchers
 
 log = logging.getLogger("okl")
 

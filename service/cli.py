@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -23,20 +24,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service import __version__
-from service.client import OklClient
-from service.commands import moves
-from service.commands.address import service_url
-from service.commands.consume import consume
-from service.commands.keys_app import keys_app
-from service.commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
-from service.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
-from service.logs import configure
-from service.settings import Settings, without_password
-from service.store.base import Store, open_store
+from okl.client import Client
+from okl.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
+
+from . import __version__
+from .commands import moves
+from .commands.address import service_url
+from .commands.consume import consume
+from .commands.keys_app import keys_app
+from .commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
+from .logs import configure
+from .settings import Settings, without_password
+from .store.base import Store, open_store
 
 if TYPE_CHECKING:
-    from service.replica.repair import RepairReport
+    from .replica.repair import RepairReport
 
 STORE_RETRY_S = 1.0
 
@@ -71,8 +73,8 @@ def _settings(**options: Any) -> Settings:
     return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
-def _client(url: str | None, key: str | None) -> OklClient:
-    return OklClient(service_url(url), key=key)
+def _client(url: str | None, key: str | None) -> Client:
+    return Client(service_url(url), key=key)
 
 
 @app.command()
@@ -83,10 +85,11 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
 ) -> None:
     """Serve sessions over HTTP."""
-    from service import server
+    from . import server
 
     if workers == 1:
-        import service.app  # noqa: F401  (now, before the signals are heeded; of several workers each does it itself)
+        # Now, before the signals are heeded; of several workers each does it itself.
+        import_module(".app", __package__)
 
     with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
@@ -101,8 +104,8 @@ def serve(
 
 def _check_who_may_enter(settings: Settings) -> None:
     """Raises ConfigurationError where others reach the service and nobody has decided who may."""
-    from service.commands.keys import was_one_made
-    from service.keys.keyring import is_open_without_keys
+    from .commands.keys import was_one_made
+    from .keys.keyring import is_open_without_keys
 
     if settings.require_keys or is_open_without_keys(settings) or was_one_made(settings.store):
         return
@@ -169,7 +172,7 @@ def run_demo(
     store: StoreOption = None,
 ) -> None:
     """Stream real data through several sessions, one row at a time; then keep serving."""
-    from service.demos import common, flights, magic
+    from .demos import common, flights, magic
 
     common.import_all()
     with told_in_a_line():
@@ -209,9 +212,9 @@ def replay(
     key: KeyOption = None,
 ) -> None:
     """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
-    from service.commands.recording import Selection
-    from service.commands.replay import Sending
-    from service.commands.replay import replay as run
+    from .commands.recording import Selection
+    from .commands.replay import Sending
+    from .commands.replay import replay as run
 
     try:
         spec = json.loads(learner) if learner is not None and learner.lstrip().startswith("{") else learner
@@ -247,8 +250,8 @@ def compare(
     delay: DelayOption = 0,
 ) -> None:
     """Play a CSV file through several learners side by side, in this process; Ctrl-C ends it with what was played."""
-    from service.commands import compare as comparing
-    from service.commands.recording import Selection
+    from .commands import compare as comparing
+    from .commands.recording import Selection
 
     with told_in_a_line():
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
@@ -275,7 +278,7 @@ def watch(
     key: KeyOption = None,
 ) -> None:
     """Show a session as it goes, until Ctrl-C: verdict, errors, alarms, last rounds; lines, where there is no terminal."""
-    from service.commands import watch as watching
+    from .commands import watch as watching
 
     with told_in_a_line(), _client(url, key) as client:
         watching.watch(client, console, session, once=once)
@@ -315,7 +318,7 @@ def run_repair(
     store: StoreOption = None,
 ) -> None:
     """Take a session back to its last round that replays. Workers may go on meanwhile."""
-    from service.replica.repair import repair
+    from .replica.repair import repair
 
     async def repaired(store: Store) -> RepairReport:
         try:

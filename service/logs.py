@@ -10,10 +10,11 @@ import sys
 import time
 from typing import Any, Final
 
-from service.errors import ConfigurationError
-from service.keys.audit import AuditFile
-from service.settings import Settings
-from service.trace import current
+from okl.errors import ConfigurationError
+
+from .keys.audit import AuditFile
+from .settings import Settings
+from .trace import current
 
 LOGGERS: Final = ("okl", "uvicorn", "asyncio")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from service.errors import InvalidConfig
+from okl.errors import InvalidConfig
 
 
 def json_pointer(parts: Sequence[str | int]) -> str:

@@ -18,28 +18,29 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from okl.errors import ServiceError, SessionNotFound
 from okl_core.errors import OklError
-from service.errors import ServiceError, SessionNotFound
-from service.replica.cache import Replicas
-from service.replica.first_use import Make, refusal_after
-from service.replica.queue import COPIED_BYTES, Lines
-from service.replica.replay import catch_up, failed
-from service.replica.replica import Replica
-from service.replica.scheduling import Scheduler
-from service.replica.snapshots import Snapshots
-from service.replica.summaries import Summaries
-from service.replica.tickets import Look, Ticket, known_under, still_open, tell
-from service.session import requests
-from service.session.definition import Input
-from service.session.limits import SessionLimits
-from service.session.moment import Moment
-from service.session.refusals import refusal
-from service.session.requests import Followed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
-from service.session.session import Session
-from service.session.turn import Position, Tell, Turn, Unasked
-from service.store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
-from service.store.moving import refusal as sealed
-from service.telemetry.counts import Counts
+
+from .replica.cache import Replicas
+from .replica.first_use import Make, refusal_after
+from .replica.queue import COPIED_BYTES, Lines
+from .replica.replay import catch_up, failed
+from .replica.replica import Replica
+from .replica.scheduling import Scheduler
+from .replica.snapshots import Snapshots
+from .replica.summaries import Summaries
+from .replica.tickets import Look, Ticket, known_under, still_open, tell
+from .session import requests
+from .session.definition import Input
+from .session.limits import SessionLimits
+from .session.moment import Moment
+from .session.refusals import refusal
+from .session.requests import Followed, Part, Predicted, Question, Report, RoundsPlayed, Stepped, Told, Updated
+from .session.session import Session
+from .session.turn import Position, Tell, Turn, Unasked
+from .store.base import Applied, Behind, Committed, Gone, Head, Reading, Store, Waiting
+from .store.moving import refusal as sealed
+from .telemetry.counts import Counts
 
 log = logging.getLogger("okl.sessions")
 

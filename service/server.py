@@ -21,9 +21,10 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from service.api.gate import Announced, GateBounds, Gatekeeper
-from service.errors import ConfigurationError
-from service.settings import Settings
+from okl.errors import ConfigurationError
+
+from .api.gate import Announced, GateBounds, Gatekeeper
+from .settings import Settings
 
 log = logging.getLogger("okl")
 
@@ -56,13 +57,13 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
         if workers > 1 and not settings.metrics_dir:
             # Behind one port nobody knows which worker answers: each tells the numbers of all.
             os.environ["OKL_METRICS_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="okl-metrics-"))
-        uvicorn.run("service.server:application", factory=True, workers=workers, **_options(settings))
+        uvicorn.run(f"{__name__}:application", factory=True, workers=workers, **_options(settings))
 
 
 def application() -> ASGIApp:
     """What a worker process runs."""
     gc.disable()  # until all is imported: service/start.py
-    from service.app import create_app, end_streams
+    from .app import create_app, end_streams
 
     gc.enable()
     settings = Settings()

@@ -7,33 +7,34 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from okl_core import LearnerSpec
-from okl_core import errors as core
-from okl_core.contract.frozen import Rule
-from okl_core.monitoring.verdict import Judgement
-from okl_core.records.preparation import Preparation
-from service.errors import (
+from okl.errors import (
     CannotFreeze,
     LimitReached,
     SessionNotFound,
     UnknownLearner,
 )
-from service.pointers import invalid_config
-from service.rounds import Rounds
-from service.session.definition import Definition, Scalar
-from service.session.following import challenger_name
-from service.session.freezing import freeze_session
-from service.session.history.alarms import Alarm
-from service.session.limits import SessionLimits
-from service.session.played import FrozenFrom
-from service.session.record import encode_record
-from service.session.refusals import precondition_failed
-from service.session.scorecard import Tally
-from service.session.session import Session
-from service.session.snapshot import pack
-from service.session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
-from service.session.turn import Position
-from service.store.base import DIGEST_BYTES, Gone, Head, Store, Tip
+from okl_core import LearnerSpec
+from okl_core import errors as core
+from okl_core.contract.frozen import Rule
+from okl_core.monitoring.verdict import Judgement
+from okl_core.records.preparation import Preparation
+
+from .pointers import invalid_config
+from .rounds import Rounds
+from .session.definition import Definition, Scalar
+from .session.following import challenger_name
+from .session.freezing import freeze_session
+from .session.history.alarms import Alarm
+from .session.limits import SessionLimits
+from .session.played import FrozenFrom
+from .session.record import encode_record
+from .session.refusals import precondition_failed
+from .session.scorecard import Tally
+from .session.session import Session
+from .session.snapshot import pack
+from .session.summary import Summary, decode_summary, encode_summary, first_summary, summary_of
+from .session.turn import Position
+from .store.base import DIGEST_BYTES, Gone, Head, Store, Tip
 
 log = logging.getLogger("okl.sessions")
 

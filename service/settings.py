@@ -18,9 +18,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from service.errors import ConfigurationError
-from service.start import check_choice
-from service.store.base import Limits
+from okl.errors import ConfigurationError
+
+from .start import check_choice
+from .store.base import Limits
 
 CONFIG_FILE_VARIABLE = "OKL_CONFIG_FILE"
 SECRETS_VARIABLE = "OKL_SECRETS_DIR"

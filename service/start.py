@@ -122,7 +122,7 @@ def main() -> None:
         sys.exit(2)
     # What is imported stays: the collector would look through it again and again, a tenth of the time that it takes.
     gc.disable()
-    from service.cli import app
+    from .cli import app
 
     app()
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from okl_core.types import F64
-from service.api.slices import BodyLimits
-from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, UnsupportedMediaType
-from service.session.definition import Input, Scalar
-from service.session.requests import RoundsPlayed
+
+from ..session.definition import Input, Scalar
+from ..session.requests import RoundsPlayed
+from .slices import BodyLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa

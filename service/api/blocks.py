@@ -16,14 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.types import Receive, Scope
 
-from service.api.lines import lines_of
-from service.api.problems import cut, document_for, unexpected_document, validation_problem
-from service.api.slices import BodyLimits
-from service.api.values import Input, Scalar, Wire
-from service.errors import InvalidInput, MalformedBody, ServiceError
-from service.keys import visit
-from service.rounds import Rounds
-from service.session.requests import Batch, RoundsPlayed, as_told
+from okl.errors import InvalidInput, MalformedBody, ServiceError
+
+from ..keys import visit
+from ..rounds import Rounds
+from ..session.requests import Batch, RoundsPlayed, as_told
+from .lines import lines_of
+from .problems import cut, document_for, unexpected_document, validation_problem
+from .slices import BodyLimits
+from .values import Input, Scalar, Wire
 
 BLOCK_ROWS: Final = 1000
 BLOCK_BYTES: Final = 1 << 20

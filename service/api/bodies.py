@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from starlette.types import Message, Receive, Scope
 
-from service.errors import RequestTimeout
+from okl.errors import RequestTimeout
 
 BODIES_AT_A_TIME: Final = 4
 """The larger ones together may have the size of so many of the largest."""

@@ -26,12 +26,13 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from service.api.calls import Scalar, plan
-from service.api.guards import LIMITS
-from service.api.problems import listed, validation_problem
-from service.api.slices import SLICE_BYTES, BodyLimits, SlicedReader
-from service.api.values import ID_PATTERN
-from service.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
+from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
+
+from .calls import Scalar, plan
+from .guards import LIMITS
+from .problems import listed, validation_problem
+from .slices import SLICE_BYTES, BodyLimits, SlicedReader
+from .values import ID_PATTERN
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

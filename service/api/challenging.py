@@ -7,15 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from service import errors
-from service.api import wire
-from service.api.answers import ChallengerAnswer, ChallengerList, SessionDetail
-from service.api.body import BodyRoute, reply
-from service.api.dependencies import ChallengersDep, IfMatch, SessionPath
-from service.api.problems import responses
-from service.api.routes import BODY, MOVES, STORE
-from service.api.schemas import ChallengerBody
-from service.api.values import OwnName
+from okl import errors
+
+from . import wire
+from .answers import ChallengerAnswer, ChallengerList, SessionDetail
+from .body import BodyRoute, reply
+from .dependencies import ChallengersDep, IfMatch, SessionPath
+from .problems import responses
+from .routes import BODY, MOVES, STORE
+from .schemas import ChallengerBody
+from .values import OwnName
 
 challenging = APIRouter(tags=["challengers"])
 challenging_bodies = APIRouter(route_class=BodyRoute, tags=["challengers"])

@@ -14,13 +14,14 @@ from typing import Any, Final, NamedTuple, final
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from service.api.messages import Message, Read, asked_of
-from service.api.problems import document_for, unexpected_document
-from service.api.round_schemas import StepBody
-from service.errors import Overloaded, ServiceError, stopping
-from service.keys import visit
-from service.rounds import Rounds
-from service.session.requests import Told
+from okl.errors import Overloaded, ServiceError, stopping
+
+from ..keys import visit
+from ..rounds import Rounds
+from ..session.requests import Told
+from .messages import Message, Read, asked_of
+from .problems import document_for, unexpected_document
+from .round_schemas import StepBody
 
 MOST_MESSAGES: Final = 256
 """Messages of one conversation that are not answered yet, those of the last frame beside them."""

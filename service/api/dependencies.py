@@ -8,25 +8,25 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 from starlette.requests import HTTPConnection
 
-from service.api.conversation import Conversations
-from service.api.values import KnownName
-from service.archive.states import States
-from service.challengers.challengers import Challengers
-from service.challengers.followers import Followers
-from service.challengers.pursuit import Pursuit
-from service.replica.cache import Replicas
-from service.replica.summaries import Summaries
-from service.rounds import Rounds
-from service.sessions import Sessions
-from service.settings import Settings
-from service.store.base import Store
-from service.telemetry.counts import Counts
-from service.telemetry.exposition import Exposition
-from service.templates.expiry import Expiry
-from service.templates.templates import Templates
-from service.watching.heralds import Heralds
-from service.watching.past import Watching
-from service.watching.watchers import Watchers
+from ..archive.states import States
+from ..challengers.challengers import Challengers
+from ..challengers.followers import Followers
+from ..challengers.pursuit import Pursuit
+from ..replica.cache import Replicas
+from ..replica.summaries import Summaries
+from ..rounds import Rounds
+from ..sessions import Sessions
+from ..settings import Settings
+from ..store.base import Store
+from ..telemetry.counts import Counts
+from ..telemetry.exposition import Exposition
+from ..templates.expiry import Expiry
+from ..templates.templates import Templates
+from ..watching.heralds import Heralds
+from ..watching.past import Watching
+from ..watching.watchers import Watchers
+from .conversation import Conversations
+from .values import KnownName
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.api.answers import Problem
+from .answers import Problem
 
 
 def install(app: FastAPI) -> None:

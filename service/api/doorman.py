@@ -15,12 +15,7 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.doors import WEBSOCKET, Door, Doors
-from service.api.guards import count_refusal, refuse_socket
-from service.api.hosts import is_own_page
-from service.api.problems import answer, request_id
-from service.api.route_templates import method_of
-from service.errors import (
+from okl.errors import (
     Forbidden,
     MethodNotAllowed,
     OriginNotAllowed,
@@ -29,11 +24,17 @@ from service.errors import (
     StoreError,
     Unauthenticated,
 )
-from service.keys import visit
-from service.keys.audit import Audit, facts_of
-from service.keys.key import Key, id_in
-from service.keys.keyring import SEEN_S, Keyring
-from service.keys.visit import Visit
+
+from ..keys import visit
+from ..keys.audit import Audit, facts_of
+from ..keys.key import Key, id_in
+from ..keys.keyring import SEEN_S, Keyring
+from ..keys.visit import Visit
+from .doors import WEBSOCKET, Door, Doors
+from .guards import count_refusal, refuse_socket
+from .hosts import is_own_page
+from .problems import answer, request_id
+from .route_templates import method_of
 
 COOKIE: Final = "okl_key"
 SIGN_IN: Final = "/signin"

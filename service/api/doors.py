@@ -10,7 +10,7 @@ from typing import Final, final
 
 from starlette.routing import compile_path
 
-from service.keys.key import KeyScope
+from ..keys.key import KeyScope
 
 READ, WRITE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.ADMIN
 

@@ -18,10 +18,11 @@ from typing import Any, Final, Protocol, cast, final
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.bodies import NDJSON, kind_of
-from service.api.joined_writes import JoinedWrites
-from service.api.problems import PROBLEM_JSON, document_of
-from service.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, ServiceError
+from okl.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, ServiceError
+
+from .bodies import NDJSON, kind_of
+from .joined_writes import JoinedWrites
+from .problems import PROBLEM_JSON, document_of
 
 LOOK_S: Final = 0.25
 TAKEN_WITHIN_S: Final = 2.0

@@ -23,20 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.bodies import NDJSON, Bodies, kind_of
-from service.api.hosts import Hosts, is_own_page, shown
-from service.api.problems import (
-    COUNTS,
-    REQUEST_ID,
-    RouteNotFound,
-    answer,
-    log_unexpected,
-    request_id,
-    unexpected_problem,
-)
-from service.api.route_templates import RouteTemplates, method_of
-from service.api.slices import BodyLimits
-from service.errors import (
+from okl.errors import (
     HeadTooLarge,
     HostNotAllowed,
     OriginNotAllowed,
@@ -47,9 +34,23 @@ from service.errors import (
     UriTooLong,
     stopping,
 )
-from service.settings import Settings
-from service.telemetry.counts import Counts
-from service.trace import current, trace_of
+
+from ..settings import Settings
+from ..telemetry.counts import Counts
+from ..trace import current, trace_of
+from .bodies import NDJSON, Bodies, kind_of
+from .hosts import Hosts, is_own_page, shown
+from .problems import (
+    COUNTS,
+    REQUEST_ID,
+    RouteNotFound,
+    answer,
+    log_unexpected,
+    request_id,
+    unexpected_problem,
+)
+from .route_templates import RouteTemplates, method_of
+from .slices import BodyLimits
 
 log = logging.getLogger("okl.http")
 

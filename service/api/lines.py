@@ -12,9 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from service.api.bodies import NDJSON, kind_of
-from service.api.slices import BodyLimits
-from service.errors import PayloadTooLarge
+from okl.errors import PayloadTooLarge
+
+from .bodies import NDJSON, kind_of
+from .slices import BodyLimits
 
 MEDIA_TYPE: Final = "application/x-ndjson"
 

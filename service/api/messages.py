@@ -9,13 +9,14 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
-from service.api import wire
-from service.api.problems import validation_problem
-from service.api.round_schemas import PredictBody, StepBody, UpdateBody
-from service.api.slices import MAX_OPENED, BodyLimits, opened_in
-from service.errors import MalformedBody, PayloadTooLarge, ServiceError
-from service.rounds import Rounds
-from service.session.requests import Part, Predicted, Stepped, Told, Updated, as_told
+from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
+
+from ..rounds import Rounds
+from ..session.requests import Part, Predicted, Stepped, Told, Updated, as_told
+from . import wire
+from .problems import validation_problem
+from .round_schemas import PredictBody, StepBody, UpdateBody
+from .slices import MAX_OPENED, BodyLimits, opened_in
 
 Message = PredictBody | UpdateBody | StepBody
 Read = Message | ServiceError

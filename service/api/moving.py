@@ -11,17 +11,18 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
-from service import errors
-from service.api import wire
-from service.api.answers import CheckpointAnswer, CheckpointList, SessionDetail
-from service.api.body import BodyRoute, reply
-from service.api.dependencies import SessionPath, StatesDep
-from service.api.problems import responses
-from service.api.routes import BODY, CREATED, MOVES, STORE
-from service.api.schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionCreate
-from service.api.values import OwnName
-from service.errors import InvalidInput, InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
-from service.session.definition import Definition
+from okl import errors
+from okl.errors import InvalidInput, InvalidSnapshot, PreconditionRequired, UnsupportedMediaType
+
+from ..session.definition import Definition
+from . import wire
+from .answers import CheckpointAnswer, CheckpointList, SessionDetail
+from .body import BodyRoute, reply
+from .dependencies import SessionPath, StatesDep
+from .problems import responses
+from .routes import BODY, CREATED, MOVES, STORE
+from .schemas import CheckpointBody, CloneBody, RenameBody, RollbackBody, SessionCreate
+from .values import OwnName
 
 moving = APIRouter(tags=["moving"])
 moving_bodies = APIRouter(route_class=BodyRoute, tags=["moving"])

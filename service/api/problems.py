@@ -21,9 +21,8 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from okl_core.contract.wrong_fields import unknown_field
-from service.errors import PROBLEMS as PROBLEMS
-from service.errors import (
+from okl.errors import PROBLEMS as PROBLEMS
+from okl.errors import (
     InvalidInput,
     InvalidName,
     MalformedBody,
@@ -36,8 +35,10 @@ from service.errors import (
     WrongType,
     leaves,
 )
-from service.pointers import json_pointer
-from service.telemetry.counts import Counts
+from okl_core.contract.wrong_fields import unknown_field
+
+from ..pointers import json_pointer
+from ..telemetry.counts import Counts
 
 log = logging.getLogger("okl.http")
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from service.api.values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
+from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
 
 class PredictBody(Wire):

@@ -9,10 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from okl import errors
 from okl_core import catalogue
-from service import errors
-from service.api import wire
-from service.api.answers import (
+
+from ..keys import visit
+from ..rounds import Rounds
+from ..session.requests import Report, Stepped
+from . import wire
+from .answers import (
     CatalogueEntry,
     Prediction,
     ProblemType,
@@ -22,11 +26,11 @@ from service.api.answers import (
     StepAnswer,
     Update,
 )
-from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
-from service.api.dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
-from service.api.guards import REFUSALS
-from service.api.problems import PROBLEMS, RouteNotFound, operation_id, responses
-from service.api.round_schemas import (
+from .body import BodyRoute, IdempotencyKey, one_id, reply
+from .dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
+from .guards import REFUSALS
+from .problems import PROBLEMS, RouteNotFound, operation_id, responses
+from .round_schemas import (
     PredictBody,
     PredictRequest,
     StepBody,
@@ -34,8 +38,8 @@ from service.api.round_schemas import (
     UpdateBody,
     UpdateRequest,
 )
-from service.api.schemas import FreezeBody, SessionCreate
-from service.api.several import (
+from .schemas import FreezeBody, SessionCreate
+from .several import (
     Predictions,
     PredictSeveral,
     Steps,
@@ -45,10 +49,7 @@ from service.api.several import (
     check_names,
     of_each,
 )
-from service.api.values import MOST_NAME
-from service.keys import visit
-from service.rounds import Rounds
-from service.session.requests import Report, Stepped
+from .values import MOST_NAME
 
 _OF_KEYS = (errors.Unauthenticated, errors.Forbidden, errors.TooManyRequests)
 

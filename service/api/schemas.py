@@ -13,7 +13,8 @@ from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
 from okl_core.records.fields import FIELD_KINDS, FieldKind
 from okl_core.types import MAX_CLASSES
-from service.api.values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scalar, Text, Vector, Wire
+
+from .values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scalar, Text, Vector, Wire
 
 
 class DeclaredField(Wire):

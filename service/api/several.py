@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.types import Scope
 
-from service.api.answers import Prediction, Problem, StepAnswer, Update
-from service.api.problems import document_for, listed, unexpected_document
-from service.api.round_schemas import StepRequest
-from service.api.values import Boolean, Id, Input, KnownName, Number, Scalar
-from service.errors import InvalidInput, PayloadTooLarge, ServiceError
+from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
+
+from .answers import Prediction, Problem, StepAnswer, Update
+from .problems import document_for, listed, unexpected_document
+from .round_schemas import StepRequest
+from .values import Boolean, Id, Input, KnownName, Number, Scalar
 
 T = TypeVar("T")
 Json = dict[str, Any]

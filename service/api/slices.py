@@ -17,8 +17,9 @@ import numpy as np
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from service.api.problems import MAX_COUNTED, from_validation, listed, validation_problem
-from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+
+from .problems import MAX_COUNTED, from_validation, listed, validation_problem
 
 SLICE_BYTES: Final = 32 << 10
 MAX_MEMBERS: Final = 100

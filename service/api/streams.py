@@ -11,15 +11,19 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from service import errors
-from service.api import arrow, wire
-from service.api.answers import RoundsAnswer
-from service.api.arrow import ARROW
-from service.api.blocks import BLOCK_ROWS, READ_AT_ONCE, answers_of, blocks_of
-from service.api.bodies import NDJSON, kind_of
-from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
-from service.api.conversation import MOST_MESSAGES, Frame
-from service.api.dependencies import (
+from okl import errors
+from okl.errors import InvalidInput, ServiceError, UnsupportedMediaType
+
+from ..keys import visit
+from ..session.requests import Batch
+from . import arrow, wire
+from .answers import RoundsAnswer
+from .arrow import ARROW
+from .blocks import BLOCK_ROWS, READ_AT_ONCE, answers_of, blocks_of
+from .bodies import NDJSON, kind_of
+from .body import BodyRoute, IdempotencyKey, one_id, reply
+from .conversation import MOST_MESSAGES, Frame
+from .dependencies import (
     ConversationsDep,
     IfMatch,
     RoundsDep,
@@ -28,17 +32,14 @@ from service.api.dependencies import (
     TemplatesDep,
     worker_of,
 )
-from service.api.guards import LIMITS
-from service.api.lines import MEDIA_TYPE, KindRoute, LinesRoute, Streamed, lines_of
-from service.api.messages import read_array, read_lines, read_one
-from service.api.problems import from_validation, responses
-from service.api.round_schemas import RoundsBody
-from service.api.routes import ROUNDS, STORE
-from service.api.slices import BodyLimits
-from service.api.values import Name
-from service.errors import InvalidInput, ServiceError, UnsupportedMediaType
-from service.keys import visit
-from service.session.requests import Batch
+from .guards import LIMITS
+from .lines import MEDIA_TYPE, KindRoute, LinesRoute, Streamed, lines_of
+from .messages import read_array, read_lines, read_one
+from .problems import from_validation, responses
+from .round_schemas import RoundsBody
+from .routes import ROUNDS, STORE
+from .slices import BodyLimits
+from .values import Name
 
 
 class ArrowRoute(KindRoute):

@@ -7,16 +7,17 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from service import errors
-from service.api import wire
-from service.api.answers import TemplateAnswer, TemplateList
-from service.api.body import BodyRoute, reply
-from service.api.dependencies import TemplatesDep
-from service.api.problems import responses
-from service.api.routes import BODY, STORE
-from service.api.schemas import TemplateBody
-from service.api.values import OwnName
-from service.templates.template import Template
+from okl import errors
+
+from ..templates.template import Template
+from . import wire
+from .answers import TemplateAnswer, TemplateList
+from .body import BodyRoute, reply
+from .dependencies import TemplatesDep
+from .problems import responses
+from .routes import BODY, STORE
+from .schemas import TemplateBody
+from .values import OwnName
 
 templating = APIRouter(tags=["templates"])
 templating_bodies = APIRouter(route_class=BodyRoute, tags=["templates"])

@@ -17,8 +17,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from service.api.problems import FIRST_TRY
-from service.keys.visit import named
+from ..keys.visit import named
+from .problems import FIRST_TRY
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 NAME_PATTERN = f"^{_WORD}$"

@@ -6,8 +6,9 @@ from typing import Any
 
 from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import Judgement
-from service.session.history.alarms import Alarm
-from service.session.history.words import alarm_text, error_name, outcome_text, verdict_text
+
+from ..session.history.alarms import Alarm
+from ..session.history.words import alarm_text, error_name, outcome_text, verdict_text
 
 Json = dict[str, Any]
 

@@ -10,17 +10,18 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from service import errors
-from service.api import watching_wire
-from service.api.body import BodyRoute, reply
-from service.api.dependencies import RoundsDep, SessionPath, WatchersDep, WatchingDep
-from service.api.problems import responses
-from service.api.round_schemas import PredictManyBody
-from service.api.routes import MOVES, PREDICT, STORE
-from service.api.values import Id
-from service.api.watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
-from service.keys import visit
-from service.watching.watchers import Watchers
+from okl import errors
+
+from ..keys import visit
+from ..watching.watchers import Watchers
+from . import watching_wire
+from .body import BodyRoute, reply
+from .dependencies import RoundsDep, SessionPath, WatchersDep, WatchingDep
+from .problems import responses
+from .round_schemas import PredictManyBody
+from .routes import MOVES, PREDICT, STORE
+from .values import Id
+from .watching_answers import HistoryAnswer, ManyPredictions, PastRounds, WaitingAnswer
 
 watching = APIRouter(tags=["watching"])
 many = APIRouter(route_class=BodyRoute, tags=["rounds"])

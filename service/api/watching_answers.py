@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.answers import AlarmAnswer, Prediction, Problem, VerdictAnswer
+from .answers import AlarmAnswer, Prediction, Problem, VerdictAnswer
 
 Numbers = list[float | None]
 

@@ -11,14 +11,15 @@ from typing import Any
 
 from starlette.types import Scope
 
+from okl.errors import ServiceError
 from okl_core.records.record import Raw
-from service.api import wire
-from service.api.problems import document_for
-from service.api.verdicts import alarm, verdict
-from service.errors import ServiceError
-from service.session.requests import Predicted
-from service.sessions import Listed
-from service.watching.past import Past, PastRound, WaitingList
+
+from ..session.requests import Predicted
+from ..sessions import Listed
+from ..watching.past import Past, PastRound, WaitingList
+from . import wire
+from .problems import document_for
+from .verdicts import alarm, verdict
 
 Json = dict[str, Any]
 

@@ -10,20 +10,21 @@ from okl_core import parse_spec
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.survey import Declared
-from service.api.problems import document_for
-from service.api.round_schemas import RoundsBody, UpdateBody
-from service.api.schemas import DeclaredField, RangesScale, Scale, SessionCreate, SessionSettings
-from service.api.verdicts import alarm, comparison, verdict
-from service.challengers.challengers import Contender
-from service.session.definition import AlarmRules, Definition, Ranges
-from service.session.definition import Scale as DomainScale
-from service.session.following import challenger_name
-from service.session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
-from service.session.scorecard import Tally
-from service.sessions import Inspected, Listing
-from service.store.base import Head, Tip
-from service.store.moving import Checkpoint
-from service.templates.template import Template
+
+from ..challengers.challengers import Contender
+from ..session.definition import AlarmRules, Definition, Ranges
+from ..session.definition import Scale as DomainScale
+from ..session.following import challenger_name
+from ..session.requests import Batch, Predicted, Report, RoundsPlayed, Stepped, Updated
+from ..session.scorecard import Tally
+from ..sessions import Inspected, Listing
+from ..store.base import Head, Tip
+from ..store.moving import Checkpoint
+from ..templates.template import Template
+from .problems import document_for
+from .round_schemas import RoundsBody, UpdateBody
+from .schemas import DeclaredField, RangesScale, Scale, SessionCreate, SessionSettings
+from .verdicts import alarm, comparison, verdict
 
 Json = dict[str, Any]
 

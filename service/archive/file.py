@@ -19,10 +19,11 @@ from typing import Any, BinaryIO, NamedTuple, final
 
 from pydantic_core import from_json, to_json
 
-from service.archive.parts import Kept, Load, Part
-from service.errors import DamagedArchive
-from service.store.base import DIGEST_BYTES, Entry, Head, Tip
-from service.store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, Whole
+from okl.errors import DamagedArchive
+
+from ..store.base import DIGEST_BYTES, Entry, Head, Tip
+from ..store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, Whole
+from .parts import Kept, Load, Part
 
 MAGIC = b"okl-archive 1\n"
 _FRAME = struct.Struct("<4sIQ")

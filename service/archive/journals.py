@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.errors import ConfigurationError, DamagedArchive, SessionNotFound
-from service.store.base import DIGEST_BYTES, Entry, Gone, Store, Tip
+from okl.errors import ConfigurationError, DamagedArchive, SessionNotFound
+
+from ..store.base import DIGEST_BYTES, Entry, Gone, Store, Tip
 
 VERSION: Final = 1
 MAGIC: Final = b"okl-jrnl"

@@ -15,10 +15,11 @@ import contextlib
 import logging
 from typing import NamedTuple
 
-from service.archive.parts import Held, new_token, parts_of, take_in
-from service.errors import ServiceError, SessionExists, SessionNotFound
-from service.store.base import Gone, Head, Store
-from service.store.moving import Seal, refusal
+from okl.errors import ServiceError, SessionExists, SessionNotFound
+
+from ..store.base import Gone, Head, Store
+from ..store.moving import Seal, refusal
+from .parts import Held, new_token, parts_of, take_in
 
 log = logging.getLogger("okl.sessions")
 

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple, final
 
-from service.errors import SessionMoving, SessionNotFound, StateCorrupt
-from service.session.record import decode_record, encode_record
-from service.store.base import Entry, Gone, Store
-from service.store.moving import Checkpoint, Luggage, Seal, Whole
+from okl.errors import SessionMoving, SessionNotFound, StateCorrupt
+
+from ..session.record import decode_record, encode_record
+from ..store.base import Entry, Gone, Store
+from ..store.moving import Checkpoint, Luggage, Seal, Whole
 
 LEASE_S = 10.0
 """Whoever copies a session has it sealed for so long, and again: if it dies, the session goes on by itself."""

@@ -17,12 +17,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from service.errors import InvalidSnapshot, ServiceError
-from service.session.definition import Definition
-from service.session.limits import SessionLimits
-from service.session.record import decode_any_record, encode_record
-from service.session.session import Session
-from service.session.snapshot import pack, unpack
+from okl.errors import InvalidSnapshot, ServiceError
+
+from ..session.definition import Definition
+from ..session.limits import SessionLimits
+from ..session.record import decode_any_record, encode_record
+from ..session.session import Session
+from ..session.snapshot import pack, unpack
 
 VERSION = 1
 MAGIC = b"okl-state"

@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
 
-from service.archive.mover import rename
-from service.archive.portable import clash, definition_in, pack_state, unpack_state
-from service.errors import (
+from okl.errors import (
     CheckpointNotFound,
     InvalidSnapshot,
     LimitReached,
@@ -20,19 +18,22 @@ from service.errors import (
     SessionFollows,
     SessionNotFound,
 )
-from service.rounds import Rounds
-from service.session.definition import Definition
-from service.session.following import MARK, challenger_name, is_challenger
-from service.session.limits import SessionLimits
-from service.session.record import encode_record
-from service.session.refusals import precondition_failed
-from service.session.session import Session
-from service.session.snapshot import pack
-from service.session.summary import encode_summary, summary_of
-from service.session.turn import Position
-from service.sessions import Inspected, Sessions, challengers_of
-from service.store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
-from service.store.moving import Checkpoint
+
+from ..rounds import Rounds
+from ..session.definition import Definition
+from ..session.following import MARK, challenger_name, is_challenger
+from ..session.limits import SessionLimits
+from ..session.record import encode_record
+from ..session.refusals import precondition_failed
+from ..session.session import Session
+from ..session.snapshot import pack
+from ..session.summary import encode_summary, summary_of
+from ..session.turn import Position
+from ..sessions import Inspected, Sessions, challengers_of
+from ..store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
+from ..store.moving import Checkpoint
+from .mover import rename
+from .portable import clash, definition_in, pack_state, unpack_state
 
 log = logging.getLogger("okl.sessions")
 

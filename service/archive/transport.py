@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from service.archive.file import ArchiveReader, ArchiveWriter, Framed, sessions_in
-from service.archive.parts import Held, Part, new_token, parts_of, take_in
-from service.errors import DamagedArchive, ServiceError, SessionExists
-from service.store.base import Reading, Store
-from service.store.moving import Whole
+from okl.errors import DamagedArchive, ServiceError, SessionExists
+
+from ..store.base import Reading, Store
+from ..store.moving import Whole
+from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
+from .parts import Held, Part, new_token, parts_of, take_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000

@@ -8,21 +8,22 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
 
+from okl.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
 from okl_core import LearnerSpec
 from okl_core.monitoring.duel import Outcome
-from service.archive.portable import clash, pack_state
-from service.archive.states import States
-from service.challengers.champion import Champion, challenger_of
-from service.challengers.followers import Followers
-from service.challengers.pursuit import Pursuit
-from service.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
-from service.rounds import Rounds
-from service.session.following import MARK, challenger_name, is_challenger
-from service.session.refusals import precondition_failed
-from service.session.session import Session
-from service.session.turn import Position
-from service.sessions import Inspected, Sessions, challengers_of, made_of
-from service.store.base import Gone, Head, Store, Tip
+
+from ..archive.portable import clash, pack_state
+from ..archive.states import States
+from ..rounds import Rounds
+from ..session.following import MARK, challenger_name, is_challenger
+from ..session.refusals import precondition_failed
+from ..session.session import Session
+from ..session.turn import Position
+from ..sessions import Inspected, Sessions, challengers_of, made_of
+from ..store.base import Gone, Head, Store, Tip
+from .champion import Champion, challenger_of
+from .followers import Followers
+from .pursuit import Pursuit
 
 MOST_LETTERS = 64
 """Of the name of a checkpoint."""

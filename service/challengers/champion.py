@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 from okl_core import LearnerSpec
 from okl_core.errors import OklError
-from service.session.codec import BlockEntry, RoundEntry, WaitingEntry, decode_entry
-from service.session.definition import Definition, Scalar
-from service.session.inputs import invalid
-from service.session.requests import Lesson, Question
-from service.session.scorecard import Issued
-from service.session.session import Session
-from service.session.task import Task
-from service.session.turn import Position
-from service.sessions import made_of
-from service.store.base import Entry, Head, Tip
+
+from ..session.codec import BlockEntry, RoundEntry, WaitingEntry, decode_entry
+from ..session.definition import Definition, Scalar
+from ..session.inputs import invalid
+from ..session.requests import Lesson, Question
+from ..session.scorecard import Issued
+from ..session.session import Session
+from ..session.task import Task
+from ..session.turn import Position
+from ..sessions import made_of
+from ..store.base import Entry, Head, Tip
 
 
 class Champion(NamedTuple):

@@ -10,12 +10,13 @@ import asyncio
 import logging
 from typing import Final, final
 
-from service.challengers.pursuit import Pursuit
-from service.chance import BY_CHANCE
-from service.errors import ServiceError, SessionNotFound
-from service.session.following import MARK, is_challenger
-from service.store.base import Store
-from service.telemetry.counts import Counts
+from okl.errors import ServiceError, SessionNotFound
+
+from ..chance import BY_CHANCE
+from ..session.following import MARK, is_challenger
+from ..store.base import Store
+from ..telemetry.counts import Counts
+from .pursuit import Pursuit
 
 log = logging.getLogger("okl.challengers")
 

@@ -14,9 +14,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, final
 from weakref import WeakValueDictionary
 
-from service.challengers.champion import Champion, Unsettled, steps_of
-from service.chance import BY_CHANCE
-from service.errors import (
+from okl.errors import (
     InvalidConfig,
     InvalidInput,
     NumericalFailure,
@@ -24,15 +22,18 @@ from service.errors import (
     SessionFull,
     SessionNotFound,
 )
-from service.rounds import Rounds
-from service.session.codec import decode_waiting
-from service.session.following import challenger_name
-from service.session.requests import Follow, Followed
-from service.session.session import Session
-from service.session.turn import Position
-from service.store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip
-from service.store.store_checks import cursor_after
-from service.telemetry.counts import Counts
+
+from ..chance import BY_CHANCE
+from ..rounds import Rounds
+from ..session.codec import decode_waiting
+from ..session.following import challenger_name
+from ..session.requests import Follow, Followed
+from ..session.session import Session
+from ..session.turn import Position
+from ..store.base import PAGE_ITEMS, Entry, Gone, Head, Reading, Store, Tip
+from ..store.store_checks import cursor_after
+from ..telemetry.counts import Counts
+from .champion import Champion, Unsettled, steps_of
 
 log = logging.getLogger("okl.challengers")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from service.client import local_url
-from service.errors import ConfigurationError
-from service.settings import Settings
+from okl.client import local_url
+from okl.errors import ConfigurationError
+
+from ..settings import Settings
 
 
 def service_url(url: str | None) -> str:

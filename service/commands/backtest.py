@@ -18,24 +18,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from okl.errors import ConfigurationError, SessionNotFound
 from okl_core import LearnerSpec
-from service.archive.journals import read_archive
-from service.challengers.champion import challenger_of, lesson_of
-from service.commands.compare import HEADINGS, TOLD, cells_of, heeding, limits_here, ranked, short
-from service.commands.contestants import Contestant, names_of, specs_of
-from service.errors import ConfigurationError, SessionNotFound
-from service.session.definition import Definition
-from service.session.following import challenger_name
-from service.session.history.words import outcome_text
-from service.session.record import decode_record
-from service.session.requests import Follow, Lesson, Question
-from service.session.scorecard import WINDOW
-from service.session.session import Session
-from service.session.snapshot import unpack
-from service.session.turn import Position
-from service.settings import Settings, limits_of
-from service.store.base import Entry, Gone, Tip, open_store
-from service.store.moving import Whole
+
+from ..archive.journals import read_archive
+from ..challengers.champion import challenger_of, lesson_of
+from ..session.definition import Definition
+from ..session.following import challenger_name
+from ..session.history.words import outcome_text
+from ..session.record import decode_record
+from ..session.requests import Follow, Lesson, Question
+from ..session.scorecard import WINDOW
+from ..session.session import Session
+from ..session.snapshot import unpack
+from ..session.turn import Position
+from ..settings import Settings, limits_of
+from ..store.base import Entry, Gone, Tip, open_store
+from ..store.moving import Whole
+from .compare import HEADINGS, TOLD, cells_of, heeding, limits_here, ranked, short
+from .contestants import Contestant, names_of, specs_of
 
 BESIDE: Final = "beside the session"
 STEPS: Final = 256

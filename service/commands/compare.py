@@ -19,11 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from service.commands.contestants import Contestant, definition_for, names_of, specs_of, usual
-from service.commands.recording import Recording, Selection, look_through
-from service.errors import ConfigurationError
-from service.session.limits import SessionLimits
-from service.settings import Settings
+from okl.errors import ConfigurationError
+
+from ..session.limits import SessionLimits
+from ..settings import Settings
+from .contestants import Contestant, definition_for, names_of, specs_of, usual
+from .recording import Recording, Selection, look_through
 
 BLOCK: Final = 100
 """Rows that each learner plays in turn, as many as `okl replay` sends in one request."""
@@ -196,7 +197,7 @@ def has_figure() -> bool:
 
 def save(compared: Compared, folder: Path) -> list[Path]:
     """compare.png, compare.svg and compare.html, whole or not at all. Raises ConfigurationError where it cannot write."""
-    from service.commands.compare_page import made_of
+    from .compare_page import made_of
 
     made = made_of(compared)
     try:

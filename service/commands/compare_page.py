@@ -11,8 +11,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from service.commands.compare import HEADINGS, Compared, cells_of, played
-from service.commands.contestants import Contestant
+from .compare import HEADINGS, Compared, cells_of, played
+from .contestants import Contestant
 
 INK: Final = "#010203"
 """What is drawn in it takes the colour of the page's text."""

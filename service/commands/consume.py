@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from service.commands.address import service_url
-from service.errors import ConfigurationError
-from service.logs import configure
-from service.settings import Settings
+from okl.errors import ConfigurationError
+
+from ..logs import configure
+from ..settings import Settings
+from .address import service_url
 
 
 def consume(
@@ -41,8 +42,8 @@ def consume(
     ] = None,
 ) -> None:
     """Answer the messages of Redis streams in another stream, each once; until SIGTERM."""
-    from service.consuming.consumer import Bounds, Consumer
-    from service.consuming.group import Group
+    from ..consuming.consumer import Bounds, Consumer
+    from ..consuming.group import Group
 
     if {to, refused} & set(stream):
         raise ConfigurationError("A stream that is read cannot take the answers: they would be answered.")

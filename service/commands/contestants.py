@@ -11,24 +11,25 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
+from okl.errors import ConfigurationError, InvalidInput, ServiceError
 from okl_core import LearnerSpec, parse_spec
 from okl_core.errors import OklError
 from okl_core.monitoring.duel import Outcome
 from okl_core.records.record import Raw
 from okl_core.types import F64, Forecast
-from service.commands.recording import RecordedRow, Recording
-from service.errors import ConfigurationError, InvalidInput, ServiceError
-from service.session.codec import Said, WaitingEntry
-from service.session.definition import Definition, Scalar
-from service.session.follow import Follower
-from service.session.history.view import HistoryView, view_of
-from service.session.history.words import verdict_text
-from service.session.limits import SessionLimits
-from service.session.moment import NO_MOMENT
-from service.session.requests import Follow, Question
-from service.session.scorecard import Tally
-from service.session.session import Session
-from service.session.task import reckoned
+
+from ..session.codec import Said, WaitingEntry
+from ..session.definition import Definition, Scalar
+from ..session.follow import Follower
+from ..session.history.view import HistoryView, view_of
+from ..session.history.words import verdict_text
+from ..session.limits import SessionLimits
+from ..session.moment import NO_MOMENT
+from ..session.requests import Follow, Question
+from ..session.scorecard import Tally
+from ..session.session import Session
+from ..session.task import reckoned
+from .recording import RecordedRow, Recording
 
 MOST_SPEC_BYTES: Final = 1 << 20
 MOST: Final = 64

@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from service.errors import ConfigurationError
-from service.keys.audit import Audit, facts_of
-from service.keys.key import MAX_NAME, Key, KeyScope, Rate, decode_key, encode_key, mint
-from service.store.base import open_store
-from service.store.key_store import KeepsKeys, KeyStore
+from okl.errors import ConfigurationError
+
+from ..keys.audit import Audit, facts_of
+from ..keys.key import MAX_NAME, Key, KeyScope, Rate, decode_key, encode_key, mint
+from ..store.base import open_store
+from ..store.key_store import KeepsKeys, KeyStore
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.commands.outcome import REFUSED, told_in_a_line
-from service.logs import configure
-from service.settings import Settings
+from ..logs import configure
+from ..settings import Settings
+from .outcome import REFUSED, told_in_a_line
 
 keys_app = typer.Typer(help="API keys: make, list and revoke them. Works on the store itself.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def create_key(
     store: StoreOption = None,
 ) -> None:
     """Make a key. It is printed once, on standard output, and cannot be had again."""
-    from service.commands import keys
+    from . import keys
 
     with told_in_a_line():
         key, text = keys.create(_store(store), name, scope, prefix=prefix, expires=expires, rate=rate)
@@ -46,7 +46,7 @@ def create_key(
 @keys_app.command("list")
 def list_keys(store: StoreOption = None) -> None:
     """All keys, without their secrets."""
-    from service.commands import keys
+    from . import keys
 
     with told_in_a_line():
         found = keys.all_keys(_store(store))
@@ -61,7 +61,7 @@ def revoke_key(
     id: Annotated[str, typer.Argument(help="The eight characters after `okl_`.")], store: StoreOption = None
 ) -> None:
     """Revoke a key: within two seconds no worker takes it any more."""
-    from service.commands import keys
+    from . import keys
 
     with told_in_a_line():
         was_there = keys.revoke(_store(store), id)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from service.commands.outcome import told_in_a_line
-from service.errors import ConfigurationError, ServiceError
-from service.settings import Settings, limits_of
-from service.store.base import Store, open_store
+from okl.errors import ConfigurationError, ServiceError
+
+from ..settings import Settings, limits_of
+from ..store.base import Store, open_store
+from .outcome import told_in_a_line
 
 if TYPE_CHECKING:
-    from service.archive.transport import Carried
+    from ..archive.transport import Carried
 
 REFUSED, INTERRUPTED = 1, 130
 
@@ -48,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Add the sessions of a file to a store; run again after an interruption, it goes on."""
 
-        from service.archive.transport import import_file
+        from ..archive.transport import import_file
 
         async def imported(stores: Sequence[Store]) -> int:
             found: list[Carried] = []
@@ -90,7 +91,7 @@ def add_past_to(app: typer.Typer, console: Console) -> None:
         store: StoreOption = None,
     ) -> None:
         """Add to a folder what a session has lived since it was written to it last; the session stays as it is."""
-        from service.archive.journals import archive
+        from ..archive.journals import archive
 
         async def archived(stores: Sequence[Store]) -> int:
             while True:
@@ -118,7 +119,7 @@ def add_past_to(app: typer.Typer, console: Console) -> None:
         store: StoreOption = None,
     ) -> None:
         """Play what a session has lived through other learners, in this process; the session stays as it is."""
-        from service.commands import backtest
+        from . import backtest
 
         with told_in_a_line():
             found = backtest.backtest(console, _url(store), session, learner or [], archive)
@@ -130,7 +131,7 @@ def add_past_to(app: typer.Typer, console: Console) -> None:
 
 
 async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool) -> int:
-    from service.archive.transport import export, names_in
+    from ..archive.transport import export, names_in
 
     names = names or await names_in(store)
 
@@ -143,9 +144,9 @@ async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool
 
 
 async def _move(source: Store, target: Store, names: Sequence[str], tell: str) -> int:
-    from service.archive.mover import move
-    from service.archive.parts import LEASE_S
-    from service.archive.transport import Carried, names_in
+    from ..archive.mover import move
+    from ..archive.parts import LEASE_S
+    from ..archive.transport import Carried, names_in
 
     failed = 0
     for name in names or await names_in(source):

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import typer
 from pydantic import ValidationError
 
-from service.errors import ConfigurationError, ServiceError, StoreTimeout, StoreUnavailable
-from service.start import heed_signals
+from okl.errors import ConfigurationError, ServiceError, StoreTimeout, StoreUnavailable
+
+from ..start import heed_signals
 
 REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 

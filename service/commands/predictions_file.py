@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, TextIO
 
-from service.errors import ConfigurationError
+from okl.errors import ConfigurationError
 
 HEADER: Final = ("row", "truth", "prediction", "probability", "low", "high")
 

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
+from okl.errors import ConfigurationError
 from okl_core.records.texts import number_in
 from okl_core.types import MAX_CLASSES
-from service.errors import ConfigurationError
 
 MOST_LETTERS: Final = 8 << 20
 """Of one line: what has no end of line is not read into memory whole."""

@@ -13,10 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from service.client import OklClient
-from service.commands.predictions_file import PredictionsFile, check_file
-from service.commands.recording import RecordedRow, Recording, Selection, look_through
-from service.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
+from okl.client import Client
+from okl.errors import ConfigurationError, IdConflict, ServiceError, SessionNotFound
+
+from .predictions_file import PredictionsFile, check_file
+from .recording import RecordedRow, Recording, Selection, look_through
 
 Json = dict[str, Any]
 
@@ -61,7 +62,7 @@ class Scored:
         return f"{how} over {self.rows:,} rows that were sent now, those after the first {warmup:,}"
 
 
-def create_session(client: OklClient, session: str, learner: Json | str | None, recording: Recording) -> None:
+def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> None:
     """A session that fits the file: its labels, or the range of its truths."""
     kind = learner if isinstance(learner, str) else str((learner or {}).get("kind", "auto"))
     are_labels = recording.has_labels
@@ -72,7 +73,7 @@ def create_session(client: OklClient, session: str, learner: Json | str | None, 
 
 
 def replay(
-    client: OklClient,
+    client: Client,
     console: Console,
     path: Path,
     *,
@@ -118,7 +119,7 @@ def replay(
 class _Sender:
     """Its methods send rows, and yield how many of the file are done."""
 
-    client: OklClient
+    client: Client
     console: Console
     session: str
     way: Sending

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from service.client import OklClient
-from service.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
+from okl.client import Client
+from okl.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
 
 LAST: Final = 10
 """Rounds that are shown."""
@@ -55,7 +55,7 @@ class Glance:
     rate: float | None
 
     @classmethod
-    def at(cls, client: OklClient, name: str, rate: float | None = None) -> Glance:
+    def at(cls, client: Client, name: str, rate: float | None = None) -> Glance:
         return cls(client.inspect(name), client.history(name), client.last_rounds(name, LAST), rate)
 
     @property
@@ -98,7 +98,7 @@ class Glance:
         return f"alarm at round {alarms[-1]['t']:,}: {alarms[-1]['text']}" if alarms else ""
 
 
-def watch(client: OklClient, console: Console, name: str, *, once: bool) -> None:
+def watch(client: Client, console: Console, name: str, *, once: bool) -> None:
     """Raises ServiceError: SessionGone when the session was deleted."""
     if once:
         console.print(frame(_now(client, name)))
@@ -114,7 +114,7 @@ def watch(client: OklClient, console: Console, name: str, *, once: bool) -> None
                 console.print(Text(told), soft_wrap=True)
 
 
-def _now(client: OklClient, name: str) -> Glance:
+def _now(client: Client, name: str) -> Glance:
     """With the rate that an event tells, if there is one."""
     rate = None
     with suppress(Overloaded), closing(client.events(name)) as events:
@@ -122,7 +122,7 @@ def _now(client: OklClient, name: str) -> Glance:
     return Glance.at(client, name, rate)
 
 
-def looks(client: OklClient, name: str) -> Iterator[Glance]:
+def looks(client: Client, name: str) -> Iterator[Glance]:
     """One whenever the session has changed, for ever. Raises SessionGone, and Unreachable when the patience is over."""
     last_id: str | None = None
     give_up, polls = math.inf, 0

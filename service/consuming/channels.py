@@ -15,9 +15,10 @@ from pydantic_core import from_json, to_json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from service.client_errors import error_of
-from service.consuming.entries import Consumed, refusal
-from service.errors import InvalidInput, PayloadTooLarge, ServiceError, SessionFailed, SessionNotFound, StateCorrupt
+from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, SessionFailed, SessionNotFound, StateCorrupt
+from okl.problems import error_of
+
+from .entries import Consumed, refusal
 
 UNDER_WAY: Final = 128
 """Messages of a session that are sent and not answered; the service takes 256."""

@@ -12,10 +12,11 @@ from typing import Final, final
 
 from redis.exceptions import RedisError
 
-from service.consuming.channels import Channels, pause_after
-from service.consuming.entries import Consumed, read_entry, refusal
-from service.consuming.group import Delivered, Group, Written
-from service.errors import ServiceError
+from okl.errors import ServiceError
+
+from .channels import Channels, pause_after
+from .entries import Consumed, read_entry, refusal
+from .group import Delivered, Group, Written
 
 MOST_BYTES: Final = 32 << 20
 """Of the messages that are under way, and of the answers that wait to be written."""

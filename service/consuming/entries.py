@@ -10,9 +10,10 @@ from typing import Any, Final, final
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from service.api.problems import document_of, from_validation
-from service.api.values import Name
-from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+
+from ..api.problems import document_of, from_validation
+from ..api.values import Name
 
 SESSION, MESSAGE = b"session", b"message"
 """The fields of an entry; others are left alone."""

@@ -10,8 +10,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
-from service.errors import ConfigurationError
-from service.store.redis_errors import is_refusal
+from okl.errors import ConfigurationError
+
+from ..store.redis_errors import is_refusal
 
 AWAY_S: Final = 10.0
 """A server that answers nothing for so long is away."""

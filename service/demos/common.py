@@ -9,11 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from service.client import OklClient
-from service.demo_data import magic
-from service.demos.processes import Process, Processes, processes, start_service
-from service.errors import ServiceError, SessionNotFound
-from service.settings import Settings
+from okl.client import Client
+from okl.errors import ServiceError, SessionNotFound
+
+from ..demo_data import magic
+from ..settings import Settings
+from .processes import Process, Processes, processes, start_service
 
 Story = Callable[[Processes, Process, str], None]
 """Gets the processes, the service among them, and the url of the service."""
@@ -22,7 +23,7 @@ Story = Callable[[Processes, Process, str], None]
 def import_all() -> None:
     """What the first client and the first output import on the way: an interrupt in the middle of an import may be lost."""
     "localhost".encode("idna")
-    OklClient("http://localhost").close()
+    Client("http://localhost").close()
     magic()
     console = Console(file=io.StringIO(), width=100)
     with Progress(console=console) as progress:
@@ -48,7 +49,7 @@ def run_story(settings: Settings, console: Console, story: Story, *, workers: in
         raise ServiceError(f"The service stopped by itself (exit code {code}).")
 
 
-def found_or_created(client: OklClient, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def found_or_created(client: Client, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What `inspect` says of the session; it is created if it is not there."""
     try:
         return client.inspect(name)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from service.client import OklClient
-from service.demos.flights_data import Event, Flight
-from service.errors import ServiceError, StateCorrupt, Unreachable
+from okl.client import Client
+from okl.errors import ServiceError, StateCorrupt, Unreachable
+
+from .flights_data import Event, Flight
 
 CLIENTS = 8
 PATIENCE_S = 60.0
@@ -144,13 +145,13 @@ class _Connection:
         self.cut = 0
         self._url = url
         self._stop = stop
-        self._client = OklClient(url, timeout_s=ANSWER_S)
+        self._client = Client(url, timeout_s=ANSWER_S)
         self._used = 0
 
     def close(self) -> None:
         self._client.close()
 
-    def send(self, call: Callable[[OklClient], dict[str, Any]]) -> dict[str, Any]:
+    def send(self, call: Callable[[Client], dict[str, Any]]) -> dict[str, Any]:
         give_up = time.monotonic() + PATIENCE_S
         while True:
             if self._stop.is_set():
@@ -172,9 +173,9 @@ class _Connection:
 
     def _connect(self) -> None:
         self._client.close()
-        self._client, self._used = OklClient(self._url, timeout_s=ANSWER_S), 0
+        self._client, self._used = Client(self._url, timeout_s=ANSWER_S), 0
 
 
-def learned_by_usual(client: OklClient, session: str) -> Counter[int]:
+def learned_by_usual(client: Client, session: str) -> Counter[int]:
     """How often the model of the usual way has learned each flight."""
     return Counter({int(number): count for number, count in client.inspect(session)["times"].items()})

@@ -18,13 +18,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from service.client import OklClient
-from service.demos.common import asked, found_or_created, run_story, verdict_of
-from service.demos.crew import LATE, SESSIONS, Account, Crew, learned_by_usual
-from service.demos.flights_data import Event, Flight, data_folder, events, flights
-from service.demos.processes import Process, Processes, free_port, wait_until, wait_until_ready, worker_pids
-from service.demos.tally import UpdateTally, tally, tally_of_rounds
-from service.settings import Settings
+from okl.client import Client
+
+from ..settings import Settings
+from .common import asked, found_or_created, run_story, verdict_of
+from .crew import LATE, SESSIONS, Account, Crew, learned_by_usual
+from .flights_data import Event, Flight, data_folder, events, flights
+from .processes import Process, Processes, free_port, wait_until, wait_until_ready, worker_pids
+from .tally import UpdateTally, tally, tally_of_rounds
 
 FLIGHTS = 1_500
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -58,7 +59,7 @@ class Story:
     is_chaos: bool
 
     def tell(self, server: Process, url: str, count: int) -> None:
-        with OklClient(url) as client:
+        with Client(url) as client:
             before = {name: found_or_created(client, name, SETTINGS[name]) for name in SESSIONS}
             found = flights(max(map(asked, before.values())), count)
             if not found:
@@ -141,13 +142,13 @@ class Story:
         with self._usual_store() as (store, kept):
             name = f"FastAPI + River, pickled to {kept}"
             port = free_port()
-            command = [sys.executable, "-m", "uvicorn", "service.demos.usual_way:app", "--workers", "2"]
+            command = [sys.executable, "-m", "uvicorn", f"{__package__}.usual_way:app", "--workers", "2"]
             options = ["--port", str(port), "--log-level", "critical"]
             server = self.running.start([*command, *options], {"USUAL_STORE": store}, is_quiet=True)
             wait_until_ready("The usual way", server, f"http://127.0.0.1:{port}")
             url = f"http://127.0.0.1:{port}/pickled"
             account = self._play("the usual way", url, server, played, is_waited=False)
-            with OklClient(url) as client:
+            with Client(url) as client:
                 tallies = [tally(account.rounds[name], learned_by_usual(client, name)) for name in SESSIONS]
             yield WayLine(name, account, _sum(tallies), None)
 

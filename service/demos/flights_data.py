@@ -12,7 +12,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from service.errors import ConfigurationError
+from okl.errors import ConfigurationError
 
 LATE_MINUTES = 15.0
 PLANNED = ("carrier", "origin", "dest", "distance", "sched_dep_time", "sched_arr_time")

@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from service.client import OklClient
-from service.demo_data import magic
-from service.demos.common import asked, found_or_created, run_story, verdict_of
-from service.settings import Settings
+from okl.client import Client
+
+from ..demo_data import magic
+from ..settings import Settings
+from .common import asked, found_or_created, run_story, verdict_of
 
 ROUNDS = 1_500
 """Of each session in one run, if nobody says how many."""
@@ -74,7 +75,7 @@ class Part:
 
 def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool) -> None:
     def story(running: object, server: object, url: str) -> None:
-        with OklClient(url) as client:
+        with Client(url) as client:
             console.print(
                 f"Photographs of air showers, from a telescope: is it a gamma ray? {len(SESSIONS)} sessions see one row at a"
                 " time: a prediction first, then its truth. Those of [bold]magic-aioli[/] come 5 to 40 rounds late, and"
@@ -93,7 +94,7 @@ def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool)
     run_story(settings, console, story, workers=1, stop=stop)
 
 
-def stream(client: OklClient, console: Console, rounds: int | None) -> list[Part]:
+def stream(client: Client, console: Console, rounds: int | None) -> list[Part]:
     """One row after the other to all sessions in turn; each goes on where it stopped."""
     X, y = magic()
     progress = Progress(
@@ -124,7 +125,7 @@ def stream(client: OklClient, console: Console, rounds: int | None) -> list[Part
     return parts
 
 
-def _resumed(client: OklClient, session: DemoSession) -> Part:
+def _resumed(client: Client, session: DemoSession) -> Part:
     found = found_or_created(client, session.name, session.settings)
     return Part(session, asked(found), found["t"], found["metrics"]["mistakes"])
 
@@ -134,7 +135,7 @@ def _show(progress: Progress, tasks: Sequence[Any], parts: Sequence[Part], playe
         progress.update(task, completed=played, mistakes=part.mistakes / max(1, part.rounds))
 
 
-def _play(client: OklClient, part: Part, X: Any, y: Any) -> None:
+def _play(client: Client, part: Part, X: Any, y: Any) -> None:
     """The prediction for the next row, and the truths that have come."""
     row = part.row
     started = time.perf_counter()
@@ -147,7 +148,7 @@ def _play(client: OklClient, part: Part, X: Any, y: Any) -> None:
     _report(client, part, y, before=part.row)
 
 
-def _report(client: OklClient, part: Part, y: Any, before: int | None) -> None:
+def _report(client: Client, part: Part, y: Any, before: int | None) -> None:
     for row, id in _come(part.due, before):
         started = time.perf_counter()
         told = client.update(part.session.name, int(y[row % len(y)]), id=id)
@@ -163,7 +164,7 @@ def _come(due: list[tuple[int, int, str]], before: int | None) -> Iterator[tuple
         yield row, id
 
 
-def table(client: OklClient, parts: Sequence[Part]) -> Table:
+def table(client: Client, parts: Sequence[Part]) -> Table:
     """One line a session; rounds/s and latencies are those of this run, as one client sees them."""
     shown = Table(title="MAGIC gamma telescope, one row at a time", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown.add_column("session", no_wrap=True)

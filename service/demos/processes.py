@@ -14,9 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
 
-from service.client import OklClient, local_url
-from service.errors import ConfigurationError, ServiceError
-from service.settings import Settings
+from okl.client import Client, local_url
+from okl.errors import ConfigurationError, ServiceError
+
+from .. import __name__ as PACKAGE
+from ..settings import Settings
 
 STOPS_WITHIN_S = 20.0
 """The service needs its grace, 10 s by default, where requests are open."""
@@ -109,7 +111,7 @@ def start_service(running: Processes, settings: Settings, *, workers: int = 1) -
     """A service on the settings' store, and its url, when it is ready. Raises ServiceError if it does not come up."""
     port = settings.port or free_port(settings.host)
     url = local_url(settings.host, port)
-    with OklClient(url, timeout_s=1.0) as client:
+    with Client(url, timeout_s=1.0) as client:
         if client.is_ready():
             raise ConfigurationError(f"A service answers at {url} already; choose another port with --port.")
     environment = {
@@ -118,14 +120,14 @@ def start_service(running: Processes, settings: Settings, *, workers: int = 1) -
         "OKL_PORT": str(port),
         "OKL_LOG_LEVEL": "warning",
     }
-    command = [sys.executable, "-m", "service.start", "serve", "--workers", str(workers)]
+    command = [sys.executable, "-m", f"{PACKAGE}.start", "serve", "--workers", str(workers)]
     server = running.start(command, environment)
     wait_until_ready("The service", server, url)
     return server, url
 
 
 def wait_until_ready(name: str, server: Process, url: str) -> None:
-    with OklClient(url, timeout_s=1.0) as client:
+    with Client(url, timeout_s=1.0) as client:
         wait_until(name, server, client.is_ready)
 
 

@@ -1,6 +1,6 @@
 """The usual way to serve a model that learns: a River model behind FastAPI, pickled to a store that all workers share.
 
-It answers the calls of `OklClient` that a stream needs, so that the same client plays the same rounds here and with us:
+It answers the calls of `Client` that a stream needs, so that the same client plays the same rounds here and with us:
 predict, update, inspect, is_ready. USUAL_STORE, which is redis://... or a folder, is where models are kept. How they are is
 the first part of the path:
 

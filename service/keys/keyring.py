@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
-from service.errors import StoreError, StoreTimeout
-from service.keys.key import Key, decode_key, id_in, is_genuine, is_genuine_cookie
-from service.keys.rates import Allowances
-from service.settings import Settings
-from service.store.key_store import KeepsKeys, KeyRecords, KeyStore
+from okl.errors import StoreError, StoreTimeout
+
+from ..settings import Settings
+from ..store.key_store import KeepsKeys, KeyRecords, KeyStore
+from .key import Key, decode_key, id_in, is_genuine, is_genuine_cookie
+from .rates import Allowances
 
 log = logging.getLogger("okl.keys")
 

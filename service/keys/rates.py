@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable, Collection
 from typing import Final, final
 
-from service.errors import TooManyRequests
-from service.keys.key import Rate
-from service.store.key_store import KeyStore
+from okl.errors import TooManyRequests
+
+from ..store.key_store import KeyStore
+from .key import Rate
 
 LEASED_SHARE: Final = 0.1
 LEASED_S: Final = 0.1

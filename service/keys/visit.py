@@ -10,9 +10,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from service.errors import Forbidden, Unauthenticated
-from service.keys.key import Key, KeyScope
-from service.keys.keyring import Keyring
+from okl.errors import Forbidden, Unauthenticated
+
+from .key import Key, KeyScope
+from .keyring import Keyring
 
 MOST_NAMED: Final = 8
 """So many sessions are told in the audit log."""

@@ -59,7 +59,7 @@ def version() -> str:
 
 
 def _bodies() -> dict[str, bytes]:
-    own = {one.name: one.read_bytes() for one in files("service.pages").joinpath("static").iterdir()}
+    own = {one.name: one.read_bytes() for one in files(__package__ or "").joinpath("static").iterdir()}
     package = distribution(CHART_PACKAGE)
     charts = {name: Path(str(package.locate_file(path))).read_bytes() for name, path in CHARTS.items()}
     licence = next(one for one in package.files or () if one.match("licenses/LICENSE"))

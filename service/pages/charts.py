@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
-from service.pages import formats
-from service.pages.views import Json
+from . import formats
+from .views import Json
 
 TABLE_ROWS: Final = 16
 """Rows of a chart's table: as many rounds, spread over all, the last one among them."""

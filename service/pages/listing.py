@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
-from service.pages.views import Json, Views
+from .views import Json, Views
 
 PAGE: Final = 100
 LOOKED_AT: Final = 1000

@@ -11,13 +11,13 @@ from fastapi import Request
 from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoescape
 from starlette.responses import Response
 
-from service import __version__
-from service.keys import visit
-from service.keys.key import KeyScope
-from service.pages.assets import version
-from service.pages.charts import in_page
-from service.pages.formats import FILTERS
-from service.pages.sparkline import sparkline
+from .. import __version__
+from ..keys import visit
+from ..keys.key import KeyScope
+from .assets import version
+from .charts import in_page
+from .formats import FILTERS
+from .sparkline import sparkline
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -38,7 +38,7 @@ GZIP_FROM_BYTES: Final = 1024
 
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("service.pages"),
+        loader=PackageLoader(__package__ or ""),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=ChainableUndefined,
         trim_blocks=True,

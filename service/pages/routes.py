@@ -10,18 +10,19 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from okl.errors import ServiceError
 from okl_core import learner_kinds
-from service.api.body import reply
-from service.api.dependencies import ChallengersDep, SessionPath, SessionsDep, WatchingDep
-from service.api.problems import RouteNotFound, document_for, from_validation, headers_of
-from service.api.values import MOST_NAME, KnownName
-from service.errors import ServiceError
-from service.pages import charts
-from service.pages.assets import assets, version
-from service.pages.listing import PAGE, Asked, Kept, Order
-from service.pages.rendering import accepts_gzip, page, prefers_html
-from service.pages.session_views import SessionViews
-from service.pages.views import Views
+
+from ..api.body import reply
+from ..api.dependencies import ChallengersDep, SessionPath, SessionsDep, WatchingDep
+from ..api.problems import RouteNotFound, document_for, from_validation, headers_of
+from ..api.values import MOST_NAME, KnownName
+from . import charts
+from .assets import assets, version
+from .listing import PAGE, Asked, Kept, Order
+from .rendering import accepts_gzip, page, prefers_html
+from .session_views import SessionViews
+from .views import Views
 
 MOST_COMPARED = 8
 

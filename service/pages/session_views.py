@@ -6,12 +6,12 @@ import asyncio
 import time
 from typing import final
 
-from service.api import watching_wire, wire
-from service.challengers.challengers import Challengers
-from service.keys import visit
-from service.pages.views import Json
-from service.sessions import Sessions
-from service.watching.past import Watching
+from ..api import watching_wire, wire
+from ..challengers.challengers import Challengers
+from ..keys import visit
+from ..sessions import Sessions
+from ..watching.past import Watching
+from .views import Json
 
 LAST_ROUNDS = 50
 WAITING = 50

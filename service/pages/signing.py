@@ -10,13 +10,14 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from service.api.doorman import COOKIE, SIGN_IN
-from service.api.problems import request_id
-from service.errors import InvalidInput, PayloadTooLarge, Unauthenticated, UnsupportedMediaType
-from service.keys.audit import Audit, facts_of
-from service.keys.key import cookie_of, id_in
-from service.keys.keyring import Keyring
-from service.pages.rendering import page
+from okl.errors import InvalidInput, PayloadTooLarge, Unauthenticated, UnsupportedMediaType
+
+from ..api.doorman import COOKIE, SIGN_IN
+from ..api.problems import request_id
+from ..keys.audit import Audit, facts_of
+from ..keys.key import cookie_of, id_in
+from ..keys.keyring import Keyring
+from .rendering import page
 
 MOST_BYTES: Final = 4 << 10
 """Of the form: a key, and a path to go on to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from service.replica.replica import Replica
+from .replica import Replica
 
 SIZE_EVERY = 64
 """Rounds and predictions between two looks at the memory that a copy takes."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from service.errors import ServiceError, SessionNotFound
-from service.replica.tickets import Look, Ticket
-from service.session.requests import Batch, Follow, Report
+from okl.errors import ServiceError, SessionNotFound
+
+from ..session.requests import Batch, Follow, Report
+from .tickets import Look, Ticket
 
 Make = Callable[[str], Awaitable[bool]]
 """Makes the session of this name, if there is a template for it. Raises ServiceError."""

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
-from service.errors import Overloaded, stopping
-from service.replica.cache import Replicas
-from service.replica.replica import Replica
-from service.replica.tickets import Look, Ticket, too_late
+from okl.errors import Overloaded, stopping
+
+from .cache import Replicas
+from .replica import Replica
+from .tickets import Look, Ticket, too_late
 
 log = logging.getLogger("okl.sessions")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from okl.errors import ServiceError, SessionNotFound, StateCorrupt
 from okl_core.errors import OklError
-from service.errors import ServiceError, SessionNotFound, StateCorrupt
-from service.session.record import decode_record
-from service.session.session import Session
-from service.session.snapshot import unpack
-from service.session.turn import Position
-from service.store.base import Entry, Gone, Reading, Store, Tip
+
+from ..session.record import decode_record
+from ..session.session import Session
+from ..session.snapshot import unpack
+from ..session.turn import Position
+from ..store.base import Entry, Gone, Reading, Store, Tip
 
 
 @dataclass(frozen=True, slots=True)

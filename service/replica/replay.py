@@ -6,16 +6,17 @@ import logging
 import time
 from collections.abc import Sequence
 
+from okl.errors import SessionFailed, StateCorrupt
 from okl_core.errors import OklError
-from service.errors import SessionFailed, StateCorrupt
-from service.replica.replica import Replica
-from service.replica.scheduling import Scheduler
-from service.session.record import decode_record
-from service.session.session import Session
-from service.session.snapshot import unpack
-from service.session.turn import Position
-from service.store.base import Entry, Reading
-from service.telemetry.counts import Counts
+
+from ..session.record import decode_record
+from ..session.session import Session
+from ..session.snapshot import unpack
+from ..session.turn import Position
+from ..store.base import Entry, Reading
+from ..telemetry.counts import Counts
+from .replica import Replica
+from .scheduling import Scheduler
 
 log = logging.getLogger("okl.sessions")
 

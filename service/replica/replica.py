@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from okl_core.records.record import size_of
-from service.session.codec import WaitingEntry
-from service.session.session import Session
-from service.session.turn import Outcome, Position, Turn
-from service.store.base import Full, Head
+
+from ..session.codec import WaitingEntry
+from ..session.session import Session
+from ..session.turn import Outcome, Position, Turn
+from ..store.base import Full, Head
 
 WAITING_BYTES = 1 << 20
 """Waiting predictions of a session that a worker remembers; the store has them all."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from service.replica.replica import Replica
+from .replica import Replica
 
 THREAD_FROM_S = 0.005
 """Arithmetic longer than this goes to a thread, so that other sessions are not held up; a hop costs 50 us."""

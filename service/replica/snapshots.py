@@ -6,14 +6,15 @@ import asyncio
 import logging
 import time
 
-from service.errors import StoreError
-from service.replica.replica import Replica
-from service.replica.scheduling import Scheduler
-from service.session.session import Session
-from service.session.snapshot import pack
-from service.session.turn import Position
-from service.store.base import Store
-from service.telemetry.counts import Counts
+from okl.errors import StoreError
+
+from ..session.session import Session
+from ..session.snapshot import pack
+from ..session.turn import Position
+from ..store.base import Store
+from ..telemetry.counts import Counts
+from .replica import Replica
+from .scheduling import Scheduler
 
 log = logging.getLogger("okl.sessions")
 

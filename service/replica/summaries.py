@@ -7,12 +7,13 @@ import logging
 import time
 from dataclasses import replace
 
-from service.errors import StoreError
-from service.replica.replica import Replica
-from service.session.session import Session
-from service.session.summary import encode_summary, summary_of
-from service.store.base import Store
-from service.telemetry.counts import Counts
+from okl.errors import StoreError
+
+from ..session.session import Session
+from ..session.summary import encode_summary, summary_of
+from ..store.base import Store
+from ..telemetry.counts import Counts
+from .replica import Replica
 
 log = logging.getLogger("okl.sessions")
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from service.errors import Overloaded, ServiceError
-from service.replica.replica import Replica
-from service.session.codec import WaitingEntry
-from service.session.requests import Batch, Follow, Part, Question, RoundsPlayed, Told, Updated
-from service.session.session import Session
-from service.session.turn import Outcome, Position, Tell
-from service.store.base import Applied, Head, Waiting
+from okl.errors import Overloaded, ServiceError
+
+from ..session.codec import WaitingEntry
+from ..session.requests import Batch, Follow, Part, Question, RoundsPlayed, Told, Updated
+from ..session.session import Session
+from ..session.turn import Outcome, Position, Tell
+from ..store.base import Applied, Head, Waiting
+from .replica import Replica
 
 
 @final

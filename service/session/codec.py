@@ -45,13 +45,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from okl.errors import StateCorrupt
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import PlainForecast
 from okl_core.records.record import Raw, Raws, from_bytes, to_bytes
 from okl_core.types import F64, Forecast
-from service.errors import StateCorrupt
-from service.session.coverage import Promise
-from service.session.moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
+
+from .coverage import Promise
+from .moment import MOMENT_BYTES, NO_MOMENT, Moment, unpack_moment
 
 VERSION = 1
 _ROUND, _BLOCK, _CLASS, FOLLOWED, _NAMED = range(5)

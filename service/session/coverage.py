@@ -12,9 +12,10 @@ import numpy as np
 from okl_core.conformal.conformal import Conformal, ConformalState, class_score, interval, number_score, prediction_set
 from okl_core.contract.state import pack
 from okl_core.types import F64, Forecast
-from service.session.inputs import invalid
-from service.session.task import Task
-from service.session.truths import Answer
+
+from .inputs import invalid
+from .task import Task
+from .truths import Answer
 
 BELOW_ONE = math.nextafter(1.0, 0.0)
 """The largest threshold of which the score 1 is a miss."""

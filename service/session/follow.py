@@ -12,17 +12,18 @@ from typing import final
 
 import numpy as np
 
+from okl.errors import ServiceError
 from okl_core import errors as core
-from service.errors import ServiceError
-from service.session.codec import WaitingEntry, encode_followed, encode_round
-from service.session.coverage import promise_of
-from service.session.following import Note
-from service.session.limits import SessionLimits
-from service.session.moment import Moment
-from service.session.requests import Follow, Followed, Lesson, Question
-from service.session.session import Session
-from service.session.task import Task, check_weights, reckoned
-from service.store.base import Tip
+
+from ..store.base import Tip
+from .codec import WaitingEntry, encode_followed, encode_round
+from .coverage import promise_of
+from .following import Note
+from .limits import SessionLimits
+from .moment import Moment
+from .requests import Follow, Followed, Lesson, Question
+from .session import Session
+from .task import Task, check_weights, reckoned
 
 Append = Callable[[int, str | None, bytes], None]
 """Adds an entry to the turn: how many rounds, its id unless one is to be made, its bytes."""

@@ -26,7 +26,8 @@ from okl_core.contract.state import pack, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.duel import Duel
 from okl_core.types import F64
-from service.store.base import DIGEST_BYTES, Tip
+
+from ..store.base import DIGEST_BYTES, Tip
 
 MARK = "~"
 _NOTE = struct.Struct(f"<IQ{DIGEST_BYTES}sQ")

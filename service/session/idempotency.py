@@ -8,12 +8,13 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from okl.errors import IdConflict, PredictionExpired, StateCorrupt
 from okl_core.records.record import Raws, to_bytes
-from service.errors import IdConflict, PredictionExpired, StateCorrupt
-from service.session.codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
-from service.session.definition import Scalar
-from service.session.requests import RoundsPlayed, Updated
-from service.store.base import Applied
+
+from ..store.base import Applied
+from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
+from .definition import Scalar
+from .requests import RoundsPlayed, Updated
 
 REMEMBERED_BYTES = 4096
 """A larger answer is remembered without the forecasts of its rounds."""

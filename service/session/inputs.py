@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from okl.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
 from okl_core.records.fields import Field, Fields
 from okl_core.records.record import (
     NotANumberError,
@@ -19,8 +20,8 @@ from okl_core.records.record import (
 )
 from okl_core.records.texts import time_in
 from okl_core.types import F64
-from service.errors import InvalidInput, NotFinite, WrongDimension, WrongFeatures, WrongType
-from service.session.definition import Definition, Input
+
+from .definition import Definition, Input
 
 NAMES_TOLD = 10
 """An error names so many of a session's fields, labels or categories, and the last one."""

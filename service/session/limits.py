@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from pydantic_core import to_json
 
+from okl.errors import PayloadTooLarge, SessionFull
 from okl_core.errors import ConfigError
-from service.errors import PayloadTooLarge, SessionFull
-from service.session.inputs import invalid
-from service.session.session import Session
-from service.session.truths import Truths
+
+from .inputs import invalid
+from .session import Session
+from .truths import Truths
 
 NUMBER_BYTES = 25
 """A number of an answer takes so many at most, as JSON with its comma."""

@@ -8,17 +8,18 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from okl.errors import InvalidInput, NotFinite, WrongDimension
 from okl_core import FrozenLearner, LearnerSpec, OnlineLearner, ReservoirLearner, create, resolve
 from okl_core.records.fields import Fields, number_of
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, as_record
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Survey
-from service.errors import InvalidInput, NotFinite, WrongDimension
-from service.session.definition import Definition, Ranges
-from service.session.inputs import invalid
-from service.session.task import Task
-from service.session.warmup import Rows
+
+from .definition import Definition, Ranges
+from .inputs import invalid
+from .task import Task
+from .warmup import Rows
 
 HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 

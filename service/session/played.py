@@ -13,10 +13,11 @@ from okl_core.contract.frozen import Rule
 from okl_core.errors import ReplayDivergence
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
-from service.session.codec import RoundEntry
-from service.session.coverage import Promise
-from service.session.maker import Start
-from service.session.task import Task
+
+from .codec import RoundEntry
+from .coverage import Promise
+from .maker import Start
+from .task import Task
 
 ARITHMETIC = zlib.crc32(arithmetic().encode())
 """Names what computes here, in each journal entry."""

@@ -12,11 +12,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from okl.errors import StateCorrupt
 from okl_core import LearnerSpec
 from okl_core.records.fields import FieldKind
 from okl_core.records.survey import Declared
-from service.errors import StateCorrupt
-from service.session.definition import AlarmRules, Definition, Ranges
+
+from .definition import AlarmRules, Definition, Ranges
 
 VERSION = 1
 _CRC_BYTES = 4

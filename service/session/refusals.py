@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from okl_core import errors as core
-from service.errors import (
+from okl.errors import (
     InvalidInput,
     NotFinite,
     NumericalFailure,
@@ -12,8 +11,10 @@ from service.errors import (
     WrongDimension,
     WrongTruth,
 )
-from service.session.inputs import invalid
-from service.store.base import Tip
+from okl_core import errors as core
+
+from ..store.base import Tip
+from .inputs import invalid
 
 _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
     core.ShapeError: WrongDimension,

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from okl.errors import ServiceError
 from okl_core.records.record import Raw, Raws
 from okl_core.types import F64
-from service.errors import ServiceError
-from service.session.definition import Input, Scalar
-from service.session.truths import Answer
-from service.store.base import Tip
+
+from ..store.base import Tip
+from .definition import Input, Scalar
+from .truths import Answer
 
 
 class Question(NamedTuple):

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from service.session.coverage import answer_to
-from service.session.definition import Scalar
-from service.session.played import Forecasts, Ran
-from service.session.requests import RoundsPlayed
-from service.session.scorecard import forecasts_of
-from service.session.session import Session
-from service.session.task import Task
+from .coverage import answer_to
+from .definition import Scalar
+from .played import Forecasts, Ran
+from .requests import RoundsPlayed
+from .scorecard import forecasts_of
+from .session import Session
+from .task import Task
 
 
 class _Columns(NamedTuple):

@@ -15,7 +15,8 @@ from okl_core.losses import Loss, log_loss
 from okl_core.monitoring.comparison import running
 from okl_core.monitoring.plain import PlainForecast, PlainRows
 from okl_core.types import F64, BlockInfo, Forecast
-from service.session.truths import Truths
+
+from .truths import Truths
 
 LARGEST = 1e200
 """A loss or squared error counts at most so much beside others: sums of them stay finite."""

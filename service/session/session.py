@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from okl.errors import InvalidInput, StateCorrupt
 from okl_core import LearnerSpec
 from okl_core.contract.facade import REPLAY_TOLERANCE
 from okl_core.contract.lags import lag_rows
@@ -25,19 +26,19 @@ from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, Raws
 from okl_core.types import F64, Forecast
-from service.errors import InvalidInput, StateCorrupt
-from service.session.codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
-from service.session.coverage import Coverage, Promise, check_promises
-from service.session.definition import Definition, Input, Scalar
-from service.session.following import Following, is_challenger
-from service.session.history.history import History, Lived, LivedRows, Numbers
-from service.session.inputs import read, read_rows
-from service.session.maker import HostedLearner, Maker, Start
-from service.session.moment import NO_MOMENT, Moment
-from service.session.played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of
-from service.session.scorecard import Issued, Scorecard, forecasts_of
-from service.session.task import Task, note_of, noted, reckoned
-from service.session.warmup import Warmup
+
+from .codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
+from .coverage import Coverage, Promise, check_promises
+from .definition import Definition, Input, Scalar
+from .following import Following, is_challenger
+from .history.history import History, Lived, LivedRows, Numbers
+from .inputs import read, read_rows
+from .maker import HostedLearner, Maker, Start
+from .moment import NO_MOMENT, Moment
+from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of
+from .scorecard import Issued, Scorecard, forecasts_of
+from .task import Task, note_of, noted, reckoned
+from .warmup import Warmup
 
 NO_FORECAST = Forecast(math.nan)
 """What is said before the first truth has told whether there are labels or numbers."""

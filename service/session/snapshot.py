@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from okl.errors import StateCorrupt
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, restore
 from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.errors import StateError, StateFormatError
@@ -17,18 +18,18 @@ from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.scaling import Scaling
 from okl_core.types import F64
-from service.errors import StateCorrupt
-from service.session.codec import decode_inputs, encode_inputs
-from service.session.coverage import Coverage
-from service.session.definition import Definition
-from service.session.following import Following
-from service.session.history.history import History
-from service.session.maker import HostedLearner
-from service.session.played import FrozenFrom
-from service.session.scorecard import Scorecard
-from service.session.session import Session
-from service.session.task import Task
-from service.session.warmup import Warmup
+
+from .codec import decode_inputs, encode_inputs
+from .coverage import Coverage
+from .definition import Definition
+from .following import Following
+from .history.history import History
+from .maker import HostedLearner
+from .played import FrozenFrom
+from .scorecard import Scorecard
+from .session import Session
+from .task import Task
+from .warmup import Warmup
 
 Json = dict[str, Any]
 

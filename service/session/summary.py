@@ -10,11 +10,12 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from okl_core.monitoring.verdict import Judgement
-from service.session.definition import Definition
-from service.session.history.alarms import Alarm
-from service.session.history.view import outline_of
-from service.session.history.words import error_name
-from service.session.session import Session
+
+from .definition import Definition
+from .history.alarms import Alarm
+from .history.view import outline_of
+from .history.words import error_name
+from .session import Session
 
 
 @dataclass(frozen=True, slots=True)

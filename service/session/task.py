@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from okl.errors import WrongTruth
 from okl_core import LearnerSpec, get_learner, parse_spec
 from okl_core.automatic.auto_state import LARGEST
 from okl_core.contract.learner import Learner, learner_kinds, taken_dim
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.types import F64, MAX_CLASSES, LearnerConfig
-from service.errors import WrongTruth
-from service.session.definition import Definition, Scalar
-from service.session.inputs import invalid
-from service.session.scorecard import Judge
-from service.session.truths import Truths
+
+from .definition import Definition, Scalar
+from .inputs import invalid
+from .scorecard import Judge
+from .truths import Truths
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from okl.errors import WrongTruth, WrongType
 from okl_core.types import F64, REALS, Forecast, Interval, Target
-from service.errors import WrongTruth, WrongType
-from service.session.definition import Scalar
-from service.session.inputs import invalid, listed
+
+from .definition import Scalar
+from .inputs import invalid, listed
 
 
 class Answer(NamedTuple):

@@ -14,28 +14,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-from okl_core import errors as core
-from okl_core.records.fields import Fields
-from okl_core.records.record import Raw, Raws, to_bytes
-from okl_core.records.survey import MOST_FIELDS
-from okl_core.types import F64, Forecast
-from service.errors import (
+from okl.errors import (
     InvalidInput,
     LimitReached,
     PredictionNotFound,
     SessionFollows,
     SessionFrozen,
 )
-from service.session.codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
-from service.session.coverage import Promise, answer_to, promise_of
-from service.session.definition import Input
-from service.session.follow import Follower
-from service.session.idempotency import expired, id_conflict, remember, same_prediction, told_again
-from service.session.limits import SessionLimits
-from service.session.moment import Moment
-from service.session.played import Pending
-from service.session.refusals import precondition_failed, refusal
-from service.session.requests import (
+from okl_core import errors as core
+from okl_core.records.fields import Fields
+from okl_core.records.record import Raw, Raws, to_bytes
+from okl_core.records.survey import MOST_FIELDS
+from okl_core.types import F64, Forecast
+
+from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
+from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
+from .coverage import Promise, answer_to, promise_of
+from .definition import Input
+from .follow import Follower
+from .idempotency import expired, id_conflict, remember, same_prediction, told_again
+from .limits import SessionLimits
+from .moment import Moment
+from .played import Pending
+from .refusals import precondition_failed, refusal
+from .requests import (
     Batch,
     Follow,
     Followed,
@@ -47,10 +49,9 @@ from service.session.requests import (
     Told,
     Updated,
 )
-from service.session.rounds_played import rounds_played
-from service.session.session import Session
-from service.session.task import Task, check_weights, reckoned
-from service.store.base import Applied, Entry, Full, Hold, Tip, Waiting
+from .rounds_played import rounds_played
+from .session import Session
+from .task import Task, check_weights, reckoned
 
 Outcome = Waiting | Applied | Full | None
 """What a store says of a hold."""

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from service.errors import ConfigurationError
-from service.store.moving import Moving
+from okl.errors import ConfigurationError
+
+from .moving import Moving
 
 DIGEST_BYTES = 16
 
@@ -393,4 +394,4 @@ def open_store(url: str, limits: Limits | None = None) -> Store:
     scheme = urlsplit(url).scheme
     if scheme not in STORE_MODULES:
         raise ConfigurationError(f"store url: unknown scheme {scheme!r}; known: {', '.join(STORE_MODULES)}")
-    return importlib.import_module(f"service.store.{STORE_MODULES[scheme]}").from_url(url, limits or Limits())
+    return importlib.import_module(f".{STORE_MODULES[scheme]}", __package__).from_url(url, limits or Limits())

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pydantic_core import from_json, to_json
 
-from service.errors import ServiceError, SessionMoved, SessionMoving
+from okl.errors import ServiceError, SessionMoved, SessionMoving
 
 if TYPE_CHECKING:
-    from service.store.base import Entry, Full, Gone, Head, Tip
+    from .base import Entry, Full, Gone, Head, Tip
 
 FOR_GOOD = float("inf")
 NOTE_BYTES = 1024

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, final
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from service.errors import SessionExists, StoreCorrupt, StoreError
-from service.store import redis_moving as moves
-from service.store import redis_scripts as scripts
-from service.store.base import (
+from okl.errors import SessionExists, StoreCorrupt, StoreError
+
+from . import redis_moving as moves
+from . import redis_scripts as scripts
+from .base import (
     LAST_BYTES,
     PAGE_BYTES,
     PAGE_ITEMS,
@@ -38,11 +39,11 @@ from service.store.base import (
     Waiting,
     WaitingPage,
 )
-from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Whole, check_note, refusal
-from service.store.redis_connections import Connections
-from service.store.redis_errors import is_damage, log_failure, store_error
-from service.store.redis_keys import RedisKeys
-from service.store.redis_replies import (
+from .moving import FOR_GOOD, Checkpoint, Luggage, Whole, check_note, refusal
+from .redis_connections import Connections
+from .redis_errors import is_damage, log_failure, store_error
+from .redis_keys import RedisKeys
+from .redis_replies import (
     HEAD_FIELDS,
     Damage,
     to_all_read,
@@ -52,11 +53,11 @@ from service.store.redis_replies import (
     to_waiting,
     to_what,
 )
-from service.store.redis_scripts import KEYS, Script, Value, commit_arguments, keys_of, microseconds, text_of
-from service.store.redis_templates import RedisTemplates
-from service.store.redis_url import connections_from_url
-from service.store.redis_warnings import find_warnings
-from service.store.store_checks import (
+from .redis_scripts import KEYS, Script, Value, commit_arguments, keys_of, microseconds, text_of
+from .redis_templates import RedisTemplates
+from .redis_url import connections_from_url
+from .redis_warnings import find_warnings
+from .store_checks import (
     after_prefix,
     check_edges,
     check_entries,

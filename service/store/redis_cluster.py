@@ -9,9 +9,10 @@ from typing import Any, final
 from redis.asyncio import RedisCluster
 from redis.exceptions import ResponseError
 
-from service.errors import StoreUnavailable
-from service.store.redis_connections import CLOSED_MEANWHILE, DEADLINE_S, Command
-from service.store.redis_errors import FAILURES, is_refusal, log_failure, store_error
+from okl.errors import StoreUnavailable
+
+from .redis_connections import CLOSED_MEANWHILE, DEADLINE_S, Command
+from .redis_errors import FAILURES, is_refusal, log_failure, store_error
 
 
 @final

@@ -21,8 +21,9 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from service.errors import StoreUnavailable
-from service.store.redis_errors import (
+from okl.errors import StoreUnavailable
+
+from .redis_errors import (
     FAILURES,
     MOVED_ON,
     NotReplicatedError,
@@ -31,7 +32,7 @@ from service.store.redis_errors import (
     log_failure,
     store_error,
 )
-from service.store.redis_lane import Lane, LaneCall
+from .redis_lane import Lane, LaneCall
 
 DEADLINE_S = 5.0
 """For an operation with all its retries."""

@@ -21,7 +21,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from service.errors import StoreError, StoreRefused, StoreTimeout, StoreUnavailable
+from okl.errors import StoreError, StoreRefused, StoreTimeout, StoreUnavailable
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 _REFUSED = (AuthenticationError, AuthorizationError)

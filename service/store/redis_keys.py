@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, final
 
-from service.errors import LimitReached
-from service.store import redis_whole
-from service.store.key_store import MOST_KEYS, Grant, KeyRecords, check_record
-from service.store.redis_connections import Connections
-from service.store.redis_scripts import Value
+from okl.errors import LimitReached
+
+from . import redis_whole
+from .key_store import MOST_KEYS, Grant, KeyRecords, check_record
+from .redis_connections import Connections
+from .redis_scripts import Value
 
 KEYS_KEY: Final = "okl:keys"
 """No session's keys begin so: theirs have braces."""

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.store.base import Entry, Tip
-from service.store.moving import (
+from .base import Entry, Tip
+from .moving import (
     LUGGAGE_BYTES,
     LUGGAGE_ITEMS,
     Checkpoint,
@@ -18,9 +18,9 @@ from service.store.moving import (
     page_cursor,
     page_place,
 )
-from service.store.redis_replies import to_entry, to_reading, to_tip
-from service.store.redis_scripts import US, Value, text_of
-from service.store.store_checks import check_last
+from .redis_replies import to_entry, to_reading, to_tip
+from .redis_scripts import US, Value, text_of
+from .store_checks import check_last
 
 PARTS = ("held", "expired", "remembered")
 _HELD = struct.Struct("<dd")

@@ -6,8 +6,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, final
 
-from service.errors import StoreCorrupt
-from service.store.base import (
+from okl.errors import StoreCorrupt
+
+from .base import (
     DIGEST_BYTES,
     Applied,
     Entry,
@@ -19,8 +20,8 @@ from service.store.base import (
     WaitingItem,
     WaitingPage,
 )
-from service.store.redis_scripts import NEVER_US, US
-from service.store.store_checks import check_last, check_reading, cursor_after
+from .redis_scripts import NEVER_US, US
+from .store_checks import check_last, check_reading, cursor_after
 
 HEAD_FIELDS = (
     "summary",

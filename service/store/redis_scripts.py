@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from service.store.base import Entry, Hold, Tip
+from .base import Entry, Hold, Tip
 
 KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "remembered", "kept", "states")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, final
 
-from service.store import redis_whole
-from service.store.redis_connections import Connections
-from service.store.redis_scripts import Value
-from service.store.template_store import MOST_TEMPLATES, TemplateRecords, check_template, too_many
+from . import redis_whole
+from .redis_connections import Connections
+from .redis_scripts import Value
+from .template_store import MOST_TEMPLATES, TemplateRecords, check_template, too_many
 
 TEMPLATES_KEY: Final = "okl:templates"
 """No session's keys begin so: theirs have braces."""

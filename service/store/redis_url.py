@@ -12,9 +12,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException, RedisError
 
-from service.errors import ConfigurationError
-from service.store.redis_cluster import Cluster
-from service.store.redis_connections import (
+from okl.errors import ConfigurationError
+
+from .redis_cluster import Cluster
+from .redis_connections import (
     ATTEMPTS_IN_DEADLINE,
     BACKOFF,
     DEADLINE_S,

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from service.store.redis_connections import Connections
+from .redis_connections import Connections
 
 OLDEST_VERSION = (7, 0)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from service.errors import StoreCorrupt
-from service.store.redis_connections import Connections
-from service.store.redis_errors import is_damage, log_failure, store_error
-from service.store.redis_scripts import Value
+from okl.errors import StoreCorrupt
+
+from .redis_connections import Connections
+from .redis_errors import is_damage, log_failure, store_error
+from .redis_scripts import Value
 
 
 async def run(

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from service.errors import ConfigurationError, SessionExists, StoreTimeout, StoreUnavailable
-from service.store import sqlite_moving as moves
-from service.store import sqlite_sessions as sessions
-from service.store.base import (
+from okl.errors import ConfigurationError, SessionExists, StoreTimeout, StoreUnavailable
+
+from . import sqlite_moving as moves
+from . import sqlite_sessions as sessions
+from .base import (
     Applied,
     Behind,
     Committed,
@@ -33,16 +34,16 @@ from service.store.base import (
     Waiting,
     WaitingPage,
 )
-from service.store.moving import Checkpoint, Luggage, Whole, check_note, page_place
-from service.store.sqlite_checkpoints import Checkpoints
-from service.store.sqlite_commit import cancel, commit
-from service.store.sqlite_file import DRIVER_ERRORS, MEMORY, SYNCHRONOUS, SqliteFile, store_error, transact
-from service.store.sqlite_keys import SqliteKeys
-from service.store.sqlite_tables import TooMuchHere
-from service.store.sqlite_templates import SqliteTemplates
-from service.store.sqlite_thread import Operation, SqliteThread
-from service.store.sqlite_waiting import count_waiting, waiting
-from service.store.store_checks import check_edges, check_entries, check_limit, check_number, check_summary, place_of
+from .moving import Checkpoint, Luggage, Whole, check_note, page_place
+from .sqlite_checkpoints import Checkpoints
+from .sqlite_commit import cancel, commit
+from .sqlite_file import DRIVER_ERRORS, MEMORY, SYNCHRONOUS, SqliteFile, store_error, transact
+from .sqlite_keys import SqliteKeys
+from .sqlite_tables import TooMuchHere
+from .sqlite_templates import SqliteTemplates
+from .sqlite_thread import Operation, SqliteThread
+from .sqlite_waiting import count_waiting, waiting
+from .store_checks import check_edges, check_entries, check_limit, check_number, check_summary, place_of
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from typing import final
 
-from service.store.sqlite_file import DRIVER_ERRORS, MEMORY, PAGE_BYTES, WAL_KEPT_BYTES, SqliteFile
+from .sqlite_file import DRIVER_ERRORS, MEMORY, PAGE_BYTES, WAL_KEPT_BYTES, SqliteFile
 
 log = logging.getLogger("okl.store")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from service.store.base import (
+from .base import (
     REMEMBERED_AFTER_EXPIRY_S,
     SWEPT_AT_ONCE,
     Applied,
@@ -19,7 +19,7 @@ from service.store.base import (
     Tip,
     Waiting,
 )
-from service.store.sqlite_tables import (
+from .sqlite_tables import (
     SessionRow,
     check_open,
     corrupt,

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar, final
 
-from service.errors import StoreCorrupt, StoreTimeout, StoreUnavailable
-from service.store.sqlite_keys import KEY_TABLES
-from service.store.sqlite_tables import SCHEMA, SCHEMA_VERSION
-from service.store.sqlite_templates import TEMPLATE_TABLES
+from okl.errors import StoreCorrupt, StoreTimeout, StoreUnavailable
+
+from .sqlite_keys import KEY_TABLES
+from .sqlite_tables import SCHEMA, SCHEMA_VERSION
+from .sqlite_templates import TEMPLATE_TABLES
 
 T = TypeVar("T")
 

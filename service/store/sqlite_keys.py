@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, final
 
-from service.errors import LimitReached, StoreCorrupt
-from service.store.key_store import MOST_KEYS, Grant, KeyRecords, check_record
+from okl.errors import LimitReached, StoreCorrupt
+
+from .key_store import MOST_KEYS, Grant, KeyRecords, check_record
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from service.store import sqlite_sessions as sessions
-from service.store import sqlite_tables as tables
-from service.store.base import Entry, Full, Gone, Limits, Tip
-from service.store.moving import (
+from . import sqlite_sessions as sessions
+from . import sqlite_tables as tables
+from .base import Entry, Full, Gone, Limits, Tip
+from .moving import (
     FOR_GOOD,
     LUGGAGE_BYTES,
     LUGGAGE_ITEMS,
@@ -20,8 +20,8 @@ from service.store.moving import (
     page_cursor,
     page_place,
 )
-from service.store.sqlite_tables import SessionRow, check_open, corrupt, find_session, keep, seal_of
-from service.store.store_checks import check_last
+from .sqlite_tables import SessionRow, check_open, corrupt, find_session, keep, seal_of
+from .store_checks import check_last
 
 PARTS = ("held", "remembered")
 

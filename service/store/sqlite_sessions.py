@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from service.errors import StoreCorrupt
-from service.store import sqlite_tables as tables
-from service.store.base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
-from service.store.moving import refusal
-from service.store.sqlite_tables import SessionRow, find_session
-from service.store.sqlite_waiting import count_waiting
-from service.store.store_checks import after_prefix
+from okl.errors import StoreCorrupt
+
+from . import sqlite_tables as tables
+from .base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
+from .moving import refusal
+from .sqlite_tables import SessionRow, find_session
+from .sqlite_waiting import count_waiting
+from .store_checks import after_prefix
 
 log = logging.getLogger("okl.store")
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
-from service.errors import StoreCorrupt
-from service.store.base import DIGEST_BYTES, LAST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting
-from service.store.moving import FOR_GOOD, refusal
-from service.store.store_checks import check_last, check_reading, follow
+from okl.errors import StoreCorrupt
+
+from .base import DIGEST_BYTES, LAST_BYTES, Applied, Entry, Head, Reading, Tip, Waiting
+from .moving import FOR_GOOD, refusal
+from .store_checks import check_last, check_reading, follow
 
 INLINE_BYTES = 320
 """SQLite keeps rows of up to 488 bytes whole in these tables' pages of 2,048."""

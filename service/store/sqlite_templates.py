@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import final
 
-from service.errors import StoreCorrupt
-from service.store.sqlite_keys import Runs
-from service.store.template_store import MOST_TEMPLATES, TemplateRecords, check_template, too_many
+from okl.errors import StoreCorrupt
+
+from .sqlite_keys import Runs
+from .template_store import MOST_TEMPLATES, TemplateRecords, check_template, too_many
 
 TEMPLATE_TABLES = """
 CREATE TABLE IF NOT EXISTS templates (name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar, final
 
-from service.errors import StoreTimeout
-from service.store import sqlite_sessions
-from service.store.sqlite_checkpoints import Checkpoints
-from service.store.sqlite_file import DRIVER_ERRORS, SqliteFile, store_error, transact
-from service.store.sqlite_sessions import CLEANED_BYTES
+from okl.errors import StoreTimeout
+
+from . import sqlite_sessions
+from .sqlite_checkpoints import Checkpoints
+from .sqlite_file import DRIVER_ERRORS, SqliteFile, store_error, transact
+from .sqlite_sessions import CLEANED_BYTES
 
 log = logging.getLogger("okl.store")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from service.store.base import PAGE_BYTES, PAGE_ITEMS, Gone, WaitingItem, WaitingPage
-from service.store.sqlite_tables import corrupt, find_session
-from service.store.store_checks import cursor_after
+from .base import PAGE_BYTES, PAGE_ITEMS, Gone, WaitingItem, WaitingPage
+from .sqlite_tables import corrupt, find_session
+from .store_checks import cursor_after
 
 FIND_WAITING = """
 SELECT CAST(id AS BLOB), due, COALESCE(blob, (SELECT blob FROM large WHERE key = waiting.large)) FROM waiting

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from service.errors import StoreCorrupt
-from service.store.base import EDGES, SUMMARY_BYTES, Entry, Reading, Tip
+from okl.errors import StoreCorrupt
+
+from .base import EDGES, SUMMARY_BYTES, Entry, Reading, Tip
 
 LARGEST = 1 << 53
 """The largest number that every store keeps and compares exactly."""

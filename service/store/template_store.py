@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from service.errors import LimitReached
+from okl.errors import LimitReached
 
 MOST_TEMPLATES = 256
 TEMPLATE_BYTES: Final = 4 << 10

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from service.telemetry.counts import Sample
+from .counts import Sample
 
 MOST_WORKERS = 1_024
 

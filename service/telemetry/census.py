@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final, final
 
-from service.errors import StoreError
-from service.session.summary import Summary, decode_summary
-from service.store.base import Gone, Head, Store
-from service.telemetry.counts import Sample
+from okl.errors import StoreError
+
+from ..session.summary import Summary, decode_summary
+from ..store.base import Gone, Head, Store
+from .counts import Sample
 
 log = logging.getLogger("okl.http")
 

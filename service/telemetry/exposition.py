@@ -8,11 +8,11 @@ import resource
 import time
 from typing import Final, final
 
-from service import __version__
-from service.telemetry.board import Board
-from service.telemetry.census import Census
-from service.telemetry.counts import Counts, Sample
-from service.telemetry.families import Told, type_for, written
+from .. import __version__
+from .board import Board
+from .census import Census
+from .counts import Counts, Sample
+from .families import Told, type_for, written
 
 log = logging.getLogger("okl")
 

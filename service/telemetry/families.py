@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
 from prometheus_client.registry import Collector
 
-from service.telemetry.counts import SECONDS, Sample
+from .counts import SECONDS, Sample
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

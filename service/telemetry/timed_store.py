@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Sequence
 from time import perf_counter
 from typing import ClassVar, TypeVar, final
 
-from service.errors import StoreError
-from service.store.base import (
+from okl.errors import StoreError
+
+from ..store.base import (
     Applied,
     Behind,
     Committed,
@@ -24,8 +25,8 @@ from service.store.base import (
     Waiting,
     WaitingPage,
 )
-from service.store.moving import Checkpoint, Luggage, Whole
-from service.telemetry.counts import Counts
+from ..store.moving import Checkpoint, Luggage, Whole
+from .counts import Counts
 
 T = TypeVar("T")
 

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Final, final
 
-from service.chance import BY_CHANCE
-from service.errors import ServiceError, StoreCorrupt, StoreError
-from service.session.following import is_challenger
-from service.sessions import Listed, Sessions
-from service.templates.template import Template
-from service.templates.templates import Templates
+from okl.errors import ServiceError, StoreCorrupt, StoreError
+
+from ..chance import BY_CHANCE
+from ..session.following import is_challenger
+from ..sessions import Listed, Sessions
+from .template import Template
+from .templates import Templates
 
 log = logging.getLogger("okl.templates")
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from service.errors import StateCorrupt
-from service.session.definition import Definition
-from service.session.following import is_challenger
-from service.session.record import decode_any_record, encode_record
+from okl.errors import StateCorrupt
+
+from ..session.definition import Definition
+from ..session.following import is_challenger
+from ..session.record import decode_any_record, encode_record
 
 VERSION = 1
 

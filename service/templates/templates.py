@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, final
 
-from service.errors import (
+from okl.errors import (
     InvalidInput,
     LimitReached,
     Overloaded,
@@ -21,10 +21,11 @@ from service.errors import (
     StoreUnavailable,
     TemplateNotFound,
 )
-from service.sessions import Sessions
-from service.store.base import Gone, Store
-from service.store.template_store import TEMPLATE_BYTES, TemplateRecords, TemplateStore
-from service.templates.template import Template, decode_template, encode_template
+
+from ..sessions import Sessions
+from ..store.base import Gone, Store
+from ..store.template_store import TEMPLATE_BYTES, TemplateRecords, TemplateStore
+from .template import Template, decode_template, encode_template
 
 log = logging.getLogger("okl.templates")
 

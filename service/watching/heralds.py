@@ -21,18 +21,19 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic_core import to_json
 
-from service import __version__
-from service.chance import BY_CHANCE
-from service.errors import ServiceError, SessionNotFound, StoreError
-from service.rounds import Rounds
-from service.session.history.alarms import Alarm
-from service.session.history.words import alarm_text
-from service.session.session import Session
-from service.session.summary import decode_summary
-from service.session.turn import Position
-from service.store.base import Gone, Head, Store
-from service.telemetry.counts import Counts
-from service.trace import Trace, current
+from okl.errors import ServiceError, SessionNotFound, StoreError
+
+from .. import __version__
+from ..chance import BY_CHANCE
+from ..rounds import Rounds
+from ..session.history.alarms import Alarm
+from ..session.history.words import alarm_text
+from ..session.session import Session
+from ..session.summary import decode_summary
+from ..session.turn import Position
+from ..store.base import Gone, Head, Store
+from ..telemetry.counts import Counts
+from ..trace import Trace, current
 
 log = logging.getLogger("okl.webhook")
 

@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TypeVar
 
+from okl.errors import PredictionNotFound, SessionNotFound
 from okl_core.records.record import Raw
-from service.errors import PredictionNotFound, SessionNotFound
-from service.rounds import Rounds
-from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
-from service.session.definition import Scalar
-from service.session.history.view import HistoryView, view_of
-from service.session.inputs import invalid
-from service.session.scorecard import Issued
-from service.session.session import Session
-from service.session.summary import summary_of
-from service.session.task import Task
-from service.session.turn import Position
-from service.sessions import Listed
-from service.store.base import Entry, Gone, Head, Store
+
+from ..rounds import Rounds
+from ..session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
+from ..session.definition import Scalar
+from ..session.history.view import HistoryView, view_of
+from ..session.inputs import invalid
+from ..session.scorecard import Issued
+from ..session.session import Session
+from ..session.summary import summary_of
+from ..session.task import Task
+from ..session.turn import Position
+from ..sessions import Listed
+from ..store.base import Entry, Gone, Head, Store
 
 T = TypeVar("T")
 

@@ -7,10 +7,11 @@ import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from service.errors import Overloaded, ServiceError, SessionNotFound
-from service.sessions import Listed
-from service.store.base import Head
-from service.watching.past import Watching
+from okl.errors import Overloaded, ServiceError, SessionNotFound
+
+from ..sessions import Listed
+from ..store.base import Head
+from .past import Watching
 
 log = logging.getLogger("okl.sessions")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.processes import Worker
-from service.client import OklClient
+from okl.client import Client
 
 HEAD_S, BODY_S = 2.0, 2.0
 CONNECTIONS = 60
@@ -20,12 +20,12 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker = Worker("sqlite://", log=log, head_timeout_s=HEAD_S, body_timeout_s=BODY_S, max_connections=CONNECTIONS)
     worker.start()
     try:
-        with OklClient(worker.url) as client:
+        with Client(worker.url) as client:
             client.create("s", {"kind": "mean"}, y_range=[0.0, 10.0], strict=True, scale={"kind": "none"})
             client.rounds("s", [[0.1, 0.2], [0.3, 0.4]], [1.0, 2.0])
             client.create("f", {"kind": "mean"}, schema={"a": "number", "b": "number"}, strict=True)
         yield worker
-        with OklClient(worker.url) as client:
+        with Client(worker.url) as client:
             assert client.predict("s", [0.1, 0.2], wait=False)["t"] == 2
     finally:
         worker.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from service.client import OklClient
+from okl.client import Client
 from service.demo_data import magic
 from tests.command import serving
 
@@ -28,7 +28,7 @@ SESSIONS = {
 LABELS = ["hadron", "gamma"]
 
 
-def stream(client: OklClient) -> None:
+def stream(client: Client) -> None:
     X, y = magic()
     truths = [LABELS[int((truth > 0.0) != (i >= FLIP))] for i, truth in enumerate(y[: ROUNDS + LATE].tolist())]
     for name, learner in SESSIONS.items():
@@ -59,7 +59,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(f"sqlite:///{folder}/okl.sqlite3", Path(folder)) as (_, base),
-        OklClient(base) as client,
+        Client(base) as client,
         sync_playwright() as playwright,
     ):
         while not client.is_ready():

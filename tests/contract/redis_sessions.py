@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from service.errors import StoreError
+from okl.errors import StoreError
 from service.store.base import DIGEST_BYTES, Hold, Limits, Store, Tip, open_store
 from tests.contract.store_calls import NAME, entry, outcomes_of
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.errors import LimitReached
+from okl.errors import LimitReached
 from service.store import redis_keys, sqlite_keys
 from service.store.base import Store
 from service.store.key_store import RECORD_BYTES, KeepsKeys, KeyRecords, KeyStore

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from service.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
+from okl.errors import SessionExists, StoreCorrupt, StoreTimeout, StoreUnavailable
 from service.store.base import (
     Behind,
     Committed,

@@ -12,7 +12,7 @@ import pytest
 import redis
 from redis.asyncio.connection import ConnectionPool
 
-from service.errors import StoreError, StoreUnavailable
+from okl.errors import StoreError, StoreUnavailable
 from service.store.base import Behind, Committed, Tip
 from service.store.redis_cluster import Cluster
 from service.store.redis_connections import WATCH_S, Lanes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import StoreTimeout, StoreUnavailable
+from okl.errors import StoreTimeout, StoreUnavailable
 from service.store.base import Behind, Gone, Hold
 from tests.contract.redis_sessions import Storm, append, eventually, first_tip, opened
 from tests.contract.store_calls import NAME, entry, outcomes_of, read

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import ConfigurationError, StoreRefused, StoreUnavailable
+from okl.errors import ConfigurationError, StoreRefused, StoreUnavailable
 from service.store.base import open_store
 from tests.contract.redis_sessions import append, first_tip, opened
 from tests.contract.store_calls import NAME

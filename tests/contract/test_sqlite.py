@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
+from okl.errors import ConfigurationError, StoreCorrupt, StoreError, StoreTimeout, StoreUnavailable
 from service.store.base import Applied, Committed, Limits, Store, Waiting, open_store
 from service.store.sqlite import SqliteStore
 from tests.contract.store_calls import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import StoreCorrupt, StoreError
+from okl.errors import StoreCorrupt, StoreError
 from service.store.base import Behind, Found, Gone, Head, Reading, Store, Tip
 from service.store.sqlite import SqliteStore
 from tests.contract.store_calls import FIRST, OTHER, RECORD, append, bare, chain, entry, hold

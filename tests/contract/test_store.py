@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.errors import SessionExists
+from okl.errors import SessionExists
 from service.store.base import (
     Applied,
     Entry,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.errors import ConfigurationError, SessionExists
+from okl.errors import ConfigurationError, SessionExists
 from service.store.base import Applied, Behind, Committed, Store, open_store
 from tests.contract.store_calls import (
     FIRST,

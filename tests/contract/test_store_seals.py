@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import ServiceError, SessionExists, SessionMoved, SessionMoving
+from okl.errors import ServiceError, SessionExists, SessionMoved, SessionMoving
 from service.store.base import Applied, Full, Gone, Limits, Store, Tip, Waiting, WaitingPage
 from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Seal, Whole
 from tests.contract.store_calls import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.errors import LimitReached
+from okl.errors import LimitReached
 from service.store import redis_templates, sqlite_templates
 from service.store.base import DIGEST_BYTES, Hold, Store, Tip
 from service.store.template_store import TEMPLATE_BYTES, KeepsTemplates, TemplateRecords, TemplateStore

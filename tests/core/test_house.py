@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.entered import entered_by_an_update
-from tests.docs.architecture import edges
+from tests.docs.architecture import PACKAGES, edges
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "okl_core"
@@ -41,12 +41,12 @@ MAY_IMPORT = {
 
 LINES, LINES_OF_A_LEARNER = 400, 200
 
-SOURCES = sorted(path for package in ("okl_core", "service") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def test_arrows_between_folders_run_downward() -> None:
-    found = {box.partition(".")[2]: {other.partition(".")[2] for other in others} for box, others in edges().items()}
-    core = {box: others for box, others in found.items() if (CORE / box).exists() or (CORE / f"{box}.py").exists()}
+    found = {box: {other.partition(".")[2] for other in others} for box, others in edges().items()}
+    core = {box.partition(".")[2]: others for box, others in found.items() if box.startswith("okl_core.")}
     assert set(core) == set(MAY_IMPORT)
     assert {box: others - MAY_IMPORT[box] for box, others in core.items() if others - MAY_IMPORT[box]} == {}
 
@@ -91,3 +91,19 @@ def test_one_update_of_kons_enters_few_modules() -> None:
         "second_order.second_order",
         "second_order.space_and_rule",
     ]
+
+
+def test_the_packages_stand_on_one_another() -> None:
+    """`service` on `okl` and `okl_core`, `okl` on `okl_core`, which stands alone; nothing in `service` says its own name."""
+    seen = {package: set[str]() for package in PACKAGES}
+    for path in SOURCES:
+        own = path.relative_to(ROOT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                seen[own] |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                seen[own].add(node.module.split(".")[0])
+    found = {package: names & set(PACKAGES) for package, names in seen.items()}
+    assert found["okl_core"] == {"okl_core"}
+    assert found["okl"] <= {"okl", "okl_core"}
+    assert found["service"] == {"okl", "okl_core"}

@@ -18,8 +18,8 @@ from bench.balancer import Balancer, balancer
 from bench.http_client import free_port
 from bench.processes import workers
 from bench.ring import Ring
-from service.client import OklClient
-from service.errors import PROBLEMS
+from okl.client import Client
+from okl.errors import PROBLEMS
 from tests.deployment.upstreams import upstreams
 
 MEMBERS = {"type", "title", "status", "detail", "instance"}
@@ -224,7 +224,7 @@ def test_no_round_is_lost_or_learned_twice_when_a_worker_is_killed(tmp_path: Pat
     rounds, names = 40, ["a", "b", "c", "d"]
     with workers(f"sqlite:///{tmp_path / 'okl.sqlite3'}", 2) as pair:
         addresses = [f"127.0.0.1:{worker.port}" for worker in pair]
-        with balancer(addresses) as front, OklClient(front.url) as okl, asking(front) as http:
+        with balancer(addresses) as front, Client(front.url) as okl, asking(front) as http:
             for name in names:
                 okl.create(name, "mean")
             # Events come when they happen: nginx keeps none back.

@@ -1,6 +1,6 @@
 """Draws the architecture from the imports: `make docs`, or `python -m tests.docs.architecture`.
 
-Each folder of `okl_core` and of `service` is a box, and so is each module beside them. A box stands one floor above the
+Each folder of `service`, `okl` and `okl_core` is a box, and so is each module beside them. A box stands one floor above the
 highest that it imports; an arrow says that it does, and is left out where a way over other boxes says so already. Imports
 inside of functions do not count. Whatever imports in a circle has no floor: `floors` refuses it.
 """
@@ -18,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FIGURE = ROOT / "docs" / "figures" / "architecture.svg"
 
-CORE, SERVICE = "okl_core", "service"
+CORE, CLIENT, SERVICE = "okl_core", "okl", "service"
+PACKAGES = (SERVICE, CLIENT, CORE)
 
 Edges = dict[str, set[str]]
 """What each box imports."""
@@ -45,24 +46,26 @@ def imported(path: Path, known: Iterable[str]) -> set[str]:
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = ".".join((*parts, *([node.module] if node.module else ())))
+            names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
     return names & set(known)
 
 
 def edges() -> Edges:
-    """What each box imports of the others. `service` sees of the library one box, `okl_core`."""
-    known = modules(CORE) | modules(SERVICE)
+    """What each box imports of the others; another package is one box."""
+    known = {module: path for package in PACKAGES for module, path in modules(package).items()}
     found: Edges = {}
     for module, path in known.items():
         box = box_of(module)
-        if module in (CORE, SERVICE):
+        if module in PACKAGES:
             continue
         seen = found.setdefault(box, set())
         for name in imported(path, known):
-            of_core = name.split(".")[0] == CORE
-            target = CORE if of_core and box.startswith(SERVICE) else box_of(name)
-            if target not in (box, SERVICE):
+            own, other = module.split(".")[0], name.split(".")[0]
+            target = box_of(name) if own == other else other
+            if target not in (box, own):
                 seen.add(target)
     return found
 
@@ -237,9 +240,10 @@ text { font-family: Helvetica, Arial, sans-serif; fill: #1d2b3a; text-anchor: mi
 .way { fill: none; stroke-width: 1.3; opacity: 0.75; }
 """
 
-COLOURS = {SERVICE: ("#eef4fb", "#3c6ea5"), CORE: ("#f1f7ee", "#4a8244")}
+COLOURS = {SERVICE: ("#eef4fb", "#3c6ea5"), CLIENT: ("#faf3e8", "#9a6a1f"), CORE: ("#f1f7ee", "#4a8244")}
 TITLES = {
-    SERVICE: "FastAPI: sessions, replicas, stores. Imports okl_core, never the reverse",
+    SERVICE: "FastAPI: sessions, replicas, stores. Imports okl and okl_core, never the reverse",
+    CLIENT: "What users import: the client, its errors, the library's names",
     CORE: "Kernels, losses, learners: no HTTP, no store, no clock",
 }
 HEAD = 52.0
@@ -273,7 +277,7 @@ def draw_way(way: list[Box], colour: str) -> str:
         path += f" C{before.x:.1f},{y + bend:.1f} {box.x:.1f},{top - bend:.1f} {box.x:.1f},{top:.1f}"
         # Beside the boxes of a floor it runs straight.
         path += f" V{(box.y - box.height / 2.0 - ARROW if box is way[-1] else box.floor[1]):.1f}"
-    mark = "core" if colour == COLOURS[CORE][1] else "service"
+    mark = next(package for package in PACKAGES if colour == COLOURS[package][1])
     return f'<path class="way" d="{path}" stroke="{colour}" marker-end="url(#{mark})"/>'
 
 
@@ -306,7 +310,7 @@ def svg() -> str:
     graph = edges()
     parts = {
         package: panel({box: seen for box, seen in graph.items() if box.startswith(f"{package}.")})
-        for package in (SERVICE, CORE)
+        for package in PACKAGES
     }
     width = max(width_of(found) for found in parts.values()) + 2.0 * MARGIN
     left, top = 10.0, 10.0
@@ -315,15 +319,15 @@ def svg() -> str:
         bottom = put(found, left, top, width)
         drawn += draw_panel(package, found, left, top, width, bottom)
         top = bottom + FLOOR_GAP
-        if package == SERVICE:
+        if package != PACKAGES[-1]:
             middle = left + width / 2.0
             ends = [Box("", 0.0, 0.0, x=middle, y=y, floor=(y, y)) for y in (bottom, top)]
-            drawn.append(draw_way(ends, COLOURS[SERVICE][1]))
+            drawn.append(draw_way(ends, COLOURS[package][1]))
     height = top - FLOOR_GAP + 10.0
     marks = "".join(
-        f'<marker id="{name}" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
+        f'<marker id="{package}" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         f'<path d="M0,0 L8,4 L0,8 z" fill="{COLOURS[package][1]}"/></marker>'
-        for name, package in (("service", SERVICE), ("core", CORE))
+        for package in PACKAGES
     )
     size = f'width="{width + 20:.0f}" height="{height:.0f}" viewBox="0 0 {width + 20:.0f} {height:.0f}"'
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', f"<style>{STYLE}</style>", f"<defs>{marks}</defs>"]

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from okl.client import DEFAULT_URL, Client
+from okl.errors import SessionNotFound
 from okl_core import learner_kinds, parse_spec
-from service.client import DEFAULT_URL, OklClient
-from service.errors import SessionNotFound
 from tests.docs.pages import DOCS, PAGES, blocks, name_of, pages_with, prose
 
 START_S = 60.0
@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + START_S
-        with OklClient(url) as client:
+        with Client(url) as client:
             while not client.is_ready():
                 assert server.poll() is None, (folder / "log").read_text()
                 assert time.monotonic() < deadline, (folder / "log").read_text()
@@ -65,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def url(served: str) -> str:
     """The same, without any session."""
-    with OklClient(served) as client:
+    with Client(served) as client:
         for found in client.sessions():
             with suppress(SessionNotFound):  # challengers go with their champion
                 client.delete(found["name"])
@@ -106,7 +106,7 @@ def run(page: Path, names: dict[str, Any], url: str = DEFAULT_URL) -> None:
 
 
 EXTENDING = DOCS / "extending.md"
-WITH_SERVICE = [page for page in pages_with("python", "OklClient") if page != EXTENDING]
+WITH_SERVICE = [page for page in pages_with("python", "Client") if page != EXTENDING]
 WITHOUT = [page for page in pages_with("python") if page not in (*WITH_SERVICE, EXTENDING)]
 
 
@@ -141,7 +141,7 @@ def test_json_is_what_the_service_takes(page: Path, url: str) -> None:
     for _, block in blocks(page, "json"):
         body = json.loads(block)
         if "learner" in body:
-            with OklClient(url) as client:
+            with Client(url) as client:
                 client.create(**body)
 
 

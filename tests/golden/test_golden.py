@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from okl.errors import StateCorrupt
 from okl_core.contract.state import from_bytes
 from okl_core.records.record import to_bytes
 from okl_core.types import Forecast
-from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting, encode_block, encode_round
 from service.session.idempotency import told_again
 from service.session.record import decode_record

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar, final
 
-from service.errors import SessionExists
+from okl.errors import SessionExists
 from service.store.base import (
     LAST_BYTES,
     PAGE_BYTES,

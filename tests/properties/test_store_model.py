@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from service.errors import SessionExists, SessionMoved, SessionMoving
+from okl.errors import SessionExists, SessionMoved, SessionMoving
 from service.store.base import (
     Applied,
     Committed,

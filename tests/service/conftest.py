@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import uvicorn
 
+from okl.client import Client
+from okl.errors import SessionNotFound
 from service.api.dependencies import Worker
 from service.app import create_app
-from service.client import OklClient
-from service.errors import SessionNotFound
 from service.server import config
 from service.settings import Settings
 from service.store.sqlite import SqliteStore
@@ -85,7 +85,7 @@ def url() -> Iterator[str]:
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with OklClient(address) as client:
+        with Client(address) as client:
             while not client.is_ready():
                 time.sleep(0.01)
         yield address
@@ -94,9 +94,9 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[OklClient]:
+def client(url: str) -> Iterator[Client]:
     """Of that service, which has no session before the test and none after it."""
-    with OklClient(url) as client:
+    with Client(url) as client:
         yield client
         for template in client.templates():
             client.delete_template(template["name"])

@@ -9,8 +9,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from okl.errors import SessionFailed, SessionNotFound, StoreUnavailable
 from service.app import create_app
-from service.errors import SessionFailed, SessionNotFound, StoreUnavailable
 from service.pages.routes import views_of
 from service.pages.views import Json, Views
 from service.settings import Settings

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Scope
 
+from okl.errors import StoreUnavailable
 from service.api import problems
 from service.api.body import BodyRoute, IdempotencyKey, one_id, reply
 from service.api.guards import Guards
 from service.api.problems import MAX_BYTES, PROBLEM_JSON
-from service.errors import StoreUnavailable
 from service.settings import Settings
 
 KIB = 1 << 10

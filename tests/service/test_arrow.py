@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from okl.client import Client
+from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge
 from service.api import arrow
 from service.api.slices import BodyLimits
-from service.client import OklClient
 from service.demo_data import magic
-from service.errors import InvalidInput, MalformedBody, PayloadTooLarge
 from tests.service.definitions import POMDR
 
 X, Y = magic()
@@ -43,7 +43,7 @@ def of_rows(kind: Any = None, n: int = N) -> pa.Table:
 @pytest.mark.parametrize(
     "kind", [None, pa.list_(pa.float64()), pa.large_list(pa.float64())], ids=["fixed", "list", "large"]
 )
-def test_rows_are_those_of_json(client: OklClient, url: str, kind: Any) -> None:
+def test_rows_are_those_of_json(client: Client, url: str, kind: Any) -> None:
     for name in ("s", "twin"):
         client.create(name, POMDR, labels=["no", "yes"])
     answer = httpx.post(f"{url}/sessions/s/rounds", content=stream(of_rows(kind)), headers=HEADERS)
@@ -58,7 +58,7 @@ def test_rows_are_those_of_json(client: OklClient, url: str, kind: Any) -> None:
     assert [one.schema.metadata[b"duplicate"] for one in tables] == [b"False", b"True"]
 
 
-def test_columns_are_fields(client: OklClient, url: str) -> None:
+def test_columns_are_fields(client: Client, url: str) -> None:
     columns = {
         "n": [1, 2, None],
         "f": [0.5, None, 1.5],

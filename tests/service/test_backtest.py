@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from okl.errors import DamagedArchive
 from service.archive.journals import read_archive
 from service.cli import app
 from service.commands.backtest import backtest
 from service.demo_data import magic
-from service.errors import DamagedArchive
 from service.session.session import Session
 from service.session.snapshot import pack
 from service.session.turn import Position

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from okl.client import Client
 from service.archive.mover import move
-from service.client import OklClient
 from service.demo_data import magic
 from service.store.base import open_store
 from service.store.moving import Seal
@@ -139,7 +139,7 @@ async def test_what_a_session_that_moves_answers(workers: tuple[Api, Api], tmp_p
         assert (await there.inspect())["t"] == 12
 
 
-def test_the_client(client: OklClient) -> None:
+def test_the_client(client: Client) -> None:
     client.create("s", labels=["no", "yes"])
     for row in range(5):
         client.update("s", "yes", x=X[row])

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import okl_core
+from okl.client import Client
 from service.cli import app
-from service.client import OklClient
 from service.demo_data import magic
 from tests.service.api import Api, serving
 from tests.service.definitions import GAUSSIAN, ONE_VS_REST, POMDR
@@ -232,7 +232,7 @@ def test_a_file_of_three_labels(url: str, csv: Path, monkeypatch: pytest.MonkeyP
     refused = CliRunner().invoke(app, [*arguments, "--learner", "pomdr"])
     assert refused.exit_code != 0
     assert "one-vs-rest" in refused.output
-    with OklClient(url) as client:
+    with Client(url) as client:
         try:
             for _ in range(2):
                 ran = CliRunner().invoke(app, [*arguments, "--learner", "one-vs-rest"])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from okl.client import Client
 from service import __version__
 from service.cli import app
-from service.client import OklClient
 from tests.service.definitions import EXACT, MEAN
 
 ROWS = 250
@@ -58,7 +58,7 @@ def test_version_tells_what_computes(okl) -> None:
     assert re.match(r"python [\d.]+, numpy \d.*openblas", arithmetic)
 
 
-def test_sessions_are_listed_inspected_and_deleted(okl, client: OklClient) -> None:
+def test_sessions_are_listed_inspected_and_deleted(okl, client: Client) -> None:
     for name in ("a", "b"):
         client.create(name, MEAN, **EXACT)
     client.update("a", 1.0, x=[1.0])
@@ -85,7 +85,7 @@ def test_nobody_listens(okl) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_the_service_is_looked_for_where_it_listens(
-    okl, client: OklClient, url: str, csv: Path, monkeypatch: pytest.MonkeyPatch, host: str
+    okl, client: Client, url: str, csv: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     monkeypatch.delenv("OKL_URL")
     monkeypatch.setenv("OKL_HOST", host)
@@ -113,7 +113,7 @@ def test_a_wrong_learner_is_told_with_the_right_one(okl, csv: Path, learner: str
     assert told in okl("replay", csv, "--session", "new", "--label", "class", "--learner", learner, code=1)
 
 
-def test_replay_feeds_a_file(okl, client: OklClient, csv: Path) -> None:
+def test_replay_feeds_a_file(okl, client: Client, csv: Path) -> None:
     told = okl("replay", csv, "--session", "s", "--label", "class")
     assert f"s: {ROWS} rounds, mistake rate" in told
     found = client.inspect("s")
@@ -123,7 +123,7 @@ def test_replay_feeds_a_file(okl, client: OklClient, csv: Path) -> None:
     assert found["metrics"]["mistake_rate"] < 0.45
 
 
-def test_replay_goes_on_where_it_stopped(okl, client: OklClient, csv: Path) -> None:
+def test_replay_goes_on_where_it_stopped(okl, client: Client, csv: Path) -> None:
     """An interrupted replay, one more of the whole, and one of a longer file: each row is learned once."""
     arguments = ("--session", "s", "--label", "class", "--batch", "40")
     okl("replay", csv, *arguments)
@@ -137,21 +137,21 @@ def test_replay_goes_on_where_it_stopped(okl, client: OklClient, csv: Path) -> N
     assert client.inspect("whole")["metrics"] == pytest.approx(one_by_one)
 
 
-def test_replay_from_a_row_sends_nothing_twice(okl, client: OklClient, csv: Path) -> None:
+def test_replay_from_a_row_sends_nothing_twice(okl, client: Client, csv: Path) -> None:
     arguments = ("--session", "s", "--label", "class")
     okl("replay", csv, *arguments)
     okl("replay", csv, *arguments, "--start", "100")
     assert client.inspect("s")["t"] == ROWS
 
 
-def test_replay_of_numbers_takes_their_range(okl, client: OklClient, tmp_path: Path) -> None:
+def test_replay_of_numbers_takes_their_range(okl, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("x,y\n" + "".join(f"{i % 5},{10 + i % 5}\n" for i in range(150)))
     assert "RMSE" in okl("replay", path, "--session", "s", "--label", "y", "--learner", "mean")
     assert client.inspect("s")["settings"]["y_range"] == [10.0, 14.0]
 
 
-def test_replay_takes_the_target_of_the_config(okl, client: OklClient, tmp_path: Path) -> None:
+def test_replay_takes_the_target_of_the_config(okl, client: Client, tmp_path: Path) -> None:
     """By default kernel-ogd takes labels; told to minimise squared loss it takes numbers."""
     path = tmp_path / "numbers.csv"
     path.write_text("x,y\n" + "".join(f"{i % 5},{10 + i % 5}\n" for i in range(150)))
@@ -160,7 +160,7 @@ def test_replay_takes_the_target_of_the_config(okl, client: OklClient, tmp_path:
     assert client.inspect("s")["t"] == 150
 
 
-def test_replay_into_a_session_of_lists(okl, client: OklClient, tmp_path: Path) -> None:
+def test_replay_into_a_session_of_lists(okl, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "numbers.csv"
     path.write_text("a,b,y\n1,2,3\n4,5,6\n")
     client.create("s", MEAN, dim=2)
@@ -183,7 +183,7 @@ FILES: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("content", "told"), FILES.values(), ids=FILES)
 @pytest.mark.parametrize("learner", ["mean", "pomdr"])
 def test_a_file_that_is_no_stream_is_told_in_a_line(
-    okl, client: OklClient, tmp_path: Path, content: bytes, told: str, learner: str
+    okl, client: Client, tmp_path: Path, content: bytes, told: str, learner: str
 ) -> None:
     path = tmp_path / "[bold].csv"
     path.write_bytes(content)
@@ -193,14 +193,14 @@ def test_a_file_that_is_no_stream_is_told_in_a_line(
 
 
 @pytest.mark.parametrize("learner", ["mean", "pomdr"])
-def test_three_classes_are_too_many_for_a_learner_of_two(okl, client: OklClient, tmp_path: Path, learner: str) -> None:
+def test_three_classes_are_too_many_for_a_learner_of_two(okl, client: Client, tmp_path: Path, learner: str) -> None:
     path = tmp_path / "classes.csv"
     path.write_text("a,y\n1,r\n2,g\n3,b\n")
     assert "takes two" in okl("replay", path, "--session", "s", "--label", "y", "--learner", learner, code=1)
     assert client.sessions() == []
 
 
-def test_whatever_a_cell_says_is_a_value(okl, client: OklClient, tmp_path: Path) -> None:
+def test_whatever_a_cell_says_is_a_value(okl, client: Client, tmp_path: Path) -> None:
     """Text where numbers were, numbers that are none, and nothing."""
     path = tmp_path / "cells.csv"
     path.write_text(
@@ -214,7 +214,7 @@ def test_whatever_a_cell_says_is_a_value(okl, client: OklClient, tmp_path: Path)
     ("learner", "code"),
     [("oracle", 1), ("{", 2), ("{}", 1), ('{"kind": "oracle"}', 1), ('{"kind": "pomdr", "config": {"budget": 1}}', 1)],
 )
-def test_a_learner_that_is_none(okl, client: OklClient, csv: Path, learner: str, code: int) -> None:
+def test_a_learner_that_is_none(okl, client: Client, csv: Path, learner: str, code: int) -> None:
     okl("replay", csv, "--session", "s", "--label", "class", "--learner", learner, code=code)
     assert client.sessions() == []
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from service import errors
-from service.client import OklClient
+from okl import errors
+from okl.client import Client
 from tests.service.definitions import EXACT, MEAN
 
 
-def test_every_call(client: OklClient) -> None:
+def test_every_call(client: Client) -> None:
     assert client.is_ready()
     assert "mean" in [entry["kind"] for entry in client.learners()]
     assert client.create("s", MEAN, y_range=[0.0, 10.0], dim=1)["settings"]["dim"] == 1
@@ -31,7 +31,7 @@ def test_every_call(client: OklClient) -> None:
     assert client.sessions() == []
 
 
-def test_a_step_is_an_update_and_a_prediction(client: OklClient) -> None:
+def test_a_step_is_an_update_and_a_prediction(client: Client) -> None:
     client.create("s", MEAN)
     first = client.predict("s", [1.0])
     told = client.step("s", 4.0, id=first["id"], next_x=[2.0], next_id="second")
@@ -44,7 +44,7 @@ def test_a_step_is_an_update_and_a_prediction(client: OklClient) -> None:
         client.step("s", 1.0, id="nobody", next_x=[1.0])
 
 
-def test_freezing(client: OklClient) -> None:
+def test_freezing(client: Client) -> None:
     client.create("s", MEAN, **EXACT)
     client.rounds("s", [[1.0]] * 4, [5.0] * 4)
     assert client.freeze("s", "fixed")["frozen"] == {"session": "s", "t": 4, "rule": "last"}
@@ -54,21 +54,21 @@ def test_freezing(client: OklClient) -> None:
         client.update("fixed", 4.0, x=[1.0])
 
 
-def test_a_false_or_zero_truth_is_sent(client: OklClient) -> None:
+def test_a_false_or_zero_truth_is_sent(client: Client) -> None:
     client.create("s", {"kind": "majority"}, labels=[False, True])
     assert client.update("s", False, x=[1.0])["t"] == 1
     client.create("r", MEAN)
     assert client.update("r", 0, x=[1.0])["t"] == 1
 
 
-def test_all_pages_are_listed(client: OklClient) -> None:
+def test_all_pages_are_listed(client: Client) -> None:
     names = [f"s{i:03}" for i in range(105)]
     for name in names:
         client.create(name, MEAN)
     assert [session["name"] for session in client.sessions()] == names
 
 
-def test_problems_are_the_services_exceptions(client: OklClient) -> None:
+def test_problems_are_the_services_exceptions(client: Client) -> None:
     client.create("s", MEAN, **EXACT)
     with pytest.raises(errors.SessionExists) as caught:
         client.create("s", MEAN)
@@ -86,7 +86,7 @@ def test_problems_are_the_services_exceptions(client: OklClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "a/b", "../learners", "a?limit=1", "a#b", "é", "a b", "%2e", "{}"])
-def test_a_name_is_a_name(client: OklClient, name: str) -> None:
+def test_a_name_is_a_name(client: Client, name: str) -> None:
     """Whatever it is made of, it leads to no other path."""
     for call in (
         lambda: client.inspect(name),
@@ -103,7 +103,7 @@ def test_a_name_is_a_name(client: OklClient, name: str) -> None:
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with OklClient(f"http://127.0.0.1:{port}") as client:
+    with Client(f"http://127.0.0.1:{port}") as client:
         assert not client.is_ready()
         with pytest.raises(errors.Unreachable, match="okl serve"):
             client.sessions()
@@ -133,14 +133,14 @@ PROBLEMS = {
 def test_a_problem_keeps_what_it_says(type_: str, kind: type[errors.ServiceError], extra: dict[str, object]) -> None:
     document = {"type": type_, "status": 502, "detail": "It is so.", "hint": [1]}
     refused = pytest.raises(errors.ServiceError)
-    with answering(json.dumps(document).encode()) as url, OklClient(url) as client, refused as caught:
+    with answering(json.dumps(document).encode()) as url, Client(url) as client, refused as caught:
         client.sessions()
     assert (type(caught.value), caught.value.detail, caught.value.extra) == (kind, "It is so.", extra)
 
 
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
 def test_what_no_service_of_ours_answers(body: bytes) -> None:
-    with answering(body) as url, OklClient(url) as client, pytest.raises(errors.ServiceError, match="HTTP 502"):
+    with answering(body) as url, Client(url) as client, pytest.raises(errors.ServiceError, match="HTTP 502"):
         client.sessions()
 
 

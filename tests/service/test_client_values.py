@@ -12,8 +12,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from service.client import OklClient, as_json, column, row, rows
-from service.errors import NotFinite, WrongType
+from okl.client import Client, as_json, column, row, rows
+from okl.errors import NotFinite, WrongType
 from tests.service.definitions import MEAN, RIDGE
 
 DAY = dt.datetime(2026, 1, 1, 6, 30)
@@ -117,7 +117,7 @@ def test_truths_have_no_names() -> None:
             rows(wrong)
 
 
-def test_calls_with_frames(client: OklClient) -> None:
+def test_calls_with_frames(client: Client) -> None:
     """The same rounds as lists and as frames: the same session."""
     X = np.random.default_rng(0).integers(-8, 9, size=(12, 2)) / 8.0
     frames = {
@@ -141,5 +141,5 @@ def test_calls_with_frames(client: OklClient) -> None:
         assert client.predict(name, last, wait=False)["value"] == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_learner_may_be_a_word(client: OklClient) -> None:
+def test_a_learner_may_be_a_word(client: Client) -> None:
     assert client.create("s", "mean")["learner"] == client.create("t", MEAN)["learner"]

@@ -12,13 +12,12 @@ from itertools import islice
 import pandas as pd
 import pytest
 
-from service import errors
-from service.client import OklClient
-from service.watching import event_lines
+from okl import errors, events
+from okl.client import Client
 from tests.service.definitions import EXACT, MEAN
 
 
-def test_history_and_last_rounds(client: OklClient) -> None:
+def test_history_and_last_rounds(client: Client) -> None:
     client.create("s", MEAN, **EXACT)
     assert client.history("s")["points"] is None
     assert client.last_rounds("s") == []
@@ -30,7 +29,7 @@ def test_history_and_last_rounds(client: OklClient) -> None:
     assert [one["x"] for one in client.last_rounds("s", 2)] == [[59.0], [58.0]]
 
 
-def test_many_predictions_wait_and_one_is_cancelled(client: OklClient) -> None:
+def test_many_predictions_wait_and_one_is_cancelled(client: Client) -> None:
     client.create("s", MEAN, **EXACT)
     client.update("s", 1.0, x=[1.0])
     told = client.predict_many("s", [[1.0], [2.0], [3.0]], ["a", "b/../..", "..."])
@@ -50,7 +49,7 @@ def test_many_predictions_wait_and_one_is_cancelled(client: OklClient) -> None:
 
 
 @pytest.mark.parametrize("id", ["...", "../..", "a/b", "a?b", "%2e%2e", "{}"])
-def test_an_id_leads_to_no_other_path(client: OklClient, id: str) -> None:
+def test_an_id_leads_to_no_other_path(client: Client, id: str) -> None:
     """Nothing else is deleted: not the session."""
     client.create("s", MEAN, **EXACT)
     client.update("s", 1.0, x=[1.0])
@@ -64,14 +63,14 @@ def test_an_id_leads_to_no_other_path(client: OklClient, id: str) -> None:
     assert client.inspect("s")["t"] == 1
 
 
-def test_frames_are_taken(client: OklClient) -> None:
+def test_frames_are_taken(client: Client) -> None:
     client.create("s", MEAN)
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]})
     client.predict_many("s", frame, ["one", "two"])
     assert [one["x"] for one in client.waiting("s")["predictions"]] == [{"a": 1.0, "b": "x"}, {"a": 2.0, "b": None}]
 
 
-def test_one_that_could_not_be_kept_says_why(client: OklClient) -> None:
+def test_one_that_could_not_be_kept_says_why(client: Client) -> None:
     client.create("s", MEAN, **EXACT)
     client.update("s", 1.0, x=[1.0], id="used")
     told = client.predict_many("s", [[1.0], [2.0]], ["used", "new"])
@@ -79,7 +78,7 @@ def test_one_that_could_not_be_kept_says_why(client: OklClient) -> None:
     assert told[1]["id"] == "new"
 
 
-def test_events(client: OklClient, url: str) -> None:
+def test_events(client: Client, url: str) -> None:
     client.create("s", MEAN, **EXACT)
     client.update("s", 1.0, x=[1.0])
     with closing(client.events("s")) as events:
@@ -108,26 +107,26 @@ STREAMS: dict[str, tuple[list[bytes], list[tuple[str, object]]]] = {
 
 @pytest.mark.parametrize(("parts", "wanted"), STREAMS.values(), ids=STREAMS)
 def test_events_come_as_they_may(parts: list[bytes], wanted: list[tuple[str, object]]) -> None:
-    with streaming(parts) as url, OklClient(url) as client:
+    with streaming(parts) as url, Client(url) as client:
         assert [(id, told["a"]) for id, told in client.events("s")] == wanted
 
 
 def test_events_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_lines, "MOST_EVENT_BYTES", 1000)
+    monkeypatch.setattr(events, "MOST_EVENT_BYTES", 1000)
     refused = pytest.raises(errors.ServiceError, match="not JSON")
-    with streaming([b"data: {\n\n"]) as url, OklClient(url) as client, refused:
+    with streaming([b"data: {\n\n"]) as url, Client(url) as client, refused:
         next(client.events("s"))
     refused = pytest.raises(errors.ServiceError, match="more than 1000 bytes")
-    with streaming([b"data: " + b"1" * 2000]) as url, OklClient(url) as client, refused:
+    with streaming([b"data: " + b"1" * 2000]) as url, Client(url) as client, refused:
         next(client.events("s"))
     refused = pytest.raises(errors.ServiceError, match="more than 1000 bytes")
-    with streaming([b"data: 1\n" * 2000]) as url, OklClient(url) as client, refused:
+    with streaming([b"data: 1\n" * 2000]) as url, Client(url) as client, refused:
         next(client.events("s"))
 
 
 def test_a_stream_that_breaks_off_is_unreachable() -> None:
     document = json.dumps({"a": 1}).encode()
-    with streaming([b"id: 1\ndata: " + document + b"\n\n"], length=10_000) as url, OklClient(url) as client:
+    with streaming([b"id: 1\ndata: " + document + b"\n\n"], length=10_000) as url, Client(url) as client:
         events = client.events("s")
         assert list(islice(events, 1)) == [("1", {"a": 1})]
         with pytest.raises(errors.Unreachable):

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from okl.errors import StateCorrupt
 from okl_core.monitoring.plain import PlainForecast
 from okl_core.records.record import Raw, Record, Value
 from okl_core.types import F64, Forecast
-from service.errors import StateCorrupt
 from service.session.codec import (
     BlockEntry,
     RoundEntry,

@@ -19,12 +19,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from okl.client import Client
+from okl.errors import ConfigurationError
 from service.cli import app
-from service.client import OklClient
 from service.commands import compare
 from service.commands.contestants import MOST, Contestant, names_of, specs_of, usual
 from service.commands.recording import RecordedRow, Selection, look_through
-from service.errors import ConfigurationError
 
 ROWS = 160
 QUIET = Console(quiet=True)
@@ -54,7 +54,7 @@ def run(*arguments: object, code: int = 0) -> str:
 
 @pytest.mark.parametrize("kind", ["labels", "classes", "numbers"])
 @pytest.mark.parametrize("delay", [0, 5])
-def test_each_does_what_a_session_of_a_service_does(client: OklClient, tmp_path: Path, kind: str, delay: int) -> None:
+def test_each_does_what_a_session_of_a_service_does(client: Client, tmp_path: Path, kind: str, delay: int) -> None:
     path = stream(tmp_path / "s.csv", kind=kind)
     learners = {"labels": ["auto", "majority", "pomdr"], "classes": ["auto", "frequencies"], "numbers": ["auto", "ons"]}
     compared = compare.compare(QUIET, path, Selection("y"), learners[kind], delay=delay)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core.records.record import to_bytes
-from service.errors import (
+from okl.errors import (
     WrongDimension,
     WrongTruth,
 )
+from okl_core.records.record import to_bytes
 from service.session.codec import BlockEntry, decode_entry
 from service.session.requests import Batch, Report
 from tests.oracles.model_store import ModelStore

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from bench.processes import Worker
+from okl.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.values import Id
 from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
 from service.consuming.group import Group, Written
-from service.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.keys.key import KeyScope, Rate
 from tests.command import environment
 from tests.redis_server import free_port, redis_process, wait_until

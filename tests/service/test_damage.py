@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from redis import Redis
 
+from okl.errors import ServiceError
 from service.api.dependencies import Worker
 from service.demo_data import magic
-from service.errors import ServiceError
 from service.session.requests import Report
 from service.session.snapshot import pack, unpack
 from service.session.turn import Position

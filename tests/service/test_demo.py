@@ -17,12 +17,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from okl.client import Client
+from okl.errors import ConfigurationError, ServiceError
 from service.cli import app
-from service.client import OklClient
 from service.demo_data import magic as magic_data
 from service.demos import common, flights, flights_data, magic
 from service.demos.processes import _all_processes, processes, start_service, worker_pids
-from service.errors import ConfigurationError, ServiceError
 from service.settings import Settings
 from tests.command import START_S, is_free, left_of, okl, until_imports
 
@@ -57,7 +57,7 @@ def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> N
         assert f" {session.name} " in told
     with processes() as running:
         _, url = start_service(running, settings)
-        with OklClient(url) as client:
+        with Client(url) as client:
             assert {part.session.name: part.row for part in magic.stream(client, console, 45)} == {
                 session.name: 60 for session in magic.SESSIONS
             }
@@ -126,7 +126,7 @@ def test_flights_lose_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatc
     landed = sum(flight.lands is not None for flight in flights_data.flights(0, 60))
     with processes() as running:
         _, url = start_service(running, settings)
-        with OklClient(url) as client:
+        with Client(url) as client:
             for name in flights.SESSIONS:
                 found = client.inspect(name)
                 assert (found["t"], found["waiting"], found["never_came"]) == (landed, 0, 60 - landed)
@@ -231,7 +231,7 @@ def test_it_takes_its_service_along(
 ) -> None:
     """A terminal sends the signal to the service too."""
     demonstration = start(*story)
-    with OklClient(f"http://127.0.0.1:{settings.port}", timeout_s=1.0) as client:
+    with Client(f"http://127.0.0.1:{settings.port}", timeout_s=1.0) as client:
         while not (client.is_ready() and client.sessions()):
             assert demonstration.poll() is None, demonstration.communicate()
             time.sleep(0.05)

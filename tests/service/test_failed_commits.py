@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from service.api.dependencies import Worker
-from service.errors import (
+from okl.errors import (
     StoreTimeout,
     StoreUnavailable,
 )
+from service.api.dependencies import Worker
 from tests.service.definitions import RIDGE, define
 from tests.service.worker import (
     DATA,

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from okl.errors import NumericalFailure, SessionFailed
 from okl_core import register
 from okl_core.errors import NumericalError
 from service.api.dependencies import Worker
-from service.errors import NumericalFailure, SessionFailed
 from service.session.requests import Predicted, Report, Updated
 from tests.contract.broken import Sleepy
 from tests.service.definitions import define

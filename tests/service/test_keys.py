@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from okl.errors import StoreUnavailable
 from service.app import create_app
-from service.errors import StoreUnavailable
 from service.keys.key import (
     SIGNED_IN_S,
     Key,

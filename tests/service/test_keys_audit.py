@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import ConfigurationError
+from okl.errors import ConfigurationError
 from service.keys.audit import FILES, REFUSALS_A_SECOND, Audit, AuditFile
 from service.keys.key import KeyScope, Rate
 from service.logs import JsonFormatter, configure

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from service.client import OklClient
-from service.errors import Unauthenticated
+from okl.client import Client
+from okl.errors import Unauthenticated
 
 
 def okl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +107,7 @@ def test_the_client_sends_the_key_that_it_is_given_or_that_of_the_environment(
     url, shown = closed
 
     def ask(key: str | None) -> str | None:
-        with OklClient(url, key=key) as client:
+        with Client(url, key=key) as client:
             assert key is None or key not in repr(client)
             with pytest.raises(Unauthenticated):
                 client.learners()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from okl.errors import Forbidden, TooManyRequests, Unauthenticated
 from service.api import doorman
 from service.api.doorman import Doorman
 from service.api.doors import READ, WEBSOCKET, Door, Doors
 from service.api.guards import Guards
-from service.errors import Forbidden, TooManyRequests, Unauthenticated
 from service.keys import visit
 from service.keys.key import Key, KeyScope, Rate, mint
 from service.keys.keyring import Keyring

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import StoreTimeout, TooManyRequests
+from okl.errors import StoreTimeout, TooManyRequests
 from service.keys.key import KeyScope, Rate
 from service.keys.rates import Allowances, lease_of
 from service.store.key_store import Grant

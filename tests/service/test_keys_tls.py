@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.errors import ConfigurationError
+from okl.errors import ConfigurationError
 from service.server import config
 from service.settings import Settings
 

@@ -16,8 +16,8 @@ from fastapi.routing import iter_route_contexts
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from okl.errors import StoreUnavailable
 from service.api.route_templates import METHODS, NO_ROUTE
-from service.errors import StoreUnavailable
 from service.store.base import Page, Store
 from service.store.sqlite import SqliteStore
 from service.telemetry import census

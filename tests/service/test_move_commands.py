@@ -8,8 +8,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from okl.client import Client
 from service.cli import app
-from service.client import OklClient
 from tests.command import serving
 from tests.service.api import MEAN
 
@@ -27,7 +27,7 @@ def okl(*arguments: str, code: int = 0) -> str:
 def store(tmp_path: Path) -> str:
     """With three sessions, each of which has something that waits."""
     found = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    with serving(found, tmp_path) as (_, url), OklClient(url) as client:
+    with serving(found, tmp_path) as (_, url), Client(url) as client:
         for name in NAMES:
             client.create(name, MEAN)
             client.rounds(name, [[1.0], [2.0], [3.0]], [3.0, 6.0, 9.0])
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> str:
 
 
 def sessions(store: str, folder: Path) -> dict[str, tuple[int, int]]:
-    with serving(store, folder) as (_, url), OklClient(url) as client:
+    with serving(store, folder) as (_, url), Client(url) as client:
         found = client.sessions()
         for one in found:
             assert client.update(one["name"], 12.0, id="waits")["t"] == 4

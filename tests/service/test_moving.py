@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_in
-from service.archive.mover import move, rename
-from service.archive.transport import Carried, export, import_file, names_in
-from service.errors import (
+from okl.errors import (
     DamagedArchive,
     ServiceError,
     SessionExists,
@@ -22,6 +19,9 @@ from service.errors import (
     SessionNotFound,
     StoreTimeout,
 )
+from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_in
+from service.archive.mover import move, rename
+from service.archive.transport import Carried, export, import_file, names_in
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Reading, Store, Tip, WaitingPage, open_store

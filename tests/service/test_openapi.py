@@ -20,9 +20,9 @@ from schemathesis.checks import (
     unsupported_method,
 )
 
+from okl.client import Client
+from okl.errors import SessionNotFound
 from service.app import create_app
-from service.client import OklClient
-from service.errors import SessionNotFound
 from service.settings import Settings
 from tests.budget import TIMES
 
@@ -60,7 +60,7 @@ def fuzzed(url: str) -> Iterator[str]:
         for number, learner in enumerate(SESSIONS):
             http.post("/sessions", json={"name": f"fuzz-{number}", "learner": learner}).raise_for_status()
     yield url
-    with OklClient(url) as client:
+    with Client(url) as client:
         for template in client.templates():
             client.delete_template(template["name"])
         for session in client.sessions():

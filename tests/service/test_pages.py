@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
-from service.errors import StoreUnavailable
+from okl.errors import StoreUnavailable
 from service.pages.assets import assets, version
 from service.pages.rendering import HEADERS
 from tests.service.api import Api, check_problem

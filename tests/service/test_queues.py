@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from service.api.dependencies import Worker
-from service.errors import (
+from okl.errors import (
     Overloaded,
 )
+from service.api.dependencies import Worker
 from service.session.requests import Report
 from tests.oracles.model_store import ModelStore
 from tests.service.api import serving_on

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from okl.errors import StateCorrupt
 from okl_core import learner_kinds
 from okl_core.records.survey import Declared
-from service.errors import StateCorrupt
 from service.session.definition import Definition, Ranges
 from service.session.record import decode_record, encode_record
 from service.session.summary import decode_summary, encode_summary, first_summary

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from okl.errors import InvalidInput
 from okl_core.records.fields import number_of
 from okl_core.records.record import as_record
-from service.errors import InvalidInput
 from service.session.codec import encode_round
 from service.session.definition import Definition, Input
 from service.session.session import Session

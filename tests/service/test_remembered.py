@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.api.dependencies import Worker
-from service.errors import (
+from okl.errors import (
     IdConflict,
     PayloadTooLarge,
     ServiceError,
 )
+from service.api.dependencies import Worker
 from service.session.requests import Batch, Report
 from service.store.base import Limits
 from tests.oracles.model_store import ModelStore

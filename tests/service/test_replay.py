@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from okl.errors import StateCorrupt
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from service.demo_data import magic
-from service.errors import StateCorrupt
 from service.session.codec import BlockEntry, decode_entry, encode_block
 from service.session.played import ARITHMETIC
 from service.session.requests import Batch, Report

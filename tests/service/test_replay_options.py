@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from okl.client import Client
+from okl.errors import ConfigurationError, SessionNotFound
 from service.cli import app
-from service.client import OklClient
 from service.commands.predictions_file import HEADER, PredictionsFile
 from service.commands.recording import Selection, look_through
-from service.errors import ConfigurationError, SessionNotFound
 from tests.command import okl, serving
 
 ROWS = 60
@@ -55,9 +55,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("delay", [0, 3, 1000])
 @pytest.mark.parametrize("labels", [True, False])
-def test_what_is_written_is_what_was_predicted(
-    run, client: OklClient, tmp_path: Path, delay: int, labels: bool
-) -> None:
+def test_what_is_written_is_what_was_predicted(run, client: Client, tmp_path: Path, delay: int, labels: bool) -> None:
     """Held to the same calls made by hand: a truth is told when `delay` more rows were predicted."""
     path, out = stream(tmp_path / "s.csv", labels=labels), tmp_path / "p.csv"
     told = ("low", "high") if labels else None
@@ -86,7 +84,7 @@ def test_what_is_written_is_what_was_predicted(
     assert client.inspect("s")["waiting"] == 0
 
 
-def test_a_file_that_has_grown_is_gone_on_with(run, client: OklClient, tmp_path: Path) -> None:
+def test_a_file_that_has_grown_is_gone_on_with(run, client: Client, tmp_path: Path) -> None:
     path, out = stream(tmp_path / "s.csv", 30), tmp_path / "p.csv"
     arguments = (path, "--session", "s", "--label", "y", "--out", out, "--delay", 4)
     run(*arguments)
@@ -106,7 +104,7 @@ def test_a_killed_replay_goes_on_and_learns_nothing_twice(tmp_path: Path) -> Non
     path, out = stream(tmp_path / "s.csv", 200), tmp_path / "p.csv"
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     arguments = ("replay", str(path), "--label", "y", "--delay", "7", "--learner", "majority")
-    with serving(store, tmp_path) as (_, url), OklClient(url) as client:
+    with serving(store, tmp_path) as (_, url), Client(url) as client:
         kills = 0
         for until in (40, 110):
             with okl(*arguments, "--session", "s", "--out", str(out), cwd=tmp_path, OKL_URL=url) as process:
@@ -126,7 +124,7 @@ def test_a_killed_replay_goes_on_and_learns_nothing_twice(tmp_path: Path) -> Non
     assert out.read_text() == (tmp_path / "q.csv").read_text()
 
 
-def learned(client: OklClient) -> int:
+def learned(client: Client) -> int:
     try:
         return client.inspect("s")["t"]
     except SessionNotFound:
@@ -134,7 +132,7 @@ def learned(client: OklClient) -> int:
 
 
 @pytest.mark.parametrize("options", [(), ("--delay", 2)])
-def test_a_warm_up_is_learned_and_not_scored(run, client: OklClient, tmp_path: Path, options: tuple[Any, ...]) -> None:
+def test_a_warm_up_is_learned_and_not_scored(run, client: Client, tmp_path: Path, options: tuple[Any, ...]) -> None:
     path, out = stream(tmp_path / "s.csv"), tmp_path / "p.csv"
     arguments = (path, "--session", "s", "--label", "y", "--warmup", 50, *options)
     told = run(*arguments, "--out", out)
@@ -146,14 +144,14 @@ def test_a_warm_up_is_learned_and_not_scored(run, client: OklClient, tmp_path: P
     assert "no row after the first 50" in run(*arguments)
 
 
-def test_a_warm_up_of_batches(run, client: OklClient, tmp_path: Path) -> None:
+def test_a_warm_up_of_batches(run, client: Client, tmp_path: Path) -> None:
     path = stream(tmp_path / "s.csv", labels=False)
     told = run(path, "--session", "s", "--label", "y", "--warmup", 50, "--batch", 8)
     errors = [one["error"] for one in client.last_rounds("s", 10)]
     assert f"RMSE {(sum(error**2 for error in errors) / 10) ** 0.5:.4g}"[:-1] in told
 
 
-def test_columns_are_picked_and_dropped(run, client: OklClient, tmp_path: Path) -> None:
+def test_columns_are_picked_and_dropped(run, client: Client, tmp_path: Path) -> None:
     path = stream(tmp_path / "s.csv")
     run(path, "--session", "dropped", "--label", "y", "--drop", "note")
     run(path, "--session", "only", "--label", "y", "--only", "b, a")
@@ -173,7 +171,7 @@ def test_columns_are_picked_and_dropped(run, client: OklClient, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("fill", "third"), [("none", None), ("previous", "above"), ("0.5", 0.5), ("gone", "gone")])
-def test_blanks_are_filled(run, client: OklClient, tmp_path: Path, fill: str, third: Any) -> None:
+def test_blanks_are_filled(run, client: Client, tmp_path: Path, fill: str, third: Any) -> None:
     path = stream(tmp_path / "s.csv", 4)
     run(path, "--session", "s", "--label", "y", "--only", "b", "--fill", fill)
     last, above = (one["x"]["b"] for one in client.last_rounds("s", 2))
@@ -247,7 +245,7 @@ def test_a_file_of_predictions_is_published_when_it_is_whole(tmp_path: Path) -> 
     assert path.read_text().splitlines() == [",".join(HEADER), "0,1.0,2.0,,1.0,", "1,1.0,x,0.5,,"]
 
 
-def test_another_file_is_left_as_it_is(run, client: OklClient, tmp_path: Path) -> None:
+def test_another_file_is_left_as_it_is(run, client: Client, tmp_path: Path) -> None:
     path, out = stream(tmp_path / "s.csv"), tmp_path / "letter.csv"
     out.write_text("Dear all,\n")
     assert "no file of predictions" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
@@ -257,7 +255,7 @@ def test_another_file_is_left_as_it_is(run, client: OklClient, tmp_path: Path) -
     run(path, "--session", "s", "--label", "y", "--out", tmp_path / "no" / "folder.csv", code=2)
 
 
-def test_predictions_of_two_replays_are_not_mixed(run, client: OklClient, tmp_path: Path) -> None:
+def test_predictions_of_two_replays_are_not_mixed(run, client: Client, tmp_path: Path) -> None:
     path, out = stream(tmp_path / "s.csv"), tmp_path / "p.csv"
     run(path, "--session", "s", "--label", "y", "--out", out)
     assert "not of one replay" in run(path, "--session", "t", "--label", "y", "--out", out, code=2)

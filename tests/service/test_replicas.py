@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from service.errors import PredictionNotFound, SessionNotFound
+from okl.errors import PredictionNotFound, SessionNotFound
 from service.session.requests import Batch, Report
 from tests.oracles.model_store import ModelStore
 from tests.service.definitions import MEAN, ONE_VS_REST, RIDGE, define

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 import okl_core
-from service.api.dependencies import Worker
-from service.errors import (
+from okl.errors import (
     IdConflict,
     InvalidInput,
     NumericalFailure,
     PredictionNotFound,
     WrongDimension,
 )
+from service.api.dependencies import Worker
 from service.session.codec import BlockEntry, decode_entry
 from service.session.requests import Batch, Report
 from service.store.base import Limits

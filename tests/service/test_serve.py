@@ -14,8 +14,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from okl.client import Client
 from service.cli import app
-from service.client import OklClient
 from tests.command import START_S, okl, until, until_imports
 from tests.redis_server import connect, redis_server
 
@@ -146,7 +146,7 @@ def test_it_says_where_it_listens_and_stops_on_request(tmp_path: Path, port: int
     with okl("serve", "--port", str(port), "--store", store, cwd=tmp_path) as process:
         until(process, f"http://127.0.0.1:{port}", kept := [])
         assert "WARNING" not in "".join(kept)
-        with OklClient(f"http://127.0.0.1:{port}") as client:
+        with Client(f"http://127.0.0.1:{port}") as client:
             assert client.is_ready()
         process.send_signal(stop)
         _, err = process.communicate(timeout=START_S)

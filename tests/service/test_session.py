@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import okl_core
+from okl.errors import StateCorrupt
 from okl_core.contract.frozen import Rule
 from okl_core.errors import DivergedError, FrozenError, StateError
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Declared
 from service.demo_data import magic
-from service.errors import StateCorrupt
 from service.session import maker
 from service.session.codec import encode_round
 from service.session.definition import Input, Ranges

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.errors import ConfigurationError
+from okl.errors import ConfigurationError
 from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings, without_password
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from okl.client import Client
+from okl.errors import InvalidInput, PayloadTooLarge
 from service.api.dependencies import rounds_of
 from service.api.values import Name
-from service.client import OklClient
 from service.demo_data import magic
-from service.errors import InvalidInput, PayloadTooLarge
 from service.rounds import Rounds
 from tests.service.api import Api, serving
 from tests.service.definitions import MEAN, POMDR, RIDGE
@@ -223,7 +223,7 @@ async def test_sessions_may_be_called_as_the_routes(memory: Api) -> None:
         await memory.call("DELETE", f"/sessions/{name}", status=204)
 
 
-def test_the_client(client: OklClient) -> None:
+def test_the_client(client: Client) -> None:
     for name in NAMES:
         client.create(name, "mean")
     told = client.predict_several(NAMES, np.array([1.0, 2.0]), id="r")

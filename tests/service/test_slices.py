@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.round_schemas import RoundsBody
 from service.api.slices import BodyLimits, SlicedReader
-from service.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Value = Number | str | bool | list[Number] | dict[str, Number | str]

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from okl.errors import InvalidSnapshot
 from okl_core.contract.state import DIGEST_BYTES, from_bytes, to_bytes
 from service.archive.portable import MAGIC, pack_state, unpack_state
 from service.demo_data import magic
-from service.errors import InvalidSnapshot
 from service.session.definition import Definition
 from service.session.limits import SessionLimits
 from service.session.record import encode_record

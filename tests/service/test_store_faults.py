@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from okl.errors import StoreTimeout, StoreUnavailable
 from service.demo_data import magic
-from service.errors import StoreTimeout, StoreUnavailable
 from service.store.base import open_store
 from tests.redis_server import find_redis, free_port, wait_until_up
 from tests.service.api import Api, serving, serving_on

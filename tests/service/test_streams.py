@@ -18,12 +18,12 @@ from starlette.types import Message
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from okl.client import Client
+from okl.errors import PayloadTooLarge, SessionNotFound
 from service.api.conversation import MOST_MESSAGES
 from service.api.lines import lines_of
 from service.api.slices import BodyLimits
-from service.client import OklClient
 from service.demo_data import magic
-from service.errors import PayloadTooLarge, SessionNotFound
 from tests.service.definitions import POMDR
 
 X, Y = magic()
@@ -34,7 +34,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 @pytest.fixture
-def session(client: OklClient) -> str:
+def session(client: Client) -> str:
     client.create("s", POMDR, labels=LABELS)
     return "s"
 
@@ -63,7 +63,7 @@ def messages(n: int, delay: int) -> Iterator[dict[str, Any]]:
         yield from [one for one in (predict, truth) if one]
 
 
-def plain(client: OklClient, message: dict[str, Any]) -> dict[str, Any]:
+def plain(client: Client, message: dict[str, Any]) -> dict[str, Any]:
     """The same as a request of its own."""
     if "update" in message:
         update, predict = message["update"], message["predict"]
@@ -74,7 +74,7 @@ def plain(client: OklClient, message: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("together", [1, 7, 100])
-def test_socket_is_told_what_requests_are_told(client: OklClient, session: str, together: int) -> None:
+def test_socket_is_told_what_requests_are_told(client: Client, session: str, together: int) -> None:
     client.create("twin", POMDR, labels=LABELS)
     asked = list(messages(60, 5))
     with client.stream(session) as stream:
@@ -83,7 +83,7 @@ def test_socket_is_told_what_requests_are_told(client: OklClient, session: str, 
     assert client.inspect("s")["metrics"] == client.inspect("twin")["metrics"]
 
 
-def test_lines_are_told_what_requests_are_told(client: OklClient, url: str, session: str) -> None:
+def test_lines_are_told_what_requests_are_told(client: Client, url: str, session: str) -> None:
     client.create("twin", POMDR, labels=LABELS)
     asked = list(messages(60, 5))
     answer = httpx.post(f"{url}/sessions/s/stream", content=lines(asked), headers=NDJSON)
@@ -109,7 +109,7 @@ def test_lines_are_answered_while_the_body_is_still_sent(url: str, session: str)
         assert found.readline() == b"0\r\n"
 
 
-def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: OklClient, session: str) -> None:
+def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: Client, session: str) -> None:
     good = {"x": ROWS[0], "y": "yes"}
     bad: list[tuple[Any, str]] = [
         ({"x": [1, 2], "y": "yes", "z": 1}, "invalid-request"),
@@ -139,7 +139,7 @@ def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: Okl
     assert client.inspect("s")["t"] == 2 * len(bad)
 
 
-def test_a_repeated_message_is_learned_once(client: OklClient, session: str) -> None:
+def test_a_repeated_message_is_learned_once(client: Client, session: str) -> None:
     asked = [{"x": row, "y": y, "id": f"r{i}"} for i, (row, y) in enumerate(zip(ROWS[:50], TRUTHS, strict=False))]
     with client.stream(session) as stream:
         first = list(stream.ask(asked))
@@ -148,7 +148,7 @@ def test_a_repeated_message_is_learned_once(client: OklClient, session: str) -> 
     assert client.inspect("s")["t"] == 50
 
 
-def test_more_than_is_bounded_waits(url: str, client: OklClient, session: str) -> None:
+def test_more_than_is_bounded_waits(url: str, client: Client, session: str) -> None:
     """A client that sends 20 times as much as may be under way, and reads only then, is told all."""
     n = 20 * MOST_MESSAGES
     with connect(f"ws{url.removeprefix('http')}/sessions/s/stream", compression=None) as connection:
@@ -164,7 +164,7 @@ def test_more_than_is_bounded_waits(url: str, client: OklClient, session: str) -
         sender.join()
 
 
-def test_no_such_session(url: str, client: OklClient) -> None:
+def test_no_such_session(url: str, client: Client) -> None:
     with pytest.raises(SessionNotFound):
         client.stream("nobody")
     for name, status in (("nobody", 404), ("a b", 422)):
@@ -212,7 +212,7 @@ def test_what_takes_long_to_read_is_refused_before(url: str, session: str, messa
 
 
 @pytest.mark.parametrize("others", [0, 3])
-def test_a_client_is_told_that_its_message_is_too_large(client: OklClient, session: str, others: int) -> None:
+def test_a_client_is_told_that_its_message_is_too_large(client: Client, session: str, others: int) -> None:
     messages = [*({"x": [0.5]} for _ in range(others)), {"x": "a" * (2 << 20)}]
     with client.stream(session) as stream:
         with pytest.raises(PayloadTooLarge):
@@ -220,7 +220,7 @@ def test_a_client_is_told_that_its_message_is_too_large(client: OklClient, sessi
         assert "label" in stream.one({"x": [0.5], "wait": False})
 
 
-def test_answers_that_nobody_took_are_no_others_answers(client: OklClient, session: str) -> None:
+def test_answers_that_nobody_took_are_no_others_answers(client: Client, session: str) -> None:
     with client.stream(session) as stream:
         left = stream.ask({"x": ROWS[i], "id": f"left-{i}"} for i in range(50))
         assert next(left)["id"] == "left-0"
@@ -238,7 +238,7 @@ def rows(n: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("block", [1, 7, 1000])
-def test_rounds_as_lines_are_rounds(url: str, client: OklClient, session: str, block: int) -> None:
+def test_rounds_as_lines_are_rounds(url: str, client: Client, session: str, block: int) -> None:
     client.create("twin", POMDR, labels=LABELS)
     answer = httpx.post(f"{url}/sessions/s/rounds?block={block}", content=lines(rows(90)), headers=NDJSON)
     found = told(answer)
@@ -249,7 +249,7 @@ def test_rounds_as_lines_are_rounds(url: str, client: OklClient, session: str, b
     assert told(short)[0].keys() == {"session", "t", "rounds", "loss", "mistakes", "duplicate", "applied"}
 
 
-def test_sent_again_under_its_key(url: str, client: OklClient, session: str) -> None:
+def test_sent_again_under_its_key(url: str, client: Client, session: str) -> None:
     """The first half, as if the connection had broken there; then all."""
     headers = NDJSON | {"Idempotency-Key": "k"}
     body = lines(rows(100))
@@ -265,7 +265,7 @@ def test_sent_again_under_its_key(url: str, client: OklClient, session: str) -> 
     ("wrong", "pointer"),
     [({"x": ROWS[0]}, "/y"), ({"x": [1e999], "y": "yes"}, "/x/0"), ({"x": ROWS[0], "y": 3}, "/y")],
 )
-def test_a_wrong_line_is_named(url: str, client: OklClient, session: str, wrong: dict[str, Any], pointer: str) -> None:
+def test_a_wrong_line_is_named(url: str, client: Client, session: str, wrong: dict[str, Any], pointer: str) -> None:
     good = rows(60)
     body = lines([*good[:50], wrong, *good[50:]])
     *played, last = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=body, headers=NDJSON))
@@ -286,7 +286,7 @@ def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
     assert answer.status_code in (400, 422)
 
 
-def test_a_line_has_a_bound_and_the_body_none(url: str, client: OklClient, session: str) -> None:
+def test_a_line_has_a_bound_and_the_body_none(url: str, client: Client, session: str) -> None:
     line = lines(rows(1))
     many = httpx.post(
         f"{url}/sessions/s/rounds?answers=totals", content=line * (10_000_000 // len(line)), headers=NDJSON, timeout=120
@@ -332,7 +332,7 @@ def test_a_line_that_never_ends() -> None:
 # -- a prediction and its truth in one turn -------------------------------------------------------------------------
 
 
-def test_a_prediction_and_its_truth_are_one_commit(url: str, client: OklClient, session: str) -> None:
+def test_a_prediction_and_its_truth_are_one_commit(url: str, client: Client, session: str) -> None:
     """All at once in a frame: as few commits as turns, and every answer as if each had been alone."""
     client.create("twin", POMDR, labels=LABELS)
     asked = list(messages(100, 3))
@@ -349,7 +349,7 @@ def test_a_prediction_and_its_truth_are_one_commit(url: str, client: OklClient, 
     assert client.inspect("s")["waiting"] == 0
 
 
-def test_a_prediction_that_waits_already_is_the_one_that_is_settled(client: OklClient, session: str) -> None:
+def test_a_prediction_that_waits_already_is_the_one_that_is_settled(client: Client, session: str) -> None:
     """The answer of a prediction got lost; it is sent again in one frame with its truth, after other rounds."""
     for i in range(5):
         client.update(session, TRUTHS[i], x=ROWS[i])
@@ -368,7 +368,7 @@ def test_a_prediction_that_waits_already_is_the_one_that_is_settled(client: OklC
     assert late[1] == again[1] | {"duplicate": True}
 
 
-def test_a_truth_behind_a_prediction_that_was_refused(client: OklClient, session: str) -> None:
+def test_a_truth_behind_a_prediction_that_was_refused(client: Client, session: str) -> None:
     first = client.predict(session, ROWS[0], id="p")
     with client.stream(session) as stream:
         wrong, settled = stream.ask([{"x": [1e999], "id": "p"}, {"id": "p", "y": "yes"}], together=2)

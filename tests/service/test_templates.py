@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from okl.client import Client
+from okl.errors import SessionNotFound, TemplateNotFound
 from service.api.lines import MEDIA_TYPE
-from service.client import OklClient
-from service.errors import SessionNotFound, TemplateNotFound
 from service.keys.key import KeyScope
 from service.store.sqlite import SqliteStore
 from service.store.template_store import TEMPLATE_BYTES
@@ -135,7 +135,7 @@ async def test_lines_make_a_session(memory: Api, path: str) -> None:
     assert "session-not-found" in refused.text
 
 
-def test_a_socket_makes_a_session_and_the_client_knows_templates(client: OklClient) -> None:
+def test_a_socket_makes_a_session_and_the_client_knows_templates(client: Client) -> None:
     made = client.put_template("clicks", "clicks.", session=OF_MEAN, most=2)
     assert client.templates() == [made]
     with client.stream("clicks.a") as stream:

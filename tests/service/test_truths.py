@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from okl.errors import InvalidInput, WrongTruth
 from okl_core.types import REALS, Forecast
-from service.errors import InvalidInput, WrongTruth
 from service.session.definition import Scalar
 from service.session.truths import Answer, Truths
 

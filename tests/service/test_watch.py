@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from okl.client import Client
+from okl.errors import Overloaded, StoreUnavailable, Unreachable
 from service.cli import app
-from service.client import OklClient
 from service.commands import watch
-from service.errors import Overloaded, StoreUnavailable, Unreachable
 from tests.command import okl, serving
 from tests.service.definitions import EXACT, MEAN
 
@@ -38,12 +38,12 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def fill(client: OklClient, name: str, rounds: int = 100) -> None:
+def fill(client: Client, name: str, rounds: int = 100) -> None:
     client.create(name, "last-label", labels=["no", "yes"], alarm={"error_above": 0.2})
     client.rounds(name, [[i % 2] for i in range(rounds)], ["yes" if i % 4 < 2 else "no" for i in range(rounds)])
 
 
-def test_one_frame(run: Any, client: OklClient) -> None:
+def test_one_frame(run: Any, client: Client) -> None:
     fill(client, "s")
     client.predict("s", [3.0], id="waits")
     client.update("s", "yes", x=[5.0])
@@ -61,7 +61,7 @@ def test_one_frame(run: Any, client: OklClient) -> None:
     assert "rounds/s" in told
 
 
-def test_a_session_without_rounds_and_one_that_is_not_there(run: Any, client: OklClient) -> None:
+def test_a_session_without_rounds_and_one_that_is_not_there(run: Any, client: Client) -> None:
     client.create("new")
     assert "no rounds yet" in run("watch", "new", "--once")
     for once in ((), ("--once",)):
@@ -70,14 +70,14 @@ def test_a_session_without_rounds_and_one_that_is_not_there(run: Any, client: Ok
         assert len(told.splitlines()) == 1
 
 
-def test_numbers_are_shown_as_numbers(run: Any, client: OklClient) -> None:
+def test_numbers_are_shown_as_numbers(run: Any, client: Client) -> None:
     client.create("n", MEAN, **EXACT)
     client.rounds("n", [[0.0]] * 20, [i / 20 for i in range(20)])
     told = run("watch", "n", "--once")
     assert f"RMSE {client.inspect('n')['metrics']['rmse']:.4g} of the last 20 rounds" in told
 
 
-def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: OklClient) -> None:
+def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: Client) -> None:
     client.create("s", "last-label", labels=["\x1b[31mred", "[bold]"])
     client.rounds("s", [{"a\x07": "\x1b]0;title\x07"}, {"a\x07": "y" * 200}], ["\x1b[31mred", "[bold]"])
     told = run("watch", "s", "--once")
@@ -89,7 +89,7 @@ def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: OklClie
 
 def test_lines_on_each_change_until_it_is_gone(tmp_path: Path) -> None:
     """Real processes: rounds are told as they come, and the end of the session too."""
-    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), OklClient(url) as client:
+    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), Client(url) as client:
         fill(client, "s")
         with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
             assert line_of(process).startswith("t 100 · ")
@@ -103,7 +103,7 @@ def test_lines_on_each_change_until_it_is_gone(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
-    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), OklClient(url) as client:
+    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), Client(url) as client:
         fill(client, "s")
         with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
             line_of(process)
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
 def test_it_goes_on_when_the_service_starts_anew(tmp_path: Path) -> None:
     """On the same port and store; a round that was learned meanwhile is told, the ones before are not told again."""
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    with serving(store, tmp_path) as (server, url), OklClient(url) as client:
+    with serving(store, tmp_path) as (server, url), Client(url) as client:
         fill(client, "s")
         with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
             line_of(process)
@@ -135,7 +135,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-class Refusing(OklClient):
+class Refusing(Client):
     """Has no room for events, or is cut whenever they are asked for."""
 
     error: Exception = Overloaded("no room")
@@ -147,7 +147,7 @@ class Refusing(OklClient):
         yield
 
 
-def test_refused_events_are_polled_for(url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_events_are_polled_for(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "EVERY_S", 0.0)
     fill(client, "s")
     with Refusing(url) as refusing:
@@ -162,7 +162,7 @@ def test_refused_events_are_polled_for(url: str, client: OklClient, monkeypatch:
 
 
 def test_a_service_that_is_away_while_it_is_polled_is_waited_for(
-    url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "EVERY_S", 0.0)
     fill(client, "s")
@@ -181,7 +181,7 @@ def test_a_service_that_is_away_while_it_is_polled_is_waited_for(
         assert next(looks).session["t"] == 100
 
 
-def test_who_does_not_come_back_is_given_up(url: str, client: OklClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_come_back_is_given_up(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "PATIENCE_S", 0.6)
     fill(client, "s")
     with Refusing(url) as refusing:
@@ -193,21 +193,21 @@ def test_who_does_not_come_back_is_given_up(url: str, client: OklClient, monkeyp
         assert refusing.asked == 3
 
 
-def test_a_terminal_is_drawn_anew(url: str, client: OklClient) -> None:
+def test_a_terminal_is_drawn_anew(url: str, client: Client) -> None:
     fill(client, "s")
     console = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
     threading.Timer(1.5, lambda: delete(url, "s")).start()
-    with OklClient(url) as other, pytest.raises(watch.SessionGone):
+    with Client(url) as other, pytest.raises(watch.SessionGone):
         watch.watch(other, console, "s", once=False)
     assert "last-label, 100 rounds" in console.export_text()
 
 
 def delete(url: str, name: str) -> None:
-    with OklClient(url) as client:
+    with Client(url) as client:
         client.delete(name)
 
 
-def test_the_verdict_is_the_first_line(run: Any, client: OklClient) -> None:
+def test_the_verdict_is_the_first_line(run: Any, client: Client) -> None:
     fill(client, "s")
     first, _, rest = run("sessions", "s").partition("\n")
     found = client.inspect("s")

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from service.errors import StoreTimeout
+from okl.errors import StoreTimeout
 from service.store.base import Committed
 from tests.oracles.model_store import ModelStore
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import uvloop
 
+from okl.errors import IdConflict, Overloaded, PredictionNotFound, ServiceError, StoreTimeout
 from okl_core.records.fields import number_of
 from okl_core.records.record import as_record
 from okl_core.types import F64
-from service.errors import IdConflict, Overloaded, PredictionNotFound, ServiceError, StoreTimeout
 from service.replica.cache import Replicas
 from service.replica.replica import Replica
 from service.replica.snapshots import Snapshots

@@ -18,7 +18,7 @@ import redis
 
 import okl_core
 from bench.processes import Worker
-from service.client import OklClient
+from okl.client import Client
 from service.demo_data import magic
 from tests.budget import TIMES
 from tests.command import environment
@@ -88,7 +88,7 @@ def test_each_entry_is_answered_once(tmp_path: Path) -> None:
     client: Any = connect(redis_port)
     try:
         worker.start()
-        with OklClient(worker.url) as okl:
+        with Client(worker.url) as okl:
             for session in SESSIONS:
                 okl.create(session, SPEC, labels=[-1, 1], strict=True, scale={"kind": "none"})
 

@@ -12,7 +12,7 @@ import pytest
 import okl_core
 from bench.http_client import BadAnswer, Timed
 from bench.processes import Worker
-from service.client import OklClient
+from okl.client import Client
 from service.demo_data import magic
 from tests.budget import TIMES
 
@@ -30,7 +30,7 @@ X, Y = magic()
 
 
 @dataclass(slots=True)
-class Client:
+class Streamer:
     """Streams rows in order from round t; stops at the last, or when the worker dies. `acknowledged` rounds are answered."""
 
     worker: Worker
@@ -68,7 +68,7 @@ def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
     worker = Worker(store_url, snapshot_min_bytes=SNAPSHOT_MIN_BYTES)
     worker.start()
     try:
-        with OklClient(worker.url) as client:
+        with Client(worker.url) as client:
             for session, learner in LEARNERS.items():
                 client.create(session, learner, labels=[-1, 1], strict=True, scale={"kind": "none"})
         rounds, snapshots = dict.fromkeys(LEARNERS, 0), 0
@@ -78,10 +78,10 @@ def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
                 snapshots += found["storage"]["snapshot_round"] is not None
         assert snapshots > 0, "the kills were to hit sessions that have snapshots"
         for session, learner in LEARNERS.items():
-            last = Client(worker, session, rounds[session], ROUNDS, threading.Event())
+            last = Streamer(worker, session, rounds[session], ROUNDS, threading.Event())
             last.run()
             assert (last.refused, last.acknowledged) == ([], ROUNDS)
-            with OklClient(worker.url) as client:
+            with Client(worker.url) as client:
                 assert_undisturbed(client, session, learner)
     finally:
         worker.kill()
@@ -92,7 +92,7 @@ def stream_and_kill(
 ) -> dict[str, dict[str, Any]]:
     """Kill the worker a moment after a session's round `kill_at` began, and start it again; what it tells of them then."""
     moment = threading.Event()
-    clients = [Client(worker, session, t, kill_at, moment) for session, t in rounds.items()]
+    clients = [Streamer(worker, session, t, kill_at, moment) for session, t in rounds.items()]
     threads = [threading.Thread(target=client.run) for client in clients]
     for thread in threads:
         thread.start()
@@ -104,7 +104,7 @@ def stream_and_kill(
         thread.join()
     worker.start()
     told = {}
-    with OklClient(worker.url) as again:
+    with Client(worker.url) as again:
         for client in clients:
             found = told[client.session] = again.inspect(client.session)
             assert client.refused == []
@@ -113,7 +113,7 @@ def stream_and_kill(
     return told
 
 
-def assert_undisturbed(client: OklClient, session: str, spec: dict[str, Any]) -> None:
+def assert_undisturbed(client: Client, session: str, spec: dict[str, Any]) -> None:
     """The next forecast is that of a learner that nobody killed."""
     learner = okl_core.create(spec, 10)
     y = (Y + 1.0) / 2.0 if learner.target == "class" else Y

@@ -13,9 +13,9 @@ from typing import Any
 
 import okl_core
 from bench.processes import Worker
-from service.client import OklClient
+from okl.client import Client
+from okl.errors import ServiceError, SessionMoved, SessionMoving, SessionNotFound
 from service.demo_data import magic
-from service.errors import ServiceError, SessionMoved, SessionMoving, SessionNotFound
 from tests.budget import TIMES
 
 X, Y = magic()
@@ -38,7 +38,7 @@ class Streaming(threading.Thread):
         self.is_ending = threading.Event()
         self.longest_s = 0.0
         self.hops = 0
-        self._client = OklClient(first)
+        self._client = Client(first)
 
     def run(self) -> None:
         try:
@@ -63,7 +63,7 @@ class Streaming(threading.Thread):
                 answer = call()
             except SessionMoved as error:
                 self._client.close()
-                self._client = OklClient(error.extra["location"])
+                self._client = Client(error.extra["location"])
                 self.hops += 1
             except (SessionMoving, SessionNotFound):
                 time.sleep(0.02)
@@ -92,7 +92,7 @@ def test_a_live_session_moves_there_and_back(tmp_path: Path, redis_url: str) -> 
     for worker in workers:
         worker.start()
     try:
-        with OklClient(workers[0].url) as client:
+        with Client(workers[0].url) as client:
             client.create("s", LEARNER, labels=[-1, 1], strict=True, scale={"kind": "none"})
         streaming = Streaming(workers[0].url)
         streaming.start()
@@ -115,7 +115,7 @@ def test_a_live_session_moves_there_and_back(tmp_path: Path, redis_url: str) -> 
         streaming.join(PATIENCE_S)
         assert streaming.trouble is None
         assert streaming.hops >= 2
-        with OklClient(workers[0].url) as client:
+        with Client(workers[0].url) as client:
             found = client.inspect("s")
         assert (found["t"], found["waiting"]) == (streaming.row - LATE, LATE)
         learner = okl_core.create(LEARNER, X.shape[1])

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from bench.processes import Worker, workers
-from service.client import OklClient
+from okl.client import Client
 from service.demo_data import magic
 from tests.command import serving
 from tests.slow.reading import read
@@ -66,7 +66,7 @@ class Asking(threading.Thread):
 def test_a_long_request_is_answered(store_url: str, tmp_path: Path) -> None:
     """The signal comes while many rounds are being learned: they are answered, and they are in the store."""
     settings = {"OKL_SHUTDOWN_GRACE_S": str(GRACE_S), "OKL_MAX_BATCH": str(len(Y))}
-    with serving(store_url, tmp_path, **settings) as (process, url), OklClient(url) as client:
+    with serving(store_url, tmp_path, **settings) as (process, url), Client(url) as client:
         client.create("s", LEARNER)
         asking = Asking(url, len(Y))
         assert asking.is_under_way(after_s=0.1)
@@ -84,7 +84,7 @@ def test_what_takes_longer_than_the_grace_holds_up_nobody(store_url: str, tmp_pa
     """A block is all or nothing: the process goes, and nothing of it is in the store."""
     grace_s = 0 if store_url.startswith("redis:") else 1
     settings = {"OKL_SHUTDOWN_GRACE_S": str(grace_s), "OKL_SESSION_BYTES": str(4 << 30)}
-    with serving(store_url, tmp_path, **settings) as (process, url), OklClient(url) as client:
+    with serving(store_url, tmp_path, **settings) as (process, url), Client(url) as client:
         client.create("s", ENDLESS)
         asking = Asking(url, 10_000)
         assert asking.is_under_way(after_s=1.0)
@@ -99,7 +99,7 @@ def test_what_takes_longer_than_the_grace_holds_up_nobody(store_url: str, tmp_pa
 
 def test_connections_without_a_request_hold_up_nobody(tmp_path: Path) -> None:
     """And a signal sent twice, by an operator who does not see at once that it is heard, is one."""
-    with serving("sqlite://", tmp_path, OKL_SHUTDOWN_GRACE_S="2") as (process, url), OklClient(url) as client:
+    with serving("sqlite://", tmp_path, OKL_SHUTDOWN_GRACE_S="2") as (process, url), Client(url) as client:
         client.create("s", {"kind": "mean"})
         address = ("127.0.0.1", urlsplit(url).port)
         with socket.create_connection(address), socket.create_connection(address) as half:
@@ -113,7 +113,7 @@ def test_connections_without_a_request_hold_up_nobody(tmp_path: Path) -> None:
 
 def test_streaming_clients_see_no_half_answers(store_url: str) -> None:
     """Each client's answers are whole; the store holds exactly what was answered, and the round that was under way."""
-    with workers(store_url, 1, shutdown_grace_s=GRACE_S) as (worker,), OklClient(worker.url) as client:
+    with workers(store_url, 1, shutdown_grace_s=GRACE_S) as (worker,), Client(worker.url) as client:
         client.create("s", LEARNER)
         rounds = []
         threads = [threading.Thread(target=lambda: rounds.append(stream(worker))) for _ in range(4)]

@@ -12,7 +12,7 @@ import pytest
 import okl_core
 from bench.http import LEARNER
 from bench.processes import Worker, workers
-from service.client import OklClient
+from okl.client import Client
 from service.demo_data import magic
 from service.session.codec import RoundEntry, decode_entry
 from tests.service.worker import replay
@@ -33,7 +33,7 @@ def test_every_round_counts_once(store_url: str) -> None:
 
 def assert_every_round_counts_once(pair: Sequence[Worker], store_url: str, name: str, snapshot_every: int) -> None:
     X, _ = magic()
-    with OklClient(pair[0].url) as here, OklClient(pair[1].url) as there:
+    with Client(pair[0].url) as here, Client(pair[1].url) as there:
         here.create(name, LEARNER, snapshot_every=snapshot_every, strict=True, scale={"kind": "none"})
         assert stream(pair, name) == []
         found, other = here.inspect(name), there.inspect(name)

@@ -12,7 +12,8 @@ from okl_core.contract.state import pack, part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.drift import DriftAlarm, Rise
 from okl_core.types import F64
-from service.session.definition import AlarmRules
+
+from ..definition import AlarmRules
 
 MOST: Final = 64
 """Alarms that are kept, the latest; all are counted."""

@@ -20,14 +20,15 @@ from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
 from okl_core.monitoring.verdict import Verdict
 from okl_core.types import F64, BlockInfo, Standing, StatePart
-from service.session.codec import Said
-from service.session.definition import AlarmRules
-from service.session.history.alarms import Alarms
-from service.session.history.spread import QUANTILES, Spread
-from service.session.history.standings import Standings
-from service.session.moment import NO_MOMENT, Moment
-from service.session.scorecard import LARGEST, Issued, Tally
-from service.session.task import Task
+
+from ..codec import Said
+from ..definition import AlarmRules
+from ..moment import NO_MOMENT, Moment
+from ..scorecard import LARGEST, Issued, Tally
+from ..task import Task
+from .alarms import Alarms
+from .spread import QUANTILES, Spread
+from .standings import Standings
 
 CHUNK: Final = 8
 """Rounds of the finest point."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from okl_core.monitoring.verdict import CLASS_NAMES, NUMBER_NAMES, Judgement
 from okl_core.types import F64
-from service.session.history.alarms import Alarm
-from service.session.history.history import COLUMNS, SUMS, History
-from service.session.history.spread import BINS, DELAYS_S, QUANTILES
-from service.session.history.words import error_name
-from service.session.scorecard import WINDOW
+
+from ..scorecard import WINDOW
+from .alarms import Alarm
+from .history import COLUMNS, SUMS, History
+from .spread import BINS, DELAYS_S, QUANTILES
+from .words import error_name
 
 SPARKS = 32
 """Points of the small picture in a list."""

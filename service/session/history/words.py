@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import LEVEL, Judgement
-from service.session.history.alarms import Alarm
+
+from .alarms import Alarm
 
 _RIVALS = {"majority": "the majority", "mean": "the mean", "last-label": "the last label"}
 

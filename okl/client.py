@@ -1,4 +1,4 @@
-"""A client of the service: the API's calls as methods, its problems as the exceptions of `service.errors`."""
+"""A client of the service: the API's calls as methods, its problems as the exceptions of `okl.errors`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import httpx
 
-from service.client_errors import error_of
-from service.client_stream import Stream
-from service.errors import NotFinite, ServiceError, Unreachable, WrongType
-from service.watching.event_lines import events_in
+from okl.errors import NotFinite, ServiceError, Unreachable, WrongType
+from okl.events import events_in
+from okl.problems import error_of
+from okl.stream import Stream
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -23,14 +23,14 @@ KEEP_ALIVE_S = 4.0
 """The service closes a connection that was idle for 5 s: a request sent at that moment would be lost."""
 
 
-class OklClient:
+class Client:
     """One connection to a service; not for use from several threads at once.
 
     Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`. Inputs are lists or
     dictionaries, arrays of numpy, rows and frames of pandas, polars and what else narwhals knows; NaN and NaT are sent as
     null, dates as ISO 8601, a span of time as its seconds.
 
-        with OklClient() as okl:
+        with Client() as okl:
             okl.create("clicks", labels=["no", "yes"])
             prediction = okl.predict("clicks", {"page": "home", "seconds": 4.2})
             okl.update("clicks", "yes", id=prediction["id"])
@@ -46,7 +46,7 @@ class OklClient:
         self._headers = headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=url, timeout=timeout_s, limits=limits, verify=is_verified, headers=headers)
 
-    def __enter__(self) -> OklClient:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:

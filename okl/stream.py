@@ -15,8 +15,8 @@ from typing import Any, Final
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from service.client_errors import error_of
-from service.errors import PayloadTooLarge, Unreachable
+from okl.errors import PayloadTooLarge, Unreachable
+from okl.problems import error_of
 
 UNDER_WAY: Final = 128
 """Messages that are sent before the first of them is answered."""
@@ -29,7 +29,7 @@ TOO_LARGE: Final = 1009
 
 
 class Stream:
-    """A socket to one session; not for use from several threads at once. Made by `OklClient.stream`.
+    """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
 
     A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
     `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from service.errors import PROBLEMS, ServiceError
+from okl.errors import PROBLEMS, ServiceError
 
 
 def error_of(status: int, content: bytes) -> ServiceError:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from service.errors import ServiceError
+from okl.errors import ServiceError
 
 MOST_EVENT_BYTES = 1 << 20
 

@@ -1,0 +1,38 @@
+"""Online kernel learning: learners with regret guarantees, and a service that hosts them.
+
+`import okl` is all that a program needs. What a name takes to import is imported when it is first used: the client alone does
+without numpy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from okl.client import Client
+    from okl.errors import ServiceError
+    from okl_core import LearnerSpec, OnlineLearner, create, restore
+
+__version__ = "0.1.0"
+__all__ = ["Client", "LearnerSpec", "OnlineLearner", "ServiceError", "create", "restore"]
+
+_WHERE: Final = {
+    "Client": "okl.client",
+    "ServiceError": "okl.errors",
+    "LearnerSpec": "okl_core",
+    "OnlineLearner": "okl_core",
+    "create": "okl_core",
+    "restore": "okl_core",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'okl' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
