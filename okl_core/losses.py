@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
-from scipy.special import expit, logit, xlog1py, xlogy
 
 from okl_core.errors import ConfigError
 from okl_core.types import F64, Registered, Target
@@ -177,6 +176,8 @@ class Logistic(Loss):
         return sigmoid(a)
 
     def conjugate(self, p: F64, y: F64, C: float) -> F64:
+        from scipy.special import logit, xlog1py, xlogy
+
         s = np.clip(-y * p, 0.0, 1.0)
         if math.isinf(C):
             return xlogy(s, s) + xlog1py(1.0 - s, -s)
@@ -184,6 +185,8 @@ class Logistic(Loss):
         return y * p * m - np.logaddexp(0.0, -m)
 
     def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
+        from scipy.special import expit
+
         s = expit(-y * u)
         return -y * s, s * (1.0 - s)
 

@@ -7,11 +7,9 @@ Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try ag
 from __future__ import annotations
 
 # What only one command needs, numpy and the learners above all, is imported where it runs: the others start in no time.
-import asyncio
 import json
 import logging
 import platform
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from okl.client import Client
 from okl.errors import ConfigurationError, StoreRefused, StoreTimeout, StoreUnavailable
 
 from . import __version__
@@ -33,12 +28,16 @@ from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
 from .commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
-from .logs import configure
-from .settings import Settings, without_password
-from .store.base import Store, open_store
+from .commands.terminal import console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from okl.client import Client
+
     from .replica.repair import RepairReport
+    from .settings import Settings
+    from .store.base import Store
 
 STORE_RETRY_S = 1.0
 
@@ -48,9 +47,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain help: to format it takes as long to import as all else together.
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 120},
 )
 app.add_typer(keys_app, name="keys")
-console = Console(width=None if sys.stdout.isatty() else 100)
 
 Url = Annotated[
     str | None, typer.Option(help="Where the service is; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
@@ -70,10 +71,14 @@ DelayOption = Annotated[int, typer.Option(min=0, help="Tell the truth of a row w
 
 
 def _settings(**options: Any) -> Settings:
+    from .settings import Settings
+
     return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
 def _client(url: str | None, key: str | None) -> Client:
+    from okl.client import Client
+
     return Client(service_url(url), key=key)
 
 
@@ -85,7 +90,11 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
 ) -> None:
     """Serve sessions over HTTP."""
+    import asyncio
+
     from . import server
+    from .logs import configure
+    from .store.base import open_store
 
     if workers == 1:
         # Now, before the signals are heeded; of several workers each does it itself.
@@ -120,6 +129,11 @@ async def _wait_for_store(settings: Settings) -> None:
 
     A server may be on its way up. A file is there or not, and a wrong option stays wrong: both are told at once.
     """
+    import asyncio
+
+    from .settings import without_password
+    from .store.base import open_store
+
     patience_s = 0.0 if settings.store.startswith("sqlite:") else settings.store_patience_s
     give_up = time.monotonic() + patience_s
     shown = without_password(settings.store)
@@ -178,11 +192,11 @@ def run_demo(
     with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if story == "flights":
-            flights.run(settings, console, rounds=rounds, stop=exit, is_chaos=chaos)
+            flights.run(settings, console(), rounds=rounds, stop=exit, is_chaos=chaos)
         elif chaos:
             raise ConfigurationError("The chaos is part of `okl demo flights --chaos`.")
         else:
-            magic.run(settings, console, rounds=rounds, stop=exit)
+            magic.run(settings, console(), rounds=rounds, stop=exit)
 
 
 @app.command()
@@ -223,9 +237,9 @@ def replay(
     with told_in_a_line(), _client(url, key) as client:
         selection = Selection.of(label, drop=drop, only=only, fill=fill)
         way = Sending(batch, start, out, delay, warmup)
-        found, scored = run(client, console, file, session=session, selection=selection, learner=spec, way=way)
+        found, scored = run(client, console(), file, session=session, selection=selection, learner=spec, way=way)
         if warmup:
-            console.print(f"{session}: {found['t']:,} rounds; {scored.told(warmup)}", highlight=False, markup=False)
+            console().print(f"{session}: {found['t']:,} rounds; {scored.told(warmup)}", highlight=False, markup=False)
         else:
             _print_metrics(found)
 
@@ -255,15 +269,15 @@ def compare(
 
     with told_in_a_line():
         selection = Selection.of(label, drop=drop, only=only, fill=fill, rows=rows)
-        compared = comparing.compare(console, file, selection, learner or [], delay=delay)
-        console.print(comparing.table_of(compared))
+        compared = comparing.compare(console(), file, selection, learner or [], delay=delay)
+        console().print(comparing.table_of(compared))
         for told in comparing.refusals(compared):
-            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            console().print(told, highlight=False, markup=False, soft_wrap=True)
         if not compared.is_whole:
             raise typer.Exit(INTERRUPTED)
         if comparing.has_figure():
             for path in comparing.save(compared, out):
-                console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+                console().print(str(path), highlight=False, markup=False, soft_wrap=True)
         else:
             typer.echo(comparing.NO_FIGURE, err=True)
         if all(one.refusal is not None for one in compared.contestants):
@@ -281,7 +295,7 @@ def watch(
     from .commands import watch as watching
 
     with told_in_a_line(), _client(url, key) as client:
-        watching.watch(client, console, session, once=once)
+        watching.watch(client, console(), session, once=once)
 
 
 app.command()(told_in_a_line()(consume))
@@ -298,17 +312,17 @@ def sessions(
     """List sessions, inspect one, or delete it."""
     with told_in_a_line(), _client(url, key) as client:
         if name is None:
-            console.print(_listing(client.sessions()))
+            console().print(_listing(client.sessions()))
         elif delete:
             client.delete(name)
-            console.print(f"{name}: deleted", highlight=False, markup=False)
+            console().print(f"{name}: deleted", highlight=False, markup=False)
         else:
             found = client.inspect(name)
             if not json_alone:
                 verdict = found["verdict"]
                 told = "no verdict yet" if verdict is None else verdict["text"]
-                console.print(f"{name}: {told}", highlight=False, markup=False, soft_wrap=True)
-            console.print_json(json.dumps(found))
+                console().print(f"{name}: {told}", highlight=False, markup=False, soft_wrap=True)
+            console().print_json(json.dumps(found))
 
 
 @app.command("repair")
@@ -318,7 +332,10 @@ def run_repair(
     store: StoreOption = None,
 ) -> None:
     """Take a session back to its last round that replays. Workers may go on meanwhile."""
+    import asyncio
+
     from .replica.repair import repair
+    from .store.base import open_store
 
     async def repaired(store: Store) -> RepairReport:
         try:
@@ -344,7 +361,7 @@ def run_repair(
 
 
 moves.add_to(app)
-moves.add_past_to(app, console)
+moves.add_past_to(app)
 
 
 @app.command()
@@ -358,6 +375,8 @@ def version(verbose: Annotated[bool, typer.Option("--verbose", help="And what co
 
 
 def _listing(found: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
     table = Table()
     for heading in ("session", "learner", "rounds", "waiting"):
         table.add_column(heading, justify="right" if heading in ("rounds", "waiting") else "left")
@@ -369,4 +388,4 @@ def _listing(found: list[dict[str, Any]]) -> Table:
 def _print_metrics(found: dict[str, Any]) -> None:
     metrics = found["metrics"]
     how = f"mistake rate {metrics['mistake_rate']:.2%}" if "mistake_rate" in metrics else f"RMSE {metrics['rmse']:.6g}"
-    console.print(f"{found['name']}: {metrics['rounds']:,} rounds, {how}", highlight=False)
+    console().print(f"{found['name']}: {metrics['rounds']:,} rounds, {how}", highlight=False)

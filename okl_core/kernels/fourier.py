@@ -21,7 +21,6 @@ from typing import Annotated, Protocol
 import numpy as np
 from pydantic import Field
 from scipy.linalg.blas import ddot, dgemm  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.special import ndtri
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
@@ -137,6 +136,8 @@ def _tangent(x: F64) -> F64:
 
 def _normals(rng: RoundRng, n: int, k: int) -> F64:
     """Standard normals, shape (n, k), by the inverse of their distribution function."""
+    from scipy.special import ndtri
+
     u = rng.uniform(n * k)
     np.maximum(u, SMALLEST_UNIFORM, out=u)
     return ndtri(u, out=u).reshape(n, k)

@@ -19,7 +19,6 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_va
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.spatial.distance import cdist, pdist
 
 from okl_core.errors import ConfigError, DivergedError, NotPositiveDefiniteError, ShapeError, unresolved
 from okl_core.kernels.points import Points
@@ -210,6 +209,8 @@ class _Stationary(Kernel):
         return float(np.median(distances)) if len(distances) else 1.0
 
     def _distances(self, X: F64) -> F64:
+        from scipy.spatial.distance import pdist
+
         return np.asarray(pdist(X), dtype=np.float64)
 
 
@@ -325,11 +326,16 @@ class Laplacian(_Stationary):
     kind: Literal["laplacian"] = "laplacian"
 
     def encoded_block(self, S: Points, X: F64) -> F64:
+        # A tenth of a second to import, and few need it.
+        from scipy.spatial.distance import cdist
+
         K = cdist(S.coordinates(), X, "cityblock")
         K /= -self.scale
         return np.exp(K, out=K)
 
     def _distances(self, X: F64) -> F64:
+        from scipy.spatial.distance import pdist
+
         return np.asarray(pdist(X, "cityblock"), dtype=np.float64)
 
 

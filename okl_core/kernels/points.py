@@ -19,7 +19,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.spatial.distance import cdist
 
 from okl_core.errors import StateFormatError
 from okl_core.linalg.growing import GrowingArray
@@ -187,6 +186,8 @@ class Points:
 
     def _mend(self, u: F64, asked: F64, columns: NDArray[np.intp]) -> None:
         """Put into the columns of u what is asked about wide inputs, for points that are wide too."""
+        from scipy.spatial.distance import cdist
+
         rows = np.flatnonzero(self._rows.view[:, -2] < WIDE)
         squares = cdist(self._rows.view[rows, :-2], asked[columns, :-2], "sqeuclidean")
         u[np.ix_(rows, columns)] = np.maximum(-0.5 * squares, LOWEST)

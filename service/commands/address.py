@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from okl.client import local_url
 from okl.errors import ConfigurationError
-
-from ..settings import Settings
 
 
 def service_url(url: str | None) -> str:
     """The url that was given, or else that of a service on this machine with these settings. Raises ConfigurationError."""
     if url is not None:
         return url
+    from okl.client import local_url
+
+    from ..settings import Settings
+
     settings = Settings()
     if settings.port == 0:
         raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
 import signal
 from typing import Annotated
@@ -11,8 +10,6 @@ import typer
 
 from okl.errors import ConfigurationError
 
-from ..logs import configure
-from ..settings import Settings
 from .address import service_url
 
 
@@ -42,8 +39,12 @@ def consume(
     ] = None,
 ) -> None:
     """Answer the messages of Redis streams in another stream, each once; until SIGTERM."""
+    import asyncio
+
     from ..consuming.consumer import Bounds, Consumer
     from ..consuming.group import Group
+    from ..logs import configure
+    from ..settings import Settings
 
     if {to, refused} & set(stream):
         raise ConfigurationError("A stream that is read cannot take the answers: they would be answered.")

@@ -6,11 +6,7 @@ import sys
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from ..logs import configure
-from ..settings import Settings
 from .outcome import REFUSED, told_in_a_line
 
 keys_app = typer.Typer(help="API keys: make, list and revoke them. Works on the store itself.", no_args_is_help=True)
@@ -46,6 +42,9 @@ def create_key(
 @keys_app.command("list")
 def list_keys(store: StoreOption = None) -> None:
     """All keys, without their secrets."""
+    from rich.console import Console
+    from rich.table import Table
+
     from . import keys
 
     with told_in_a_line():
@@ -72,6 +71,9 @@ def revoke_key(
 
 
 def _store(url: str | None) -> str:
+    from ..logs import configure
+    from ..settings import Settings
+
     settings = Settings() if url is None else Settings(store=url)
     configure(settings)
     return settings.store

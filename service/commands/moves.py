@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from okl.errors import ConfigurationError, ServiceError
 
-from ..settings import Settings, limits_of
-from ..store.base import Store, open_store
 from .outcome import told_in_a_line
+from .terminal import console
 
 if TYPE_CHECKING:
     from ..archive.transport import Carried
+    from ..store.base import Store
 
 REFUSED, INTERRUPTED = 1, 130
 
@@ -78,7 +76,7 @@ def add_to(app: typer.Typer) -> None:
             _run([_url(store), to], lambda stores: _move(stores[0], stores[1], session or [], tell))
 
 
-def add_past_to(app: typer.Typer, console: Console) -> None:
+def add_past_to(app: typer.Typer) -> None:
     """Add `okl archive` and `okl backtest`."""
 
     @app.command("archive")
@@ -91,6 +89,8 @@ def add_past_to(app: typer.Typer, console: Console) -> None:
         store: StoreOption = None,
     ) -> None:
         """Add to a folder what a session has lived since it was written to it last; the session stays as it is."""
+        import asyncio
+
         from ..archive.journals import archive
 
         async def archived(stores: Sequence[Store]) -> int:
@@ -122,8 +122,8 @@ def add_past_to(app: typer.Typer, console: Console) -> None:
         from . import backtest
 
         with told_in_a_line():
-            found = backtest.backtest(console, _url(store), session, learner or [], archive)
-            console.print(backtest.table_of_backtest(found))
+            found = backtest.backtest(console(), _url(store), session, learner or [], archive)
+            console().print(backtest.table_of_backtest(found))
             if not found.is_whole:
                 raise typer.Exit(INTERRUPTED)
             if all(one.refusal is not None for one in found.contestants):
@@ -169,11 +169,17 @@ def _say(one: Carried, what: str) -> Carried:
 
 
 def _url(store: str | None) -> str:
+    from ..settings import Settings
+
     return store or Settings().store
 
 
 def _run(urls: Sequence[str], work: Callable[[Sequence[Store]], Awaitable[int]]) -> None:
     """Raises typer.Exit where something was refused."""
+    import asyncio
+
+    from ..settings import Settings, limits_of
+    from ..store.base import open_store
 
     async def worked() -> int:
         async with AsyncExitStack() as stack:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from pydantic import ValidationError
 
 from okl.errors import ConfigurationError, ServiceError, StoreTimeout, StoreUnavailable
 
@@ -24,13 +22,25 @@ def told_in_a_line() -> Iterator[None]:
         yield
     except ServiceError as error:
         fail(f"{error.title}: {error.detail}", _exit_code(error))
-    except tomllib.TOMLDecodeError as error:
-        fail(f"The configuration file is not TOML: {error}", WRONG_OPTION)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        fail(f"Setting {'; '.join(wrong)}", WRONG_OPTION)
+    except ValueError as error:
+        if (wrong := _wrong_settings(error)) is None:
+            raise
+        fail(wrong, WRONG_OPTION)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _wrong_settings(error: ValueError) -> str | None:
+    from tomllib import TOMLDecodeError
+
+    from pydantic import ValidationError
+
+    if isinstance(error, TOMLDecodeError):
+        return f"The configuration file is not TOML: {error}"
+    if isinstance(error, ValidationError):
+        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        return f"Setting {'; '.join(wrong)}"
+    return None
 
 
 def _exit_code(error: ServiceError) -> int:
