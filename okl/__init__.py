@@ -10,19 +10,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from okl.answers import Learned, Played, Prediction
     from okl.client import Client
     from okl.errors import ServiceError
+    from okl.local import local
+    from okl.session import Session
     from okl_core import LearnerSpec, OnlineLearner, create, restore
 
 __version__ = "0.1.0"
-__all__ = ["Client", "LearnerSpec", "OnlineLearner", "ServiceError", "create", "restore"]
+__all__ = [
+    "Client",
+    "Learned",
+    "LearnerSpec",
+    "OnlineLearner",
+    "Played",
+    "Prediction",
+    "ServiceError",
+    "Session",
+    "create",
+    "local",
+    "restore",
+]
 
 _WHERE: Final = {
     "Client": "okl.client",
-    "ServiceError": "okl.errors",
+    "Learned": "okl.answers",
     "LearnerSpec": "okl_core",
     "OnlineLearner": "okl_core",
+    "Played": "okl.answers",
+    "Prediction": "okl.answers",
+    "ServiceError": "okl.errors",
+    "Session": "okl.session",
     "create": "okl_core",
+    "local": "okl.local",
     "restore": "okl_core",
 }
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from datetime import date, time, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from okl.errors import NotFinite, ServiceError, Unreachable, WrongType
+from okl.errors import ServiceError, Unreachable
 from okl.events import events_in
 from okl.problems import error_of
+from okl.session import Session
 from okl.stream import Stream
+from okl.values import as_json, column, row, rows
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -34,6 +33,9 @@ class Client:
             okl.create("clicks", labels=["no", "yes"])
             prediction = okl.predict("clicks", {"page": "home", "seconds": 4.2})
             okl.update("clicks", "yes", id=prediction["id"])
+
+    Each call is one request and returns the answer's JSON. `session` gives an object that makes ids, tries again and returns
+    typed answers.
     """
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:
@@ -59,6 +61,10 @@ class Client:
         """`learner` is a spec, or a kind alone; `settings` are those of POST /sessions: labels, y_range, schema, ..."""
         named = {} if learner is None else {"learner": as_json(learner)}
         return self._call("POST", "/sessions", {"name": name, **named, **as_json(settings)})
+
+    def session(self, name: str, learner: Mapping[str, Any] | str | None = None, **settings: Any) -> Session:
+        """The session as an object. It is made as by `create` if it is not there, and `settings` or a learner are given."""
+        return Session(self, name, learner, settings)
 
     def sessions(self) -> list[dict[str, Any]]:
         """All of them, page by page."""
@@ -275,113 +281,6 @@ def _truth(y: Any, id: str | None, x: Any) -> dict[str, Any]:
     """The body that reports a truth."""
     given = {} if id is None else {"id": id}
     return {"y": as_json(y)} | given | ({} if x is None else {"x": row(x)})
-
-
-# -- what JSON has for a value ---------------------------------------------------------------------------------------
-
-
-def row(x: Any) -> Any:
-    """One input: an object of named features or a list of numbers, of a frame with one row too."""
-    found = _frame(x)
-    if found is None:
-        return as_json(x)
-    if hasattr(found, "columns"):
-        records = rows(x)
-        if len(records) != 1:
-            raise WrongType(f"One input is a row of a frame; this frame has {len(records)}.", errors=[])
-        return records[0]
-    names = _names(found)
-    return as_json(found.to_list() if names is None else dict(zip(names, found.to_list(), strict=True)))
-
-
-def rows(X: Any) -> list[Any]:
-    """Many inputs, such as the rows of a frame: objects by the names of its columns, or lists if they have none."""
-    found = _frame(X)
-    if found is None:
-        return as_json(X) if _library(X) == "numpy" else [row(x) for x in as_list(X)]
-    if not hasattr(found, "columns"):
-        return as_json(found.to_list())
-    names = found.columns
-    records: Iterable[Any] = found.iter_rows()
-    if all(isinstance(name, str) for name in names):
-        records = (dict(zip(names, record, strict=True)) for record in records)
-    return [as_json(record) for record in records]
-
-
-def column(y: Any) -> list[Any]:
-    """Many truths."""
-    found = _frame(y)
-    return as_json(as_list(y) if found is None else found.to_list())
-
-
-def as_list(values: Any) -> list[Any]:
-    """Raises WrongType for what are no several values."""
-    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-        raise WrongType(f"Many rounds are a list, not {type(values).__name__}.", errors=[])
-    return list(values)
-
-
-def as_json(value: Any) -> Any:
-    """The value as JSON has it. Raises NotFinite for an infinite number, WrongType for what JSON has nothing for."""
-    kind = type(value)
-    if kind is float:
-        if math.isinf(value):
-            raise NotFinite(f"JSON has no number {value}.", errors=[])
-        return None if value != value else value
-    if value is None or kind in (bool, int, str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): as_json(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(one) for one in value]
-    if _library(value) == "numpy":
-        return _from_numpy(value)
-    if kind.__name__ == "NAType":  # of pandas; it compares to nothing
-        return None
-    if isinstance(value, date | time):
-        return None if value != value else value.isoformat()  # NaT of pandas is a date
-    if isinstance(value, timedelta):
-        return None if value != value else value.total_seconds()
-    if isinstance(value, str):
-        return str(value)
-    if hasattr(value, "__float__"):
-        return as_json(float(value))
-    raise WrongType(f"JSON has nothing for a value of type {kind.__name__}.", errors=[])
-
-
-def _library(value: Any) -> str:
-    return type(value).__module__.partition(".")[0]
-
-
-def _from_numpy(value: Any) -> Any:
-    if value.ndim:
-        return [as_json(one) for one in (value if value.dtype.kind == "M" else value.tolist())]
-    if value.dtype.kind in "mM" and value != value:
-        return None
-    if value.dtype.kind == "M":
-        return str(value)
-    if value.dtype.kind == "m":
-        return float(value / sys.modules["numpy"].timedelta64(1, "s"))
-    return as_json(value.item())
-
-
-def _frame(value: Any) -> Any:
-    """The frame or series of narwhals for one of any library; None for anything else."""
-    if _library(value) in ("builtins", "numpy"):
-        return None
-    import narwhals  # only who has a frame pays for the import
-
-    found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
-    return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
-
-
-def _names(series: Any) -> list[str] | None:
-    """The labels of a series that is a row of a frame of pandas."""
-    import narwhals
-
-    index = narwhals.maybe_get_index(series)
-    names = [] if index is None else list(index)
-    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def local_url(host: str, port: int, scheme: str = "http") -> str:

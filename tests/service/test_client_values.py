@@ -12,8 +12,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from okl.client import Client, as_json, column, row, rows
+from okl.client import Client
 from okl.errors import NotFinite, WrongType
+from okl.values import as_json, column, row, rows
 from tests.service.definitions import MEAN, RIDGE
 
 DAY = dt.datetime(2026, 1, 1, 6, 30)

@@ -1,0 +1,96 @@
+"""What a session answers: docs/http-api.md says what each member means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+Label = str | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a later service says besides is left out."""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction(Answer):
+    """A forecast, made after `t` rounds. Its truth is reported under `id`; None if none is expected.
+
+    A regressor gives a `value`, with `low` and `high` where there are intervals; a classifier a `label`, with a
+    `probability` of the second label, the `probabilities` of all in their order, a `score`, or a `set` of labels.
+    """
+
+    session: str
+    t: int
+    id: str | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    label: Label | None = None
+    score: float | None = None
+    probability: float | None = None
+    probabilities: Sequence[float] | None = None
+    set: Sequence[Label] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Learned(Answer):
+    """Round `t`, learned, and its loss. Of labels whether the forecast was a `mistake`, of numbers its `error`: forecast
+    minus truth. `duplicate`: it was learned before, under this id."""
+
+    session: str
+    id: str | None
+    t: int
+    loss: float
+    mistake: bool | None = None
+    error: float | None = None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Played(Answer):
+    """Rounds that were predicted and learned in order, up to round `t`; one entry of each sequence a round."""
+
+    session: str
+    id: str | None
+    t: int
+    rounds: int
+    loss: float
+    mistakes: int | None = None
+    values: Sequence[float | None] | None = None
+    lows: Sequence[float | None] | None = None
+    highs: Sequence[float | None] | None = None
+    labels: Sequence[Label | None] | None = None
+    scores: Sequence[float | None] | None = None
+    probabilities: Sequence[Any] | None = None
+    sets: Sequence[Sequence[Label]] | None = None
+    duplicate: bool = False
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """What was forecast, by name: what a frame is made of."""
+        named = ("values", "lows", "highs", "labels", "scores", "probabilities", "sets")
+        return {name: found for name in named if (found := getattr(self, name)) is not None}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Played]) -> Played:
+        """The blocks of one stream as one. Raises ValueError if there are none."""
+        if not parts:
+            raise ValueError("there are no rounds")
+        last, columns = parts[-1], [part.columns() for part in parts]
+        return cls(
+            last.session,
+            None,
+            last.t,
+            sum(part.rounds for part in parts),
+            sum(part.loss for part in parts),
+            None if last.mistakes is None else sum(part.mistakes or 0 for part in parts),
+            duplicate=all(part.duplicate for part in parts),
+            **{name: [one for found in columns for one in found.get(name, ())] for name in columns[-1]},
+        )

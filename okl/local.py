@@ -1,0 +1,69 @@
+"""A service of one's own, for as long as a block lasts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from okl.client import Client, local_url
+from okl.errors import ServiceError
+
+HOST: Final = "127.0.0.1"
+STARTS_WITHIN_S, STOPS_WITHIN_S = 60.0, 20.0
+
+
+@contextmanager
+def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None) -> Iterator[Client]:
+    """A service in a process of its own on a free port of this machine, and a client of it; it stops at the end of the block.
+
+    `store` is a file that keeps the sessions, or a store's url; without it they are gone at the end. Raises ServiceError if
+    the service does not start.
+
+        with okl.local() as client:
+            prices = client.session("prices")
+    """
+    with tempfile.TemporaryDirectory(prefix="okl-") as folder:
+        kept = Path(folder) / "okl.sqlite3" if store is None else store
+        url = str(kept) if "://" in str(kept) else f"sqlite:///{Path(kept).absolute()}"
+        port = _free_port()
+        environment = os.environ | {
+            "OKL_STORE": url,
+            "OKL_HOST": HOST,
+            "OKL_PORT": str(port),
+            "OKL_LOG_LEVEL": "warning",
+        }
+        # A group of its own: Ctrl-C is this process's to heed.
+        process = subprocess.Popen([sys.executable, "-m", "okl", "serve"], env=environment, process_group=0)
+        try:
+            address = local_url(HOST, port)
+            _wait_until_ready(process, address)
+            with Client(address, key=key) as client:
+                yield client
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOPS_WITHIN_S)
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], address: str) -> None:
+    give_up = time.monotonic() + STARTS_WITHIN_S
+    with Client(address, timeout_s=1.0) as client:
+        while not client.is_ready():
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise ServiceError(f"The service did not start (exit code {process.poll()}).")
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as found:
+        return found.getsockname()[1]

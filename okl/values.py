@@ -1,0 +1,115 @@
+"""What JSON has for a value: of numpy, of the frames of pandas, polars and what else narwhals knows, of dates and times."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import date, time, timedelta
+from typing import Any
+
+from okl.errors import NotFinite, WrongType
+
+
+def row(x: Any) -> Any:
+    """One input: an object of named features or a list of numbers, of a frame with one row too."""
+    found = _frame(x)
+    if found is None:
+        return as_json(x)
+    if hasattr(found, "columns"):
+        records = rows(x)
+        if len(records) != 1:
+            raise WrongType(f"One input is a row of a frame; this frame has {len(records)}.", errors=[])
+        return records[0]
+    names = _names(found)
+    return as_json(found.to_list() if names is None else dict(zip(names, found.to_list(), strict=True)))
+
+
+def rows(X: Any) -> list[Any]:
+    """Many inputs, such as the rows of a frame: objects by the names of its columns, or lists if they have none."""
+    found = _frame(X)
+    if found is None:
+        return as_json(X) if _library(X) == "numpy" else [row(x) for x in as_list(X)]
+    if not hasattr(found, "columns"):
+        return as_json(found.to_list())
+    names = found.columns
+    records: Iterable[Any] = found.iter_rows()
+    if all(isinstance(name, str) for name in names):
+        records = (dict(zip(names, record, strict=True)) for record in records)
+    return [as_json(record) for record in records]
+
+
+def column(y: Any) -> list[Any]:
+    """Many truths."""
+    found = _frame(y)
+    return as_json(as_list(y) if found is None else found.to_list())
+
+
+def as_list(values: Any) -> list[Any]:
+    """Raises WrongType for what are no several values."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise WrongType(f"Many rounds are a list, not {type(values).__name__}.", errors=[])
+    return list(values)
+
+
+def as_json(value: Any) -> Any:
+    """The value as JSON has it. Raises NotFinite for an infinite number, WrongType for what JSON has nothing for."""
+    kind = type(value)
+    if kind is float:
+        if math.isinf(value):
+            raise NotFinite(f"JSON has no number {value}.", errors=[])
+        return None if value != value else value
+    if value is None or kind in (bool, int, str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    if _library(value) == "numpy":
+        return _from_numpy(value)
+    if kind.__name__ == "NAType":  # of pandas; it compares to nothing
+        return None
+    if isinstance(value, date | time):
+        return None if value != value else value.isoformat()  # NaT of pandas is a date
+    if isinstance(value, timedelta):
+        return None if value != value else value.total_seconds()
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "__float__"):
+        return as_json(float(value))
+    raise WrongType(f"JSON has nothing for a value of type {kind.__name__}.", errors=[])
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
+def _from_numpy(value: Any) -> Any:
+    if value.ndim:
+        return [as_json(one) for one in (value if value.dtype.kind == "M" else value.tolist())]
+    if value.dtype.kind in "mM" and value != value:
+        return None
+    if value.dtype.kind == "M":
+        return str(value)
+    if value.dtype.kind == "m":
+        return float(value / sys.modules["numpy"].timedelta64(1, "s"))
+    return as_json(value.item())
+
+
+def _frame(value: Any) -> Any:
+    """The frame or series of narwhals for one of any library; None for anything else."""
+    if _library(value) in ("builtins", "numpy"):
+        return None
+    import narwhals  # only who has a frame pays for the import
+
+    found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
+    return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
+
+
+def _names(series: Any) -> list[str] | None:
+    """The labels of a series that is a row of a frame of pandas."""
+    import narwhals
+
+    index = narwhals.maybe_get_index(series)
+    names = [] if index is None else list(index)
+    return names if names and all(isinstance(name, str) for name in names) else None

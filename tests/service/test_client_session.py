@@ -1,0 +1,115 @@
+"""A session as an object: typed answers, ids that are made and kept, requests that are sent again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+
+import okl
+from okl import errors
+from okl.client import Client
+from okl.session import Session
+
+
+class Lossy(Client):
+    """Every second answer is lost on the way."""
+
+    count = 0
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        found = super()._send(method, path, **request)
+        self.count += 1
+        if self.count % 2:
+            raise errors.Unreachable("The answer was lost.")
+        return found
+
+
+@pytest.fixture
+def clicks(client: Client) -> Session:
+    return client.session("clicks", labels=["no", "yes"])
+
+
+def test_a_round(clicks: Session) -> None:
+    prediction = clicks.predict({"page": "home", "seconds": 4.2})
+    assert (prediction.session, prediction.t, prediction.label) == ("clicks", 0, "no")
+    assert prediction.probability == pytest.approx(0.5)
+    learned = clicks.update(prediction, "yes")
+    assert (learned.id, learned.t, learned.mistake, learned.duplicate) == (prediction.id, 1, True, False)
+    assert clicks.update(prediction.id or "", "yes").duplicate
+    assert clicks.learn({"page": "home"}, "no").t == 2
+    assert clicks.describe()["t"] == 2
+
+
+def test_a_prediction_that_does_not_wait_has_no_truth(clicks: Session) -> None:
+    prediction = clicks.predict([1.0], wait=False)
+    assert prediction.id is None
+    with pytest.raises(ValueError, match="wait=False"):
+        clicks.update(prediction, "yes")
+
+
+def test_a_step_is_two(clicks: Session) -> None:
+    learned, following = clicks.step(clicks.predict([1.0, 2.0]), "yes", [2.0, 3.0])
+    assert (learned.t, following.t) == (1, 1)
+    assert clicks.update(following, "no").t == 2
+
+
+def test_it_is_there_already(client: Client, clicks: Session) -> None:
+    clicks.learn([1.0], "yes")
+    assert client.session("clicks", labels=["no", "yes"]).describe()["t"] == 1
+    assert client.session("clicks").describe()["t"] == 1
+    with pytest.raises(errors.SessionNotFound):
+        client.session("nobody").predict([1.0])
+    with pytest.raises(errors.ServiceError, match="no-such-learner"):
+        client.session("wrong", "no-such-learner")
+
+
+def test_many_rounds_of_a_frame(client: Client) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.random((2300, 3))
+    frame = pl.DataFrame(X, schema=["a", "b", "c"])
+    played = client.session("prices", "ons", y_range=[0.0, 3.0]).play(frame, pl.Series(X.sum(axis=1)), progress=True)
+    assert (played.t, played.rounds, played.mistakes) == (2300, 2300, None)
+    assert list(played.columns()) == ["values"]
+    assert np.abs(np.array(played.columns()["values"])[-500:] - X.sum(axis=1)[-500:]).mean() < 0.1
+    assert len(client.session("prices").predict_many(frame[:7])) == 7
+    with pytest.raises(ValueError, match="2 inputs and 1 truths"):
+        client.session("prices").play([[1.0], [2.0]], [1.0])
+
+
+def test_what_was_not_answered_is_sent_again_and_learned_once(url: str, client: Client) -> None:
+    with Lossy(url) as lossy:
+        session = lossy.session("lossy", {"kind": "mean"}, y_range=[0.0, 10.0])
+        for t in range(1, 6):
+            learned = session.update(session.predict([1.0]), 4.0)
+            assert (learned.t, learned.duplicate) == (t, True)
+        assert session.play([[1.0]] * 3, [4.0] * 3).t == 8
+        assert session.learn([1.0], 4.0).t == 9
+    assert client.inspect("lossy")["t"] == 9
+
+
+def test_it_gives_up(client: Client) -> None:
+    session = Client("http://127.0.0.1:9").session("nobody")
+    session.again_for_s = 0.2
+    with pytest.raises(errors.Unreachable):
+        session.predict([1.0])
+
+
+def test_a_service_of_ones_own(tmp_path: Any) -> None:
+    for t in (1, 2):
+        with okl.local(tmp_path / "kept.sqlite3") as client:
+            session = client.session("kept", "mean")
+            assert session.learn([1.0], 2.0).t == t
+    with Client(client.url) as again:
+        assert not again.is_ready()
+
+
+def test_the_names_that_users_import() -> None:
+    for name in okl.__all__:
+        assert getattr(okl, name).__doc__
+    assert set(okl.__all__) <= set(dir(okl))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = okl.nothing
