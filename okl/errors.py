@@ -367,6 +367,12 @@ def leaves(cls: type[ServiceError]) -> list[type[ServiceError]]:
     return ([cls] if "slug" in vars(cls) and cls is not ServiceError else []) + children
 
 
+def passes(error: BaseException) -> bool:
+    """May the same request succeed in a moment?"""
+    is_asked_to_wait = isinstance(error, ServiceError) and error.retry_after_s is not None
+    return is_asked_to_wait or isinstance(error, Unreachable | TooManyRequests)
+
+
 def stopping() -> Overloaded:
     """What a client is told whose request is not answered when the service stops."""
     return Overloaded("The service stops. It may have done this: send it again, with the same id.")

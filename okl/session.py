@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from okl.answers import Learned, Played, Prediction
-from okl.errors import ServiceError, SessionExists, TooManyRequests, Unreachable
+from okl.errors import SessionExists, passes
 from okl.stream import Stream
 from okl.values import as_list, column, rows
 
@@ -21,12 +21,6 @@ BLOCK: Final = 1_000
 """Rounds of one request."""
 
 T = TypeVar("T")
-
-
-def passes(error: BaseException) -> bool:
-    """May the same request succeed in a moment?"""
-    is_asked_to_wait = isinstance(error, ServiceError) and error.retry_after_s is not None
-    return is_asked_to_wait or isinstance(error, Unreachable | TooManyRequests)
 
 
 class Session:

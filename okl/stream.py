@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from okl.errors import PayloadTooLarge, Unreachable
+from okl.errors import PayloadTooLarge, ServiceError, Unreachable, passes
 from okl.problems import error_of
 
 UNDER_WAY: Final = 128
@@ -32,9 +32,10 @@ class Stream:
     """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
 
     A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
-    `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the connection
-    breaks, a new one is made and what was not answered is sent again. Raises Unreachable if none can be made, or none brings
-    an answer, for 30 s; PayloadTooLarge for a message that the service does not take.
+    `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the
+    connection breaks, or a message is refused in a way that passes, a new connection is made and all that was not answered
+    is sent again, in its order. Raises Unreachable if none can be made, or none brings an answer, for 30 s;
+    PayloadTooLarge for a message that the service does not take.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
@@ -44,7 +45,7 @@ class Stream:
         self._prefix = secrets.token_urlsafe(9)
         self._count = itertools.count()
         self._stack = ExitStack()
-        self._sent: deque[tuple[str, int]] = deque()
+        self._sent: deque[deque[str]] = deque()
         self._failing_since: float | None = None
         self._socket = self._connected(time.monotonic())
 
@@ -77,34 +78,41 @@ class Stream:
                 raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
             while under_way < UNDER_WAY and (frame := next(frames, None)) is not None:
                 sent.append(frame)
-                under_way += frame[1]
+                under_way += len(frame)
                 try:
-                    self._socket.send(frame[0])
+                    self._socket.send(_joined(frame))
                 except ConnectionClosed as error:
                     self._send_again(sent, error)
             if not sent:
                 return
             try:
-                answer = json.loads(self._socket.recv())
+                found = json.loads(self._socket.recv())
             except ConnectionClosed as error:
                 self._send_again(sent, error)
                 continue
-            self._failing_since = None
-            _, size = sent.popleft()
-            under_way -= size
-            yield from answer if isinstance(answer, list) else [answer] * size
+            answers = found if isinstance(found, list) else [found] * len(sent[0])
+            for answer in answers:
+                if (refusal := _refusal(answer)) is not None and passes(refusal):
+                    # Nothing after it was done.
+                    self._send_again(sent, refusal)
+                    break
+                self._failing_since = None
+                sent[0].popleft()
+                under_way -= 1
+                yield answer
+            else:
+                sent.popleft()
 
     def one(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of one message. Raises the ServiceError that refused it."""
         answer = next(self.ask([message]))
-        if "refused" in answer:
-            refused = answer["refused"]
-            raise error_of(refused["status"], json.dumps(refused).encode())
+        if (refusal := _refusal(answer)) is not None:
+            raise refusal
         return answer
 
-    def _frames(self, messages: Iterator[Mapping[str, Any]], together: int) -> Iterator[tuple[str, int]]:
+    def _frames(self, messages: Iterator[Mapping[str, Any]], together: int) -> Iterator[deque[str]]:
         while some := [self._named(one) for one in itertools.islice(messages, together)]:
-            yield json.dumps(some[0] if len(some) == 1 else some), len(some)
+            yield deque(json.dumps(one) for one in some)
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with an id in each of its parts that changes anything."""
@@ -116,10 +124,10 @@ class Stream:
             found["id"] = f"{self._prefix}-{next(self._count):x}"
         return found
 
-    def _send_again(self, sent: Iterable[tuple[str, int]], error: ConnectionClosed) -> None:
+    def _send_again(self, sent: Iterable[deque[str]], error: ConnectionClosed | ServiceError) -> None:
         """All that was not answered, on a new connection: at once, then every AGAIN_AFTER_S until there is an answer."""
         while True:
-            if error.rcvd is not None and error.rcvd.code == TOO_LARGE:
+            if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
                 raise PayloadTooLarge("A message is larger than the service takes.") from error
             now = time.monotonic()
             if self._failing_since is None:
@@ -130,8 +138,8 @@ class Stream:
                 time.sleep(AGAIN_AFTER_S)
             self._socket = self._connected(self._failing_since)
             try:
-                for text, _ in sent:
-                    self._socket.send(text)
+                for frame in sent:
+                    self._socket.send(_joined(frame))
             except ConnectionClosed as again:
                 error = again
                 continue
@@ -154,3 +162,13 @@ class Stream:
                 if time.monotonic() - started > BACK_WITHIN_S:
                     raise Unreachable(f"No service answers at {self._url} ({error}).") from error
             time.sleep(AGAIN_AFTER_S)
+
+
+def _joined(messages: Sequence[str]) -> str:
+    return messages[0] if len(messages) == 1 else f"[{','.join(messages)}]"
+
+
+def _refusal(answer: Mapping[str, Any]) -> ServiceError | None:
+    """What refused a message as a whole."""
+    refused = answer.get("refused")
+    return None if refused is None or "update" in answer else error_of(refused["status"], json.dumps(refused).encode())

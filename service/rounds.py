@@ -29,7 +29,7 @@ from .replica.replica import Replica
 from .replica.scheduling import Scheduler
 from .replica.snapshots import Snapshots
 from .replica.summaries import Summaries
-from .replica.tickets import Look, Ticket, known_under, still_open, tell
+from .replica.tickets import Look, Sender, Ticket, known_under, still_open, tell
 from .session import requests
 from .session.definition import Input
 from .session.limits import SessionLimits
@@ -157,18 +157,20 @@ class Rounds:
         """An id that no worker has made before."""
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
-    def begin(self, name: str, parts: Sequence[Part]) -> asyncio.Future[list[Told | ServiceError]]:
+    def begin(
+        self, name: str, parts: Sequence[Part], sender: Sender | None = None
+    ) -> asyncio.Future[list[Told | ServiceError]]:
         """Ask for these parts, in one commit, without waiting: what is begun first is played first. Raises Overloaded."""
-        ticket = self._ticket(parts)
+        ticket = self._ticket(parts, sender)
         self._lines.put(name, ticket)
         return ticket.answer
 
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:
         return await self._lines.ask(name, self._ticket(parts))
 
-    def _ticket(self, parts: Sequence[Part]) -> Ticket:
+    def _ticket(self, parts: Sequence[Part], sender: Sender | None = None) -> Ticket:
         loop = asyncio.get_running_loop()
-        return Ticket(parts, loop.time() + self._patience_s, loop.create_future())
+        return Ticket(parts, loop.time() + self._patience_s, loop.create_future(), sender)
 
     # -- the commit loop ----------------------------------------------------------------------------------------------
 

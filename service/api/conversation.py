@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple, final
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from okl.errors import Overloaded, ServiceError, stopping
+from okl.errors import Overloaded, ServiceError, passes, stopping
 
 from ..keys import visit
+from ..replica.tickets import Sender
 from ..rounds import Rounds
 from ..session.requests import Told
 from .messages import Message, Read, asked_of
@@ -100,12 +101,15 @@ class Conversations:
         return self._is_closing
 
     async def answers(self, session: str, frames: AsyncGenerator[Frame], scope: Scope) -> AsyncGenerator[bytes]:
-        """One a frame, in their order. What refuses the frames themselves is the last answer."""
+        """One a frame, in their order. What refuses the frames themselves is the last answer.
+
+        So is a refusal that passes: what came after it is not done, and the client begins again with what was refused.
+        """
         talk = _Conversation(self._rounds, session, scope)
         reader = asyncio.create_task(talk.read(frames))
         self._open.add(reader)
         try:
-            while (group := await talk.groups.get()) is not None:
+            while not talk.is_over and (group := await talk.groups.get()) is not None:
                 yield group.join([to_json(await talk.told(one), inf_nan_mode="null") for one in group.begun])
                 talk.free(group)
         finally:
@@ -125,6 +129,10 @@ class _Conversation:
         self._messages = self._bytes = 0
         self._has_room = asyncio.Event()
         self._latest: Future | None = None
+        self._sender = Sender()
+        self._held: ServiceError | None = None
+        """What keeps a message, and all after it, from being begun."""
+        self.is_over = False
 
     async def read(self, frames: AsyncGenerator[Frame]) -> None:
         """Begin what comes, while there is room."""
@@ -134,6 +142,8 @@ class _Conversation:
                 self._messages += len(begun)
                 self._bytes += frame.size
                 self.groups.put_nowait(_Group(begun, frame.size, frame.join))
+                if self._held is not None:
+                    return
                 while self._messages >= MOST_MESSAGES or self._bytes >= MOST_BYTES:
                     self._has_room.clear()
                     await self._has_room.wait()
@@ -151,16 +161,20 @@ class _Conversation:
         if isinstance(message, ServiceError):
             return _refused(message, None)
         parts, tell = asked_of(message, self._rounds, self._scope)
+        if self._held is not None:
+            return _refused(self._held, id_of(message))
         try:
             await visit.admit()
         except ServiceError as error:
+            self._held = error if passes(error) else None
             return _refused(error, id_of(message))
         while True:
             try:
-                self._latest = self._rounds.begin(self._session, parts)
+                self._latest = self._rounds.begin(self._session, parts, self._sender)
             except Overloaded as error:
                 # Others have filled the session's queue. One of ours in it shows when it moves on.
                 if self._latest is None or self._latest.done():
+                    self._held = error
                     return _refused(error, id_of(message))
                 await asyncio.wait([self._latest])
             else:
@@ -172,6 +186,7 @@ class _Conversation:
                 raise one.future
             return one.tell(await one.future)
         except ServiceError as error:
+            self.is_over |= passes(error)
             document = document_for(error, self._scope)
         except Exception as error:
             document = unexpected_document(error, self._scope)

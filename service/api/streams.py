@@ -53,7 +53,9 @@ bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
 """Of the path that they share, the route for JSON must come last."""
 
 STOPS: Final = 1012
-"""What WebSockets call a service that restarts: connect again, and send again what was not answered."""
+AGAIN: Final = 1013
+"""What WebSockets call a service that restarts, and one that cannot go on for a moment: connect again, and send again what
+was not answered, or refused last."""
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 _LINES: Final[dict[str, Any]] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, an object a line."}}}
@@ -77,7 +79,7 @@ async def socket(websocket: WebSocket) -> None:
             async with aclosing(conversations.answers(session, _frames(websocket), websocket.scope)) as answers:
                 async for answer in answers:
                     await websocket.send_text(answer.decode())
-            await websocket.close(STOPS if conversations.is_closing else 1000)
+            await websocket.close(STOPS if conversations.is_closing else AGAIN)
         except WebSocketDisconnect:
             pass
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from okl.errors import Overloaded, ServiceError
+from okl.errors import Overloaded, ServiceError, passes
 
 from ..session.codec import WaitingEntry
 from ..session.requests import Batch, Follow, Part, Question, RoundsPlayed, Told, Updated
@@ -14,6 +14,17 @@ from ..session.session import Session
 from ..session.turn import Outcome, Position, Tell
 from ..store.base import Applied, Head, Waiting
 from .replica import Replica
+
+
+@final
+class Sender:
+    """Has several requests under way, which are done in their order: where one is `refused` in a way that passes, so are
+    those after it, and the sender begins with that one again."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self) -> None:
+        self.refused: Exception | None = None
 
 
 @final
@@ -25,11 +36,28 @@ class Ticket:
     predictions has an answer of its own.
     """
 
-    __slots__ = ("answer", "asked", "deadline", "ids", "is_alone", "is_many", "known", "parts", "rounds", "settled")
+    __slots__ = (
+        "answer",
+        "asked",
+        "deadline",
+        "ids",
+        "is_alone",
+        "is_many",
+        "known",
+        "parts",
+        "rounds",
+        "sender",
+        "settled",
+    )
 
     def __init__(
-        self, parts: Sequence[Part], deadline: float, answer: asyncio.Future[list[Told | ServiceError]]
+        self,
+        parts: Sequence[Part],
+        deadline: float,
+        answer: asyncio.Future[list[Told | ServiceError]],
+        sender: Sender | None = None,
     ) -> None:
+        self.sender = sender
         self.parts = parts
         self.deadline = deadline
         self.answer = answer
@@ -48,6 +76,8 @@ class Ticket:
     def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+            if self.sender is not None and passes(error):
+                self.sender.refused = error
 
 
 def _rounds_of(part: Part) -> int:
@@ -86,8 +116,9 @@ def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket 
     if remaining:
         now = asyncio.get_running_loop().time()
         for ticket in remaining:
-            if ticket.deadline <= now:
-                ticket.refuse(too_late(replica.name))
+            refused = ticket.sender.refused if isinstance(ticket, Ticket) and ticket.sender is not None else None
+            if refused is not None or ticket.deadline <= now:
+                ticket.refuse(refused or too_late(replica.name))
                 return still_open(replica, remaining)
     return remaining
 

@@ -25,10 +25,10 @@ def image() -> dict[str, str]:
     return {line.split()[0]: " ".join(line.split()[1:]) for line in stage.splitlines() if re.match(r"[A-Z]+ ", line)}
 
 
-@pytest.mark.parametrize("package", ["okl_core", "service"])
+@pytest.mark.parametrize("package", ["okl", "okl_core", "service"])
 def test_the_wheel_says_that_it_is_typed(package: str) -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert package in built["packages"]
+    assert package in built["only-include"]
     assert (ROOT / package / "py.typed").is_file()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from okl.errors import (
@@ -9,9 +11,11 @@ from okl.errors import (
     StoreUnavailable,
 )
 from service.api.dependencies import Worker
+from service.replica.tickets import Sender
 from tests.service.definitions import RIDGE, define
 from tests.service.worker import (
     DATA,
+    Call,
     Gate,
     Watched,
     direct,
@@ -67,3 +71,31 @@ async def test_a_store_that_is_away_is_told_at_once_and_the_copy_stays(worker: W
     watched.calls.clear()
     assert (await worker.rounds.update("s", direct(5))).t == 6
     assert not watched.of("read")
+
+
+async def test_what_a_sender_has_under_way_is_done_in_its_order_or_not_at_all(worker: Worker, watched: Watched) -> None:
+    await worker.sessions.create(define(RIDGE))
+    arrived, opened, commits = asyncio.Event(), asyncio.Event(), 0
+
+    async def the_first_fails(call: Call) -> None:
+        nonlocal commits
+        if call.method == "commit":
+            commits += 1
+            if commits == 1:
+                arrived.set()
+                await opened.wait()
+                raise StoreTimeout("Lost.")
+
+    watched.before = the_first_fails
+    sender = Sender()
+    under_way = [worker.rounds.begin("s", [direct(0, "a0")], sender)]
+    await arrived.wait()
+    under_way += [worker.rounds.begin("s", [direct(i, f"a{i}")], sender) for i in (1, 2)]
+    others = worker.rounds.begin("s", [direct(9, "b")], Sender())
+    opened.set()
+    answers = await asyncio.gather(*under_way, others, return_exceptions=True)
+    assert [type(answer) for answer in answers[:3]] == [StoreTimeout] * 3
+    assert answers[3][0].t == 1
+    again = Sender()
+    told_again = await asyncio.gather(*(worker.rounds.begin("s", [direct(i, f"a{i}")], again) for i in range(3)))
+    assert [answer[0].t for answer in told_again] == [2, 3, 4]
