@@ -1,4 +1,4 @@
-"""What a newcomer does on the first day, from docs/first-tasks.md alone: its commands run as they are printed, in its order."""
+"""What a newcomer does on the first day, from docs/first-tasks.md alone: its commands run as printed, in its order."""
 
 from __future__ import annotations
 
@@ -158,7 +158,6 @@ def opened(url: str) -> str:
 def test_the_tasks_of_the_first_day(newcomer: Newcomer) -> None:
     told = {}
     for task in TASKS:
-        print(time.monotonic(), task, flush=True)
         told[task] = newcomer.do(task)
         if task == "Browser":
             (url,) = re.findall(r"http://\S+/page", TASKS["Browser"])
