@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The kernels of OpenBLAS for another kind of processor; any that this one can run: "Haswell Prescott".
 CORETYPES ?= Prescott
 
-.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs bench sbom audit lock clean delete-data tools
+.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs site bench sbom audit lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -63,6 +63,10 @@ lint: .venv/dev
 docs: .venv/dev
 	$(BIN)/python -m tests.docs.generated
 	$(BIN)/python -m tests.docs.architecture
+
+# The documentation as a site in site/, from what is installed: nothing is asked of the network, in building it or reading it.
+site: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/dev tools
 	$(BIN)/python -m bench.learners

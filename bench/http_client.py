@@ -213,15 +213,15 @@ def _healthy(process: Process, health: str) -> Process:
 
 
 @contextmanager
-def redis_server() -> Iterator[Process]:
-    """A Redis server of our own that keeps what it acknowledged, up to a second."""
+def redis_server(*more: str) -> Iterator[Process]:
+    """A Redis server of our own that keeps what it acknowledged, up to a second; `more` are options that win."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise RuntimeError("redis-server is not on the PATH")
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         options = ["--bind", HOST, "--port", str(port), "--dir", folder, "--save", ""]
-        options += ["--appendonly", "yes", "--appendfsync", "everysec"]
+        options += ["--appendonly", "yes", "--appendfsync", "everysec", *more]
         with Process([binary, *options], port) as process:
             yield process.wait_until(lambda: _answers_ping(port))
 

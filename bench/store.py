@@ -80,10 +80,10 @@ async def bench(store: Store, count: int) -> dict[str, Cost]:
 
 
 def show(results: dict[str, dict[str, Cost]]) -> None:
-    print(f"{'store':<16}{'call':<8}{'p50 us':>9}{'p99 us':>9}{'wall us':>9}{'cpu us':>9}")
+    print(f"{'store':<18}{'call':<8}{'p50 us':>9}{'p99 us':>9}{'wall us':>9}{'cpu us':>9}")
     for store, costs in results.items():
         for call, cost in costs.items():
-            print(f"{store:<16}{call:<8}{cost.p50:9.1f}{cost.p99:9.1f}{cost.wall:9.1f}{cost.cpu:9.1f}")
+            print(f"{store:<18}{call:<8}{cost.p50:9.1f}{cost.p99:9.1f}{cost.wall:9.1f}{cost.cpu:9.1f}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
