@@ -7,9 +7,9 @@ from dataclasses import replace
 from okl_core import FrozenLearner, freeze
 from okl_core.contract.frozen import Rule
 from okl_core.errors import StateError
+from okl_core.records.warmup import FIRST
 from service.session.played import FrozenFrom
 from service.session.session import Session
-from service.session.warmup import FIRST
 
 
 def freeze_session(session: Session, name: str, rule: Rule) -> Session:

@@ -14,11 +14,11 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, as_record
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Survey
+from okl_core.records.warmup import Rows
 from service.errors import InvalidInput, NotFinite, WrongDimension
 from service.session.definition import Definition, Ranges
 from service.session.inputs import invalid
 from service.session.task import Task
-from service.session.warmup import Rows
 
 HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 

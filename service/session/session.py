@@ -24,6 +24,7 @@ from okl_core.errors import InputError, StateError, StateFormatError
 from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, Raws
+from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 from service.errors import InvalidInput, StateCorrupt
 from service.session.codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
@@ -37,7 +38,6 @@ from service.session.moment import NO_MOMENT, Moment
 from service.session.played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of
 from service.session.scorecard import Issued, Scorecard, forecasts_of
 from service.session.task import Task, note_of, noted, reckoned
-from service.session.warmup import Warmup
 
 NO_FORECAST = Forecast(math.nan)
 """What is said before the first truth has told whether there are labels or numbers."""

@@ -1,0 +1,1 @@
+"""Online kernel learning: the client, and the estimators for River and scikit-learn."""
