@@ -7,19 +7,23 @@ forecaster answers: the frequencies of the labels, or the mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
 from typing import Any, final
 
+import narwhals as nw
 import numpy as np
 
-from okl_core import Forecast, LearnerSpec, OnlineLearner, create, parse_spec, resolve, restore
+from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.learner import get_learner, taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.errors import ConfigError, LabelError, ShapeError, StateFormatError
 from okl_core.records import record
 from okl_core.records.kept import arrays_of, preparation_of, told_of
 from okl_core.records.preparation import Preparation
-from okl_core.records.record import Raw
+from okl_core.records.record import Raw, flatten
 from okl_core.records.survey import Survey
 from okl_core.records.warmup import Warmup
 from okl_core.types import F64, REALS
@@ -33,9 +37,7 @@ STAND_IN_INPUT = (0.0,)
 """What a trivial forecaster is given; it does not look at it."""
 
 
-def spec_of(
-    learner: str, config: Mapping[str, Any] | None, seed: int, lags: int, *, has_labels: bool
-) -> LearnerSpec:
+def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int, *, has_labels: bool) -> LearnerSpec:
     """The spec that an estimator's parameters ask for. Raises UnknownKind, ConfigError.
 
     A learner that learns either labels or numbers, such as `auto`, gets told which. One that does not learn what the
@@ -65,6 +67,29 @@ def has_probabilities(spec: LearnerSpec) -> bool:
     """Does a classifier of this spec tell probabilities?"""
     _, algorithm, config = parse_spec(spec)
     return algorithm.target(config) == "class" or algorithm.loss(config).probability(0.0) is not None
+
+
+def plain(value: Any) -> Any:
+    """What numpy and pandas hold as Python's own: NaN is a missing value, a date a text that is read as a time."""
+    if isinstance(value, Mapping):
+        return {key: plain(own) for key, own in value.items()}
+    if isinstance(value, date):
+        value = value.isoformat()
+        return None if value == "NaT" else value
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def raw_of(x: Mapping[Any, Any]) -> Raw:
+    """A record. Raises RecordError."""
+    return flatten(plain(x))
+
+
+def rows_of(frame: Any) -> list[Raw]:
+    """The rows of a data frame as records; pandas, polars and what else narwhals reads."""
+    rows = nw.from_native(frame, eager_only=True).iter_rows(named=True)
+    return [raw_of({str(name): value for name, value in row.items()}) for row in rows]
 
 
 @final
@@ -104,14 +129,30 @@ class RecordLearner:
                     raise ShapeError(told)
         start, n = 0, len(raws)
         while start < n and self._warmup is not None:
-            if is_all:
-                start = self._learn_first(raws, truths)
-                break
-            self._learn_warm(self._warmup, raws[start], self._known(truths[start]))
-            start += 1
+            with self._new_labels():
+                if is_all:
+                    start = self._learn_first(raws, truths)
+                    break
+                self._learn_warm(self._warmup, raws[start], self._known(truths[start]))
+                start += 1
+                self.t += 1
         if start < n:
-            self._learn_rows(raws[start:], [self._known(truth) for truth in truths[start:]])
-        self.t += n
+            with self._new_labels():
+                self._learn_rows(raws[start:], [self._known(truth) for truth in truths[start:]])
+                self.t += n - start
+
+    @contextmanager
+    def _new_labels(self) -> Iterator[None]:
+        """Labels that joined are forgotten if nothing was learned of them."""
+        known, learner, t = len(self.labels or ()), self.learner, self.learner.t
+        try:
+            yield
+        except Exception:
+            if self.labels is not None and (self.learner, self.learner.t) == (learner, t):
+                for label in self.labels[known:]:
+                    del self._places[label]
+                del self.labels[known:]
+            raise
 
     def _learn_first(self, raws: Sequence[Raw], truths: Sequence[Any]) -> int:
         """The warm-up in one go; how many rounds these were."""
@@ -123,6 +164,7 @@ class RecordLearner:
         self._make(warmup.raws, warmup.truths)
         if len(warmup) >= warmup.length:
             self._warmup = None
+        self.t += n
         return n
 
     def _learn_warm(self, warmup: Warmup, raw: Raw, truth: float) -> None:
@@ -139,9 +181,6 @@ class RecordLearner:
 
     def _learn_rows(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
         assert self.preparation is not None
-        if any(map(self._has_new_label, truths)):
-            told = f"a new label after the warm-up; {self.spec.kind} has {self._made_classes}: name `classes` in its config"
-            raise LabelError(told, "y")
         preparation = self.preparation.copy()
         X = preparation.learn_rows(list(raws))
         self.learner.run(X, self._to_learner(np.array(truths)))
@@ -170,7 +209,7 @@ class RecordLearner:
         if self._classes is None and field.default is None:
             return self.spec
         return self.spec.model_copy(
-            update={"config": self.spec.config | {"classes": self._classes or max(2, len(self.labels or ()))}}
+            update={"config": self.spec.config | {"classes": max(2, self._classes or len(self.labels or ()))}}
         )
 
     def _stand_in(self) -> LearnerSpec:
@@ -192,9 +231,12 @@ class RecordLearner:
             is_open = self._target == "class"
             new = [False, True] if isinstance(truth, bool) and not (is_open or self.labels) else [truth]
             most = self._classes if is_open else 2
+            if is_open and self._warmup is None and (made := self._made_classes) is not None:
+                most = made
             if most is not None and len(self.labels) + len(new) > most:
                 told = f"{truth!r} is one label more than the {most} that {self.spec.kind} tells apart"
-                raise LabelError(f"{told}; one-vs-rest makes a learner of more of it", "y")
+                more = "name `classes` in its config" if is_open else "one-vs-rest makes a learner of more of it"
+                raise LabelError(f"{told}; {more}", "y")
             for label in new:
                 self._places[label] = len(self.labels)
                 self.labels.append(label)
@@ -230,8 +272,11 @@ class RecordLearner:
         return value if self.preparation is None else self._low + self._unit * value
 
     def place(self, forecast: Forecast) -> int:
-        """Which of the labels a classifier says; there is one at least."""
-        place = forecast.label if forecast.probabilities is not None else int(forecast.value >= 0.0)
+        """Which of the labels a classifier says; there is one at least.
+
+        The first one at a tie, as in scikit-learn: a decision of 0 is no vote for the second label.
+        """
+        place = forecast.label if forecast.probabilities is not None else int(forecast.value > 0.0)
         return min(place, len(self.labels or ()) - 1)
 
     def probabilities(self, forecast: Forecast) -> F64 | None:

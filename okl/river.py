@@ -1,19 +1,16 @@
 """Every learner as a classifier or regressor of River.
 
-    from okl.river import Classifier
-    model = Classifier()                                   # `auto`: no parameter, raw records
-    model = Classifier("pomdr", {"norm_bound": 10.0})      # a learner, and its config
+from okl.river import Classifier
+model = Classifier()                                   # `auto`: no parameter, raw records
+model = Classifier("pomdr", {"norm_bound": 10.0})      # a learner, and its config
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from datetime import date
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
 from river import base
 
 from okl._estimating import (
@@ -21,10 +18,12 @@ from okl._estimating import (
     RecordLearner,
     has_probabilities,
     learns_many_labels,
+    plain,
+    raw_of,
+    rows_of,
     spec_of,
 )
 from okl_core import Forecast
-from okl_core.records.record import Raw, flatten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,33 +57,25 @@ class _RiverLearner(base.Estimator):
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """One round, of a record and its truth. Raises InputError for what the learner does not take."""
-        self._learning.learn([_raw(x)], [_plain(y)])
+        self._learning.learn([raw_of(x)], [plain(y)])
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """The rounds of the rows, in order: the same as one by one, and faster."""
-        self._learning.learn(_rows(X), [_plain(truth) for truth in y])
+        self._learning.learn(rows_of(X), [plain(truth) for truth in y])
 
     def describe(self) -> dict[str, float]:
         """Numbers to look at: rounds, stored points, bytes and what else the learner tells."""
         return self._learning.learner.describe() | {"t": self._learning.t}
 
-    @property
-    def _raw_memory_usage(self) -> int:
-        return self._learning.nbytes
-
     def _unit_test_skips(self) -> set[str]:
         return TAKES_ONE_INPUT if self.learner == "foster-1d" else set()
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
 
     def _repr_html_(self) -> str:
         learning = self._learning
         found = learning.preparation
         rows: dict[str, object] = {
             "learner": self.learner,
-            **{name: value for name, value in learning.spec.config.items()},
+            **learning.spec.config,
             "rounds": f"{learning.t:,}",
             "columns": "not found yet" if found is None else found.width,
             "memory": f"{learning.nbytes:,} bytes",
@@ -134,7 +125,7 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """The label; None before the first truth."""
         labels = self._learning.labels
-        return labels[self._learning.place(self._learning.forecast(_raw(x)))] if labels else None
+        return labels[self._learning.place(self._learning.forecast(raw_of(x)))] if labels else None
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Of each label so far. Raises NotImplementedError for a learner whose loss defines no probability."""
@@ -143,19 +134,19 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
         labels = self._learning.labels
         if not labels:
             return {} if self._multiclass else dict(UNSEEN)
-        return dict(zip(labels, self._probabilities(self._learning.forecast(_raw(x))), strict=True))
+        return dict(zip(labels, self._probabilities(self._learning.forecast(raw_of(x))), strict=True))
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
         """The label of each row."""
         import pandas as pd
 
-        return pd.Series([self.predict_one(x) for x in _rows(X)], index=X.index, dtype=object)
+        return pd.Series([self.predict_one(x) for x in rows_of(X)], index=X.index, dtype=object)
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
         """A column a label, a row a row."""
         import pandas as pd
 
-        return pd.DataFrame([self.predict_proba_one(x) for x in _rows(X)], index=X.index)
+        return pd.DataFrame([self.predict_proba_one(x) for x in rows_of(X)], index=X.index)
 
     def _probabilities(self, forecast: Forecast) -> list[float]:
         found = self._learning.probabilities(forecast)
@@ -197,13 +188,13 @@ class Regressor(_RiverLearner, base.MiniBatchRegressor):
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> float:
         """The number; 0 before the first truth."""
-        return self._learning.value(_raw(x))
+        return self._learning.value(raw_of(x))
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
         """The number of each row."""
         import pandas as pd
 
-        return pd.Series([self.predict_one(x) for x in _rows(X)], index=X.index, dtype=float)
+        return pd.Series([self.predict_one(x) for x in rows_of(X)], index=X.index, dtype=float)
 
 
 TAKES_ONE_INPUT = {
@@ -225,22 +216,3 @@ TAKES_ONE_INPUT = {
     "check_bounded_memory_growth",
 }
 """River's checks that learn from records of several fields: `foster-1d` takes one input and refuses them."""
-
-
-def _plain(value: Any) -> Any:
-    """What numpy and pandas hold as Python's own: NaN is a missing value, a date a text that is read as a time."""
-    if isinstance(value, Mapping):
-        return {key: _plain(own) for key, own in value.items()}
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _raw(x: dict[Any, Any]) -> Raw:
-    return flatten(_plain(x))
-
-
-def _rows(X: pd.DataFrame) -> list[Raw]:
-    return [_raw(row) for row in X.to_dict("records")]
