@@ -146,8 +146,9 @@ class Classifier(ClassifierMixin, _SklearnLearner):
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Learn the rows in order, as if nothing had been learned before."""
         rows, truths = self._rounds(X, y, reset=True)
-        self._begin(truths)
-        self._learning.learn(rows, self._places(truths), is_all=True)
+        learning = self._begun(truths)
+        learning.learn(rows, self._places(truths), is_all=True)
+        self._learning = learning
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -157,7 +158,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         if is_first:
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
-            self._begin(np.asarray(classes))
+            self._learning = self._begun(np.asarray(classes))
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"`classes={classes!r}` is not the same as on the last call, which were {self.classes_!r}")
         self._learning.learn(rows, self._places(truths))
@@ -191,7 +192,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
             found.append(scores[-1] - scores[0] if len(scores) <= 2 else scores)
         return np.array(found, dtype=np.float64)
 
-    def _begin(self, labels: NDArray[Any]) -> None:
+    def _begun(self, labels: NDArray[Any]) -> RecordLearner:
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         spec = self._spec()
@@ -200,7 +201,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
                 f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "
                 "sklearn.multiclass.OneVsRestClassifier, or the learner one-vs-rest, makes one of more labels of it."
             )
-        self._learning = RecordLearner(spec, range(len(self.classes_)), self.warmup_rounds)
+        return RecordLearner(spec, range(len(self.classes_)), self.warmup_rounds)
 
     def _places(self, truths: NDArray[Any]) -> list[int]:
         found = np.searchsorted(self.classes_, truths).clip(max=len(self.classes_) - 1)
@@ -254,8 +255,9 @@ class Regressor(RegressorMixin, _SklearnLearner):
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Learn the rows in order, as if nothing had been learned before."""
         rows, truths = self._rounds(X, y, reset=True)
-        self._learning = RecordLearner(self._spec(), None, self.warmup_rounds)
-        self._learning.learn(rows, truths.tolist(), is_all=True)
+        learning = RecordLearner(self._spec(), None, self.warmup_rounds)
+        learning.learn(rows, truths.tolist(), is_all=True)
+        self._learning = learning
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike) -> Self:
