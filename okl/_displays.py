@@ -23,7 +23,7 @@ def progressive(estimator: Any, X: Any, y: ArrayLike, *, probability: bool = Fal
 
     Shape (n,) each; the probabilities are those of the second of two labels.
     """
-    own = clone(estimator)
+    own: Any = clone(estimator)
     truths = np.asarray(y)
     classes = {"classes": np.unique(truths)} if is_classifier(own) else {}
     said, told = [], []
@@ -95,7 +95,8 @@ class ProgressiveDisplay:
         self.ax_ = ax = _axes(ax)
         self.figure_ = ax.figure
         name = name or self.name
-        (self.line_,) = ax.plot(self.rounds, self.mean, **({"label": name} | how))
+        look: dict[str, Any] = {"label": name, **how}
+        (self.line_,) = ax.plot(self.rounds, self.mean, **look)
         (self.windowed_line_,) = ax.plot(self.rounds, self.windowed, color=self.line_.get_color(), alpha=0.4)
         ax.set(xlabel="rounds", ylabel=f"{self.metric} (pale: of the last {self.window})")
         if name:
@@ -161,7 +162,8 @@ class CalibrationDisplay:
         self.figure_ = ax.figure
         name = name or self.name
         ax.plot([0.0, 1.0], [0.0, 1.0], linestyle=":", color="black", label="perfectly calibrated")
-        (self.line_,) = ax.plot(self.prob_pred, self.prob_true, **({"marker": "s", "label": name} | how))
+        look: dict[str, Any] = {"marker": "s", "label": name, **how}
+        (self.line_,) = ax.plot(self.prob_pred, self.prob_true, **look)
         ax.set(xlabel="mean probability", ylabel="share of the label")
         ax.legend()
         return self

@@ -15,6 +15,7 @@ from river import base
 
 from okl._estimating import (
     WARMUP_ROUNDS,
+    Label,
     RecordLearner,
     has_probabilities,
     learns_many_labels,
@@ -24,6 +25,7 @@ from okl._estimating import (
     spec_of,
 )
 from okl_core import Forecast
+from okl_core.records.record import Raw
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,29 +126,35 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """The label; None before the first truth."""
-        labels = self._learning.labels
-        return labels[self._learning.place(self._learning.forecast(raw_of(x)))] if labels else None
+        return self._said(raw_of(x))
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Of each label so far. Raises NotImplementedError for a learner whose loss defines no probability."""
+        return self._told(raw_of(x))
+
+    def _said(self, raw: Raw) -> Label | None:
+        labels = self._learning.labels
+        return labels[self._learning.place(self._learning.forecast(raw))] if labels else None
+
+    def _told(self, raw: Raw) -> dict[Any, float]:
         if not has_probabilities(self._spec):
             raise NotImplementedError(f"{self.learner} tells no probabilities; docs/probabilities.md has those that do")
         labels = self._learning.labels
         if not labels:
             return {} if self._multiclass else dict(UNSEEN)
-        return dict(zip(labels, self._probabilities(self._learning.forecast(raw_of(x))), strict=True))
+        return dict(zip(labels, self._probabilities(self._learning.forecast(raw)), strict=True))
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
         """The label of each row."""
         import pandas as pd
 
-        return pd.Series([self.predict_one(x) for x in rows_of(X)], index=X.index, dtype=object)
+        return pd.Series([self._said(raw) for raw in rows_of(X)], index=X.index, dtype=object)
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
         """A column a label, a row a row."""
         import pandas as pd
 
-        return pd.DataFrame([self.predict_proba_one(x) for x in rows_of(X)], index=X.index)
+        return pd.DataFrame([self._told(raw) for raw in rows_of(X)], index=X.index)
 
     def _probabilities(self, forecast: Forecast) -> list[float]:
         found = self._learning.probabilities(forecast)
@@ -194,7 +202,7 @@ class Regressor(_RiverLearner, base.MiniBatchRegressor):
         """The number of each row."""
         import pandas as pd
 
-        return pd.Series([self.predict_one(x) for x in rows_of(X)], index=X.index, dtype=float)
+        return pd.Series([self._learning.value(raw) for raw in rows_of(X)], index=X.index, dtype=float)
 
 
 TAKES_ONE_INPUT = {

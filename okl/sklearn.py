@@ -83,7 +83,8 @@ class _SklearnLearner(BaseEstimator):
         if _has_records(X):
             validate_data(self, X, reset=False, skip_check_array=True)
             return rows_of(X)
-        return list(validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"))
+        rows: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return list(rows)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learning")
