@@ -7,10 +7,10 @@ from dataclasses import replace
 from okl_core import FrozenLearner, freeze
 from okl_core.contract.frozen import Rule
 from okl_core.errors import StateError
+from okl_core.records.warmup import FIRST
 
 from .played import FrozenFrom
 from .session import Session
-from .warmup import FIRST
 
 
 def freeze_session(session: Session, name: str, rule: Rule) -> Session:

@@ -15,11 +15,11 @@ from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, as_record
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Survey
+from okl_core.records.warmup import Rows
 
 from .definition import Definition, Ranges
 from .inputs import invalid
 from .task import Task
-from .warmup import Rows
 
 HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 

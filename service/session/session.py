@@ -25,6 +25,7 @@ from okl_core.errors import InputError, StateError, StateFormatError
 from okl_core.records.fields import Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, Raws
+from okl_core.records.warmup import Warmup
 from okl_core.types import F64, Forecast
 
 from .codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, encode_round, split_followed
@@ -38,7 +39,6 @@ from .moment import NO_MOMENT, Moment
 from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of
 from .scorecard import Issued, Scorecard, forecasts_of
 from .task import Task, note_of, noted, reckoned
-from .warmup import Warmup
 
 NO_FORECAST = Forecast(math.nan)
 """What is said before the first truth has told whether there are labels or numbers."""

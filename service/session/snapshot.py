@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, restore
 from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
-from okl_core.records.extension import Extension
-from okl_core.records.fields import Field, Fields
-from okl_core.records.preparation import Preparation
-from okl_core.records.scaling import Scaling
+from okl_core.records.kept import arrays_of, fields_of, fields_told, preparation_of, told_of
+from okl_core.records.warmup import Warmup
 from okl_core.types import F64
 
 from .codec import decode_inputs, encode_inputs
@@ -29,7 +26,6 @@ from .played import FrozenFrom
 from .scorecard import Scorecard
 from .session import Session
 from .task import Task
-from .warmup import Warmup
 
 Json = dict[str, Any]
 
@@ -49,15 +45,15 @@ def pack(session: Session, position: str) -> bytes:
         own, following = session.following.pack()
         arrays |= {f"following.{name}": array for name, array in own.items()}
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
-    if preparation is not None and preparation.scaling is not None:
-        arrays |= {"scaling.low": preparation.scaling.low, "scaling.span": preparation.scaling.span}
+    if preparation is not None:
+        arrays |= arrays_of(preparation)
     meta = {
         "position": position,
         "arithmetic": arithmetic(),
         "task": _task(session.task),
         "spec": None if spec is None else spec.model_dump(mode="json"),
-        "fields": None if session.fields is None else _told(session.fields),
-        "prepared": None if preparation is None else _prepared(preparation),
+        "fields": None if session.fields is None else fields_told(session.fields),
+        "prepared": None if preparation is None else told_of(preparation),
         "history": layout,
         "frozen": None if frozen is None else [frozen.session, frozen.t, frozen.rule],
     }
@@ -78,9 +74,9 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
         if meta["task"] is not None:
             session.task = _task_of(session, meta["task"])
         session.spec = None if meta["spec"] is None else LearnerSpec.model_validate(meta["spec"])
-        session.fields = None if meta["fields"] is None else _fields_of(meta["fields"])
+        session.fields = None if meta["fields"] is None else fields_of(meta["fields"])
         if meta["prepared"] is not None:
-            session.preparation = _preparation_of(meta["prepared"], arrays)
+            session.preparation = preparation_of(meta["prepared"], arrays)
         if meta["frozen"] is not None:
             session.frozen = FrozenFrom(*meta["frozen"])
         if session.task is not None and (session.t > 0 or session.frozen is not None):
@@ -107,30 +103,6 @@ def _task_of(session: Session, told: Json) -> Task:
     for label in told.get("labels", ()):
         task = task.with_label(label)
     return task
-
-
-def _prepared(preparation: Preparation) -> Json:
-    scaling = preparation.scaling
-    how = None if scaling is None else [scaling.bends, scaling.radius]
-    return {"fields": _told(preparation.fields), "scaling": how, "extension": preparation.extension.encode()}
-
-
-def _preparation_of(told: Json, arrays: dict[str, F64]) -> Preparation:
-    scaling = None
-    if told["scaling"] is not None:
-        bends, radius = told["scaling"]
-        scaling = Scaling(arrays["scaling.low"], arrays["scaling.span"], bends, radius)
-    return Preparation(_fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
-
-
-def _told(fields: Fields) -> Json:
-    own = [asdict(one) for one in fields.fields]
-    return {"fields": own, "hashed": fields.hashed, "spare": fields.spare, "is_wide": fields.is_wide}
-
-
-def _fields_of(told: Json) -> Fields:
-    fields = tuple(Field(**one | {"categories": tuple(one["categories"])}) for one in told["fields"])
-    return Fields(fields, told["hashed"], told["spare"], told["is_wide"])
 
 
 def _warm(warmup: Warmup) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from okl_core.contract.frozen import Rule
 from okl_core.errors import DivergedError, FrozenError, StateError
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Declared
+from okl_core.records.warmup import MOST_BYTES
 from service.demo_data import magic
 from service.session import maker
 from service.session.codec import encode_round
@@ -22,7 +23,6 @@ from service.session.played import Pending
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
-from service.session.warmup import MOST_BYTES
 from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR, SIGMA, define
 
 X, Y = magic()

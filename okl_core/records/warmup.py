@@ -1,4 +1,4 @@
-"""The first rounds of a session, kept so that its inputs' fields and scale and its learner can be made from them again."""
+"""The first rounds of a stream, kept so that its fields, its scale and its learner can be made from them again."""
 
 from __future__ import annotations
 

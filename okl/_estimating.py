@@ -1,0 +1,352 @@
+"""A learner of inputs as they come: what the estimators of River and of scikit-learn share.
+
+It prepares inputs as a session of the service does. Fields, scale and learner are found from the first rounds, after 8 of
+them, 16, 32 and so on to the end of the warm-up; each time the learner learns these rounds again. Before that a trivial
+forecaster answers: the frequencies of the labels, or the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from typing import Any, final
+
+import narwhals as nw
+import numpy as np
+
+from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
+from okl_core.contract.learner import get_learner, taken_dim
+from okl_core.contract.state import from_bytes, part_of, to_bytes
+from okl_core.errors import ConfigError, LabelError, ShapeError, StateFormatError
+from okl_core.records import record
+from okl_core.records.kept import arrays_of, preparation_of, told_of
+from okl_core.records.preparation import Preparation
+from okl_core.records.record import Raw, flatten
+from okl_core.records.survey import Survey
+from okl_core.records.warmup import Warmup
+from okl_core.types import F64, REALS
+
+Label = bool | int | float | str
+
+WARMUP_ROUNDS = 500
+"""As many as a session's."""
+
+STAND_IN_INPUT = (0.0,)
+"""What a trivial forecaster is given; it does not look at it."""
+
+
+def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int, *, has_labels: bool) -> LearnerSpec:
+    """The spec that an estimator's parameters ask for. Raises UnknownKind, ConfigError.
+
+    A learner that learns either labels or numbers, such as `auto`, gets told which. One that does not learn what the
+    estimator has to is refused.
+    """
+    given = dict(config or {})
+    fields = get_learner(learner).config_type.model_fields
+    if "truth" in fields and "truth" not in given:
+        own = fields["truth"].default
+        given["truth"] = ("classes" if own == "classes" else "labels") if has_labels else "numbers"
+    spec, algorithm, parsed = parse_spec({"kind": learner, "seed": seed, "lags": lags, "config": given})
+    target, (low, high) = algorithm.target(parsed), algorithm.truth_range(parsed)
+    if has_labels and target == "real" and not low <= -1.0 < 1.0 <= high:
+        raise ConfigError(f"{learner} learns numbers from {low} to {high}; labels are -1 and 1 to it: widen its range")
+    if not has_labels and target not in ("real", "any"):
+        raise ConfigError(f"{learner} with this config learns labels, and a regressor has to learn numbers")
+    return spec
+
+
+def learns_many_labels(spec: LearnerSpec) -> bool:
+    """More than two?"""
+    _, algorithm, config = parse_spec(spec)
+    return algorithm.target(config) == "class"
+
+
+def has_probabilities(spec: LearnerSpec) -> bool:
+    """Does a classifier of this spec tell probabilities?"""
+    _, algorithm, config = parse_spec(spec)
+    return algorithm.target(config) == "class" or algorithm.loss(config).probability(0.0) is not None
+
+
+def plain(value: Any) -> Any:
+    """What numpy and pandas hold as Python's own: NaN is a missing value, a date a text that is read as a time."""
+    if isinstance(value, Mapping):
+        return {key: plain(own) for key, own in value.items()}
+    if isinstance(value, date):
+        value = value.isoformat()
+        return None if value == "NaT" else value
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def raw_of(x: Mapping[Any, Any]) -> Raw:
+    """A record. Raises RecordError."""
+    return flatten(plain(x))
+
+
+def rows_of(frame: Any) -> list[Raw]:
+    """The rows of a data frame as records; pandas, polars and what else narwhals reads."""
+    rows = nw.from_native(frame, eager_only=True).iter_rows(named=True)
+    return [raw_of({str(name): value for name, value in row.items()}) for row in rows]
+
+
+@final
+class RecordLearner:
+    """`labels`: those of a classifier in the learner's order, more may join them; None for a regressor.
+
+    A regressor's truths go to a learner that takes numbers of a range in units of their own: the middle half of its range
+    are the truths of the warm-up. A later truth beyond the range is taken for its end. Pickled, it is bytes that are data:
+    `okl_core.contract.state`.
+    """
+
+    def __init__(self, spec: LearnerSpec, labels: Sequence[Label] | None, warmup_rounds: int = WARMUP_ROUNDS) -> None:
+        self.spec, self._algorithm, self._config = parse_spec(spec)
+        self.labels = None if labels is None else list(labels)
+        self._places = {label: i for i, label in enumerate(labels or ())}
+        self._target = self._algorithm.target(self._config)
+        self._classes = len(labels) if labels else self.spec.config.get("classes")
+        self._taken = self._algorithm.truth_range(self._config)
+        self._dim = taken_dim(self._algorithm, self._config)
+        self._low, self._unit = 0.0, 1.0
+        self.t = 0
+        self.preparation: Preparation | None = None
+        self._warmup: Warmup | None = Warmup(warmup_rounds)
+        self.learner = create(self._stand_in(), 1)
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def learn(self, raws: Sequence[Raw], truths: Sequence[Any], *, is_all: bool = False) -> None:
+        """n rounds in order. `is_all`: these are all that there are for now, so the learner is made of them at once.
+
+        Raises LabelError, ShapeError and what the learner raises.
+        """
+        if self._dim is not None:
+            for raw in raws:
+                if len(raw) != self._dim - self.spec.lags:
+                    told = f"{self.spec.kind} takes {self._dim - self.spec.lags} inputs, not {len(raw)}"
+                    raise ShapeError(told)
+        start, n = 0, len(raws)
+        while start < n and self._warmup is not None:
+            with self._new_labels():
+                if is_all:
+                    start = self._learn_first(raws, truths)
+                    break
+                self._learn_warm(self._warmup, raws[start], self._known(truths[start]))
+                start += 1
+                self.t += 1
+        if start < n:
+            with self._new_labels():
+                self._learn_rows(raws[start:], [self._known(truth) for truth in truths[start:]])
+                self.t += n - start
+
+    @contextmanager
+    def _new_labels(self) -> Iterator[None]:
+        """Labels that joined are forgotten if nothing was learned of them."""
+        known, learner, t = len(self.labels or ()), self.learner, self.learner.t
+        try:
+            yield
+        except Exception:
+            if self.labels is not None and (self.learner, self.learner.t) == (learner, t):
+                for label in self.labels[known:]:
+                    del self._places[label]
+                del self.labels[known:]
+            raise
+
+    def _learn_first(self, raws: Sequence[Raw], truths: Sequence[Any]) -> int:
+        """The warm-up in one go; how many rounds these were."""
+        warmup = self._warmup
+        assert warmup is not None
+        n = min(len(raws), warmup.length - len(warmup))
+        for raw, truth in zip(raws[:n], truths[:n], strict=True):
+            warmup.add(raw, None, self._known(truth))
+        self._make(warmup.raws, warmup.truths)
+        if len(warmup) >= warmup.length:
+            self._warmup = None
+        self.t += n
+        return n
+
+    def _learn_warm(self, warmup: Warmup, raw: Raw, truth: float) -> None:
+        is_last, is_made = warmup.is_last(raw), self.preparation is not None
+        if warmup.is_stage(raw) or (is_made and self._has_new_label(truth)):
+            self._make([*warmup.raws, raw], [*warmup.truths, truth])
+        elif is_made:
+            self._learn_rows([raw], [truth])
+        else:
+            self.learner.update(STAND_IN_INPUT, truth)
+        warmup.add(raw, None, truth)
+        if is_last:
+            self._warmup = None
+
+    def _learn_rows(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
+        assert self.preparation is not None
+        preparation = self.preparation.copy()
+        X = preparation.learn_rows(list(raws))
+        self.learner.run(X, self._to_learner(np.array(truths)))
+        self.preparation = preparation
+
+    def _make(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
+        """The learner, with all that is found from these rounds, after it has learned them."""
+        y = np.array(truths)
+        if self.labels is None and self._taken != REALS:
+            (low, high), least, largest = self._taken, float(y.min()), float(y.max())
+            # Its middle half is from the least to the largest.
+            self._unit = 2.0 * (largest - least or 1.0) / (high - low)
+            self._low = (least + largest) / 2.0 - self._unit * (low + high) / 2.0
+        fields = Survey(is_strict=self._dim is not None).fields(raws)
+        preparation = Preparation.found(fields, raws, self._algorithm.input_radius(self._config))
+        X, y = preparation.learn_rows(list(raws)), self._to_learner(y)
+        learner = create(resolve(self._with_classes(), X, y), preparation.width)
+        learner.run(X, y)
+        self.preparation, self.learner = preparation, learner
+
+    def _with_classes(self) -> LearnerSpec:
+        """A learner whose number of classes is fixed has as many as there are labels by now."""
+        field = self._algorithm.config_type.model_fields.get("classes")
+        if self._target != "class" or field is None or "classes" in self.spec.config:
+            return self.spec
+        if self._classes is None and field.default is None:
+            return self.spec
+        return self.spec.model_copy(
+            update={"config": self.spec.config | {"classes": max(2, self._classes or len(self.labels or ()))}}
+        )
+
+    def _stand_in(self) -> LearnerSpec:
+        if self.labels is None:
+            return LearnerSpec(kind="mean")
+        known = self._classes if self._target == "class" else 2
+        return LearnerSpec(kind="frequencies", config={} if known is None else {"classes": max(2, known)})
+
+    # -- truths -------------------------------------------------------------------------------------------------------
+
+    def _known(self, truth: Any) -> float:
+        """A number, or the place of a label; a new label gets the next place. Raises LabelError."""
+        if self.labels is None:
+            return float(truth)
+        place = self._places.get(truth)
+        if place is None:
+            if not isinstance(truth, Label):
+                raise LabelError(f"a label is a string, a number or a boolean, not {truth!r}", "y")
+            is_open = self._target == "class"
+            new = [False, True] if isinstance(truth, bool) and not (is_open or self.labels) else [truth]
+            most = self._classes if is_open else 2
+            if is_open and self._warmup is None and (made := self._made_classes) is not None:
+                most = made
+            if most is not None and len(self.labels) + len(new) > most:
+                told = f"{truth!r} is one label more than the {most} that {self.spec.kind} tells apart"
+                more = "name `classes` in its config" if is_open else "one-vs-rest makes a learner of more of it"
+                raise LabelError(f"{told}; {more}", "y")
+            for label in new:
+                self._places[label] = len(self.labels)
+                self.labels.append(label)
+            place = self._places[truth]
+        return float(place)
+
+    @property
+    def _made_classes(self) -> int | None:
+        """What the present learner is made for; None: as many as come."""
+        return self.learner.spec.config.get("classes")
+
+    def _has_new_label(self, truth: float) -> bool:
+        return self._target == "class" and (known := self._made_classes) is not None and truth >= known
+
+    def _to_learner(self, y: F64) -> F64:  # (n,)
+        """Truths in the learner's terms."""
+        if self.labels is None:
+            low, high = self._taken
+            return np.clip((y - self._low) / self._unit, low, high) if self._taken != REALS else y
+        return y if self._target == "class" else 2.0 * y - 1.0
+
+    # -- forecasts ----------------------------------------------------------------------------------------------------
+
+    def forecast(self, raw: Raw) -> Forecast:
+        """In the learner's terms. Changes nothing."""
+        if self.preparation is None:
+            return self.learner.predict(STAND_IN_INPUT)
+        return self.learner.predict(self.preparation.vector(raw))
+
+    def value(self, raw: Raw) -> float:
+        """A regressor's."""
+        value = self.forecast(raw).value
+        return value if self.preparation is None else self._low + self._unit * value
+
+    def place(self, forecast: Forecast) -> int:
+        """Which of the labels a classifier says; there is one at least.
+
+        The first one at a tie, as in scikit-learn: a decision of 0 is no vote for the second label.
+        """
+        place = forecast.label if forecast.probabilities is not None else int(forecast.value > 0.0)
+        return min(place, len(self.labels or ()) - 1)
+
+    def probabilities(self, forecast: Forecast) -> F64 | None:
+        """Of the labels, shape (K,), which sum to one; None where the learner tells none."""
+        K = len(self.labels or ())
+        told = forecast.probabilities
+        if told is None:
+            if forecast.probability is None:
+                return None
+            told = (1.0 - forecast.probability, forecast.probability)
+        p = np.zeros(K)
+        p[: len(told)] = told[:K]
+        return p / p.sum() if p.sum() > 0.0 else np.full(K, 1.0 / max(1, K))
+
+    # -- as bytes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, in bytes, about."""
+        kept = 0 if self._warmup is None else self._warmup.nbytes
+        return self.learner.nbytes + kept + (0 if self.preparation is None else self.preparation.nbytes)
+
+    def to_bytes(self) -> bytes:
+        """All that it is: arrays and JSON, no code."""
+        arrays: dict[str, Any] = {f"learner.{name}": array for name, array in self.learner.state().items()}
+        preparation, warmup, length = self.preparation, self._warmup, None
+        if preparation is not None:
+            arrays |= arrays_of(preparation)
+        if warmup is not None:
+            length = warmup.length
+            raws = [record.to_bytes(raw) for raw in warmup.raws]
+            arrays["warm.raws"] = np.frombuffer(b"".join(raws), dtype=np.uint8)
+            arrays["warm.sizes"] = np.array([len(raw) for raw in raws], dtype=np.int64)
+            arrays["warm.truths"] = np.array(warmup.truths)
+        meta = {
+            "spec": self.spec.model_dump(mode="json"),
+            "found": self.learner.spec.model_dump(mode="json"),
+            "labels": self.labels,
+            "classes": self._classes,
+            "t": self.t,
+            "units": [self._low, self._unit],
+            "warmup": length,
+            "prepared": None if preparation is None else told_of(preparation),
+        }
+        return to_bytes(arrays, meta)
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> RecordLearner:
+        """Raises StateFormatError."""
+        arrays, meta = from_bytes(blob)
+        try:
+            one = cls(LearnerSpec.model_validate(meta["spec"]), meta["labels"], meta["warmup"] or 1)
+            one._classes, one.t = meta["classes"], meta["t"]
+            one._low, one._unit = meta["units"]
+            if meta["prepared"] is not None:
+                one.preparation = preparation_of(meta["prepared"], arrays)
+            width = 1 if one.preparation is None else one.preparation.width
+            one.learner = restore(LearnerSpec.model_validate(meta["found"]), part_of(arrays, "learner"), width)
+            one._warmup = None if meta["warmup"] is None else _warmup_of(meta["warmup"], part_of(arrays, "warm"))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise StateFormatError(f"not the state of an estimator: {error}") from error
+        return one
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordLearner.from_bytes, (self.to_bytes(),)
+
+
+def _warmup_of(length: int, arrays: Mapping[str, Any]) -> Warmup:
+    warmup, start, joined = Warmup(length), 0, arrays["raws"].tobytes()
+    for size, truth in zip(arrays["sizes"].tolist(), arrays["truths"].tolist(), strict=True):
+        warmup.add(record.from_bytes(joined[start : start + size]), None, truth)
+        start += size
+    return warmup

@@ -1,0 +1,150 @@
+"""Every learner as an estimator of River: its own checks, and the forecasts of a session of the service."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import checks, datasets, evaluate, metrics, preprocessing
+
+from okl.river import Classifier, Regressor
+from okl_core import learner_kinds
+from okl_core.errors import ConfigError, LabelError, ShapeError
+from service.session.session import Session
+from tests.service.definitions import define
+
+CONFIGS: dict[str, dict[str, Any]] = {"one-vs-rest": {"classes": 7}}
+"""River's checks show the seven labels of a stream one after the other, past the warm-up."""
+
+
+def estimators() -> list[Classifier | Regressor]:
+    """Of every kind the classifier and the regressor that there are."""
+    found: list[Classifier | Regressor] = []
+    for kind in learner_kinds():
+        for made in (Classifier, Regressor):
+            with suppress(ConfigError):
+                found.append(made(kind, CONFIGS.get(kind)))
+    return found
+
+
+def named(estimator: Classifier | Regressor) -> str:
+    return f"{estimator.learner} {type(estimator).__name__}"
+
+
+def test_every_kind_is_an_estimator() -> None:
+    found = estimators()
+    assert {estimator.learner for estimator in found} == set(learner_kinds())
+    regressors = {estimator.learner for estimator in found if isinstance(estimator, Regressor)}
+    # They learn numbers from 0 to 1 unless told otherwise, so no labels -1 and 1.
+    assert set(learner_kinds()) - {one.learner for one in found if isinstance(one, Classifier)} == {
+        "metric-packing",
+        "packing",
+    }
+    assert {"auto", "pool", "kons", "mean", "packing"} < regressors
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", estimators(), ids=named)
+def test_rivers_own_checks(estimator: Classifier | Regressor) -> None:
+    assert not estimator._unit_test_skips() or estimator.learner == "foster-1d"
+    checks.check_estimator(estimator)
+
+
+def record(i: int) -> dict[str, Any]:
+    return {"size": 1000.0 * (i % 7), "kind": "ab"[i % 2], "place": {"row": i % 3, "note": None if i % 5 else 2.5}}
+
+
+@pytest.mark.parametrize("learner", ["auto", "nystrom-aioli"])
+def test_forecasts_are_those_of_a_session(learner: str) -> None:
+    """Through the stages of the warm-up, and after it."""
+    config = {"truth": "classes"} if learner == "auto" else {}
+    spec = {"kind": learner, "config": config}
+    labels = ("no", "yes")
+    session = Session(define(spec, labels=labels, scale="learned", is_strict=False, warmup_rounds=40))
+    model = Classifier(learner, config | ({"classes": 2} if learner == "auto" else {}), warmup_rounds=40)
+    for i in range(80):
+        x, y = record(i), labels[i % 7 > 2]
+        raw = session.read_input(x)
+        forecast = session.forecast(raw)
+        if i > 8:
+            expected = forecast.probability if forecast.probabilities is None else forecast.probabilities[1]
+            assert model.predict_proba_one(x)["yes"] == pytest.approx(expected, abs=1e-9)
+        truth, task = session.reckoned(y)
+        session.learn(session.play(raw, truth, task))
+        model.learn_one(x, y)
+
+
+def test_it_is_pickled_as_data_and_continues() -> None:
+    for rounds in (0, 5, 20, 60):
+        model = Classifier("pomdr", warmup_rounds=40)
+        for i in range(rounds):
+            model.learn_one(record(i), i % 7 > 2)
+        blob = pickle.dumps(model)
+        again = pickle.loads(blob)
+        for i in range(rounds, rounds + 30):
+            assert again.predict_one(record(i)) == model.predict_one(record(i))
+            for one in (model, again):
+                one.learn_one(record(i), i % 7 > 2)
+        assert pickle.dumps(again._learning) == pickle.dumps(model._learning)
+
+
+def test_many_is_one_by_one() -> None:
+    one, many = Regressor("kernel-ridge", warmup_rounds=40), Regressor("kernel-ridge", warmup_rounds=40)
+    frame, truths = pd.DataFrame([record(i) for i in range(90)]), pd.Series(np.arange(90) % 7 * 10.0)
+    for x, y in zip(frame.to_dict("records"), truths, strict=True):
+        one.learn_one(x, y)
+    for start, end in ((0, 3), (3, 30), (30, 90)):
+        many.learn_many(frame[start:end], truths[start:end])
+    assert many.predict_many(frame).tolist() == pytest.approx([one.predict_one(x) for x in frame.to_dict("records")])
+
+
+def test_it_works_in_a_pipeline_and_learns() -> None:
+    """A stream of River, told raw or scaled: better than the more frequent label, which errs in 44 of 100."""
+    for model in (Classifier(), preprocessing.StandardScaler() | Classifier("nystrom-aioli")):
+        accuracy = evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+        assert accuracy.get() > 0.85
+
+
+def test_truths_of_any_unit_reach_a_learner_of_a_range() -> None:
+    model = Regressor("kons", {"kernel": {"kind": "gaussian", "sigma": 0.3}, "regularization": 0.01})
+    for i in range(400):
+        model.learn_one({"i": i % 10}, 5000.0 + 100.0 * (i % 10))
+    assert model.predict_one({"i": 3}) == pytest.approx(5300.0, abs=30.0)
+
+
+def test_what_cannot_be_learned_is_refused() -> None:
+    with pytest.raises(ConfigError, match="regressor has to learn numbers"):
+        Regressor("aioli")
+    with pytest.raises(ConfigError, match="widen its range"):
+        Classifier("packing")
+    model = Classifier("aioli")
+    model.learn_one({"a": 1.0}, "x")
+    model.learn_one({"a": 1.0}, "y")
+    with pytest.raises(LabelError, match="one-vs-rest"):
+        model.learn_one({"a": 1.0}, "z")
+    with pytest.raises(LabelError, match="not \\('x',\\)"):
+        Classifier().learn_one({"a": 1.0}, ("x",))
+    with pytest.raises(ShapeError, match="takes 1 inputs, not 2"):
+        Classifier("foster-1d").learn_one({"a": 1.0, "b": 2.0}, True)
+    with pytest.raises(NotImplementedError, match="no probabilities"):
+        Classifier("pomdr").predict_proba_one({"a": 1.0})
+    late = Classifier("one-vs-rest", warmup_rounds=10)
+    for i in range(10):
+        late.learn_one({"a": float(i)}, "xy"[i % 2])
+    with pytest.raises(LabelError, match="classes"):
+        late.learn_one({"a": 1.0}, "z")
+    assert late.predict_proba_one({"a": 1.0}).keys() == {"x", "y"}
+
+
+def test_a_notebook_shows_it() -> None:
+    model = Classifier()
+    model.learn_one({"a": 1.0}, "<b>")
+    shown = model._repr_html_()
+    assert "<caption>okl.river.Classifier</caption>" in shown
+    assert "&lt;b&gt;" in shown
+    assert "<b>" not in shown
