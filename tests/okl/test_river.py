@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -15,16 +16,17 @@ from okl.river import Classifier, Regressor
 from okl_core import learner_kinds
 from okl_core.errors import ConfigError, LabelError, ShapeError
 from service.session.session import Session
+from tests.okl.kinds import CHECKED
 from tests.service.definitions import define
 
 CONFIGS: dict[str, dict[str, Any]] = {"one-vs-rest": {"classes": 7}}
 """River's checks show the seven labels of a stream one after the other, past the warm-up."""
 
 
-def estimators() -> list[Classifier | Regressor]:
-    """Of every kind the classifier and the regressor that there are."""
+def estimators(kinds: Iterable[str]) -> list[Classifier | Regressor]:
+    """Of each kind the classifier and the regressor that there are."""
     found: list[Classifier | Regressor] = []
-    for kind in learner_kinds():
+    for kind in kinds:
         for made in (Classifier, Regressor):
             with suppress(ConfigError):
                 found.append(made(kind, CONFIGS.get(kind)))
@@ -36,7 +38,7 @@ def named(estimator: Classifier | Regressor) -> str:
 
 
 def test_every_kind_is_an_estimator() -> None:
-    found = estimators()
+    found = estimators(learner_kinds())
     assert {estimator.learner for estimator in found} == set(learner_kinds())
     regressors = {estimator.learner for estimator in found if isinstance(estimator, Regressor)}
     # They learn numbers from 0 to 1 unless told otherwise, so no labels -1 and 1.
@@ -49,7 +51,7 @@ def test_every_kind_is_an_estimator() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("estimator", estimators(), ids=named)
+@pytest.mark.parametrize("estimator", estimators(CHECKED), ids=named)
 def test_rivers_own_checks(estimator: Classifier | Regressor) -> None:
     assert not estimator._unit_test_skips() or estimator.learner == "foster-1d"
     checks.check_estimator(estimator)
