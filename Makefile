@@ -18,13 +18,11 @@ run: .venv/runtime
 serve: .venv/runtime
 	$(BIN)/okl serve
 
-# Processes that compute, one a core; one that has nothing left to do takes tests from another.
+# A process a core; one that has nothing left to do takes tests from another.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-# One more than cores: many tests wait, for processes that start and for time to pass.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: .venv/dev tools
-	$(PYTEST) -n $(JOBS)
+	$(PYTEST)
 
 # What it leaves out: tests/selection.py
 test-fast: .venv/dev
