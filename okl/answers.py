@@ -70,7 +70,7 @@ class Played(Answer):
     labels: Sequence[Label | None] | None = None
     scores: Sequence[float | None] | None = None
     probabilities: Sequence[Any] | None = None
-    sets: Sequence[Sequence[Label]] | None = None
+    sets: Sequence[Sequence[Label] | None] | None = None
     duplicate: bool = False
 
     def columns(self) -> dict[str, Sequence[Any]]:
@@ -80,10 +80,14 @@ class Played(Answer):
 
     @classmethod
     def joined(cls, parts: Sequence[Played]) -> Played:
-        """The blocks of one stream as one. Raises ValueError if there are none."""
+        """The blocks of one stream as one. Raises ValueError if there are none.
+
+        Of a block that was learned before its answer came nobody may know the forecasts: they are None.
+        """
         if not parts:
             raise ValueError("there are no rounds")
         last, columns = parts[-1], [part.columns() for part in parts]
+        nothing = [[None] * part.rounds for part in parts]
         return cls(
             last.session,
             None,
@@ -92,5 +96,8 @@ class Played(Answer):
             sum(part.loss for part in parts),
             None if last.mistakes is None else sum(part.mistakes or 0 for part in parts),
             duplicate=all(part.duplicate for part in parts),
-            **{name: [one for found in columns for one in found.get(name, ())] for name in columns[-1]},
+            **{
+                name: [one for found, none in zip(columns, nothing, strict=True) for one in found.get(name, none)]
+                for name in dict.fromkeys(name for found in columns for name in found)
+            },
         )

@@ -58,9 +58,7 @@ class Session:
 
     def update(self, prediction: Prediction | str, y: Any, *, weight: float = 1.0) -> Learned:
         """Report the truth of a prediction, or of the id of one."""
-        id = prediction.id if isinstance(prediction, Prediction) else prediction
-        if id is None:
-            raise ValueError("this prediction was made with wait=False; `learn` takes its input with the truth")
+        id = _id_of(prediction)
         return Learned.of(self._again(lambda: self.client.update(self.name, y, id=id, weight=weight)))
 
     def learn(self, x: Any, y: Any, *, weight: float = 1.0) -> Learned:
@@ -70,7 +68,7 @@ class Session:
 
     def step(self, prediction: Prediction | str, y: Any, next_x: Any) -> tuple[Learned, Prediction]:
         """The truth of one round and the forecast of the next, in one request. Raises what refuses either."""
-        id, following = prediction.id if isinstance(prediction, Prediction) else prediction, self._new_id()
+        id, following = _id_of(prediction), self._new_id()
         told = self._again(lambda: self.client.step(self.name, y, id=id, next_x=next_x, next_id=following))
         learned = Learned.of(told["update"])
         if "refused" in told:
@@ -131,6 +129,14 @@ class Session:
             reraise=True,
         )
         return retrying(call)
+
+
+def _id_of(prediction: Prediction | str) -> str:
+    """Raises ValueError where it does not wait for its truth."""
+    id = prediction.id if isinstance(prediction, Prediction) else prediction
+    if id is None:
+        raise ValueError("this prediction was made with wait=False; `learn` takes its input with the truth")
+    return id
 
 
 def _shown(starts: range, rounds: int, name: str, *, is_shown: bool) -> Any:

@@ -49,6 +49,8 @@ def test_a_prediction_that_does_not_wait_has_no_truth(clicks: Session) -> None:
     assert prediction.id is None
     with pytest.raises(ValueError, match="wait=False"):
         clicks.update(prediction, "yes")
+    with pytest.raises(ValueError, match="wait=False"):
+        clicks.step(prediction, "yes", [2.0])
 
 
 def test_a_step_is_two(clicks: Session) -> None:
@@ -88,7 +90,11 @@ def test_what_was_not_answered_is_sent_again_and_learned_once(url: str, client: 
             assert (learned.t, learned.duplicate) == (t, True)
         assert session.play([[1.0]] * 3, [4.0] * 3).t == 8
         assert session.learn([1.0], 4.0).t == 9
-    assert client.inspect("lossy")["t"] == 9
+        # An answer of 1,000 forecasts is not remembered with them; the last one of 3 is.
+        played = session.play([[1.0]] * 1003, [4.0] * 1003)
+        values = played.columns()["values"]
+        assert (list(values[:1000]), values[1000:]) == ([None] * 1000, pytest.approx([4.0] * 3))
+    assert client.inspect("lossy")["t"] == 1012
 
 
 def test_it_gives_up(client: Client) -> None:
