@@ -25,13 +25,10 @@ from okl_core.records.kept import arrays_of, preparation_of, told_of
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, flatten
 from okl_core.records.survey import Survey
-from okl_core.records.warmup import Warmup
+from okl_core.records.warmup import ROUNDS, Warmup
 from okl_core.types import F64, REALS
 
 Label = bool | int | float | str
-
-WARMUP_ROUNDS = 500
-"""As many as a session's."""
 
 STAND_IN_INPUT = (0.0,)
 """What a trivial forecaster is given; it does not look at it."""
@@ -101,7 +98,7 @@ class RecordLearner:
     `okl_core.contract.state`.
     """
 
-    def __init__(self, spec: LearnerSpec, labels: Sequence[Label] | None, warmup_rounds: int = WARMUP_ROUNDS) -> None:
+    def __init__(self, spec: LearnerSpec, labels: Sequence[Label] | None, warmup_rounds: int = ROUNDS) -> None:
         self.spec, self._algorithm, self._config = parse_spec(spec)
         self.labels = None if labels is None else list(labels)
         self._places = {label: i for i, label in enumerate(labels or ())}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, final
 from river import base
 
 from okl._estimating import (
-    WARMUP_ROUNDS,
     Label,
     RecordLearner,
     has_probabilities,
@@ -26,6 +25,7 @@ from okl._estimating import (
 )
 from okl_core import Forecast
 from okl_core.records.record import Raw
+from okl_core.records.warmup import ROUNDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class _RiverLearner(base.Estimator):
         config: Mapping[str, Any] | None = None,
         lags: int = 0,
         seed: int = 0,
-        warmup_rounds: int = WARMUP_ROUNDS,
+        warmup_rounds: int = ROUNDS,
     ) -> None:
         self.learner = learner
         self.config = config
@@ -129,7 +129,11 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
         return self._said(raw_of(x))
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Of each label so far. Raises NotImplementedError for a learner whose loss defines no probability."""
+        """Of each label so far.
+
+        A learner whose loss defines no probability raises NotImplementedError, as River has it for classifiers that tell
+        labels alone.
+        """
         return self._told(raw_of(x))
 
     def _said(self, raw: Raw) -> Label | None:

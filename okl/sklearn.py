@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from okl._displays import CalibrationDisplay, ProgressiveDisplay
 from okl._estimating import (
-    WARMUP_ROUNDS,
     RecordLearner,
     has_probabilities,
     learns_many_labels,
@@ -29,6 +28,7 @@ from okl._estimating import (
 )
 from okl_core import LearnerSpec
 from okl_core.records.record import Raw
+from okl_core.records.warmup import ROUNDS
 from okl_core.types import F64
 
 __all__ = ["CalibrationDisplay", "Classifier", "ProgressiveDisplay", "Regressor"]
@@ -55,7 +55,7 @@ class _SklearnLearner(BaseEstimator):
         *,
         lags: int = 0,
         seed: int = 0,
-        warmup_rounds: int = WARMUP_ROUNDS,
+        warmup_rounds: int = ROUNDS,
     ) -> None:
         self.learner = learner
         self.config = config

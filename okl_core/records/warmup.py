@@ -10,6 +10,9 @@ import numpy as np
 from okl_core.records.record import Raw, Raws, size_of
 from okl_core.types import F64
 
+ROUNDS = 500
+"""Of a warm-up, unless something else is said."""
+
 FIRST = 8
 """Rounds after which a learner is made; and again whenever there are twice as many, up to the length."""
 

@@ -16,7 +16,7 @@ from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, Unsupported
 from okl_core.types import F64
 
 from ..session.definition import Input, Scalar
-from ..session.requests import RoundsPlayed
+from ..session.requests import Columns, RoundsPlayed
 from .slices import BodyLimits
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TRUTHS, INPUTS = "y", "x"
 TRUTH_LENGTH: Final = 256
+
+_OF_A_ROUND: Final = {"probabilities": "probability"} | {
+    name: name.removesuffix("s") for name in Columns._fields if name != "probabilities"
+}
+"""What a column of the answer is called."""
 
 # The Arrow format's Message.fbs: where a table of flatbuffers has what.
 _VERSION, _HEADER_TYPE, _HEADER, _METADATA, _DICTIONARY_DATA, _COMPRESSION = 0, 1, 2, 4, 1, 3
@@ -73,18 +78,9 @@ def write(told: RoundsPlayed) -> bytes:
     """The forecasts, a row a round; the totals are the schema's metadata."""
     import pyarrow as pa
 
-    given: dict[str, Any] = {
-        "score": told.scores,
-        "label": told.labels,
-        "probability": told.probabilities,
-        "value": told.values,
-        "low": told.lows,
-        "high": told.highs,
-        "set": told.sets,
-    }
     totals = {"session": told.session, "t": told.t, "rounds": told.rounds, "loss": told.loss, "mistakes": told.mistakes}
     totals |= {"duplicate": told.is_duplicate}
-    table = pa.table({name: list(values) for name, values in given.items() if values is not None})
+    table = pa.table({_OF_A_ROUND[name]: list(values) for name, values in told.columns.told().items()})
     table = table.replace_schema_metadata({name: str(value) for name, value in totals.items() if value is not None})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -12,6 +12,7 @@ from pydantic.functional_validators import field_validator, model_validator
 from okl_core import LearnerSpec
 from okl_core.contract.frozen import Rule
 from okl_core.records.fields import FIELD_KINDS, FieldKind
+from okl_core.records.warmup import ROUNDS
 from okl_core.types import MAX_CLASSES
 
 from .values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scalar, Text, Vector, Wire
@@ -136,7 +137,7 @@ class SessionSettings(Wire):
     y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real truth.")
     scale: Scale = LearnedScale()
     warmup_rounds: int = Field(
-        default=500,
+        default=ROUNDS,
         ge=2,
         le=10_000,
         description='Rounds from which fields, scale and the spec\'s words, such as `sigma: "median"`, are found.',

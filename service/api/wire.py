@@ -126,18 +126,9 @@ def totals(told: RoundsPlayed) -> Json:
 
 
 def rounds(told: RoundsPlayed) -> Json:
-    given = {
-        "scores": told.scores,
-        "labels": told.labels,
-        "probabilities": told.probabilities,
-        "values": told.values,
-        "lows": told.lows,
-        "highs": told.highs,
-        "sets": told.sets,
-    }
     found = totals(told)
     is_duplicate = found.pop("duplicate")
-    return found | _without_none(given) | {"duplicate": is_duplicate}
+    return found | told.columns.told() | {"duplicate": is_duplicate}
 
 
 def _without_none(given: Json) -> Json:

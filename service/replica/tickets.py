@@ -112,15 +112,12 @@ def too_late(name: str) -> Overloaded:
 
 def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
     """The requests that nobody has answered yet; those that took too long are refused."""
-    remaining = [ticket for ticket in taken if not ticket.answer.done()]
-    if remaining:
-        now = asyncio.get_running_loop().time()
-        for ticket in remaining:
-            refused = ticket.sender.refused if isinstance(ticket, Ticket) and ticket.sender is not None else None
-            if refused is not None or ticket.deadline <= now:
-                ticket.refuse(refused or too_late(replica.name))
-                return still_open(replica, remaining)
-    return remaining
+    now = asyncio.get_running_loop().time()
+    for ticket in taken:
+        refused = ticket.sender.refused if isinstance(ticket, Ticket) and ticket.sender is not None else None
+        if refused is not None or ticket.deadline <= now:
+            ticket.refuse(refused or too_late(replica.name))
+    return [ticket for ticket in taken if not ticket.answer.done()]
 
 
 def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:

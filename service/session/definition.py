@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from okl_core import LearnerSpec
 from okl_core.records.survey import Declared, Survey
+from okl_core.records.warmup import ROUNDS
 from okl_core.types import F64
 
 Scalar = bool | str | int | float
@@ -55,7 +56,7 @@ class Definition:
     labels: tuple[Scalar, ...] | None = None
     y_range: tuple[float, float] | None = None
     scale: Scale = "learned"
-    warmup_rounds: int = 500
+    warmup_rounds: int = ROUNDS
     interval: float | None = None
     snapshot_every: int | None = None
     expires_s: float | None = None

@@ -14,13 +14,12 @@ from okl_core.records.record import Raws, to_bytes
 from ..store.base import Applied
 from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
 from .definition import Scalar
-from .requests import RoundsPlayed, Updated
+from .requests import Columns, RoundsPlayed, Updated
 
 REMEMBERED_BYTES = 4096
 """A larger answer is remembered without the forecasts of its rounds."""
 
-_NOT_KEPT = ("session", "id", "is_duplicate")
-_PER_ROUND = ("values", "scores", "labels", "probabilities", "lows", "highs", "sets")
+_NOT_KEPT = ("session", "id", "is_duplicate", "columns")
 
 
 def digest(data: bytes) -> str:
@@ -41,10 +40,9 @@ def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws,
     """What is kept of the answer to a round, or to a block of them: enough to say it again, and to know the request."""
     known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
     request = {"x": digest_of_inputs(raws), "y": _truths(ys)}
-    document = to_json(known | request)
+    document = to_json(known | (told.columns.told() if isinstance(told, RoundsPlayed) else {}) | request)
     if len(document) > REMEMBERED_BYTES:
-        totals = {name: value for name, value in known.items() if name not in _PER_ROUND}
-        document = to_json(totals | request)
+        document = to_json(known | request)
     return encode_answer(identity, id, document)
 
 
@@ -60,6 +58,8 @@ def told_again(
     try:
         first: dict[str, Any] = from_json(decode_answer(identity, applied.id, applied.answer))
         first_x, first_y = first.pop("x"), first.pop("y")
+        if kind is RoundsPlayed:
+            first["columns"] = Columns(**{name: first.pop(name) for name in Columns._fields if name in first})
         told = kind(session=name, id=applied.id, is_duplicate=True, **first) if _is_of(kind, first) else None
     except (ValueError, KeyError, TypeError) as error:
         raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from okl.errors import ServiceError
 from okl_core.records.record import Raw, Raws
@@ -114,6 +114,22 @@ class Updated(NamedTuple):
     is_duplicate: bool = False
 
 
+class Columns(NamedTuple):
+    """Forecasts in the words of the session, one of each a round; None for what such a session does not tell."""
+
+    scores: Sequence[float | None] | None = None
+    labels: Sequence[Scalar | None] | None = None
+    probabilities: Sequence[float | Sequence[float] | None] | None = None
+    values: Sequence[float | None] | None = None
+    lows: Sequence[float | None] | None = None
+    highs: Sequence[float | None] | None = None
+    sets: Sequence[Sequence[Scalar]] | None = None
+
+    def told(self) -> dict[str, Sequence[Any]]:
+        """Those that there are, by name."""
+        return {name: column for name, column in self._asdict().items() if column is not None}
+
+
 class RoundsPlayed(NamedTuple):
     """Totals of a batch, and the forecasts of its rounds, unless it is a large one that was sent again."""
 
@@ -123,13 +139,7 @@ class RoundsPlayed(NamedTuple):
     rounds: int
     loss: float
     mistakes: int | None = None
-    values: Sequence[float | None] | None = None
-    scores: Sequence[float | None] | None = None
-    labels: Sequence[Scalar | None] | None = None
-    probabilities: Sequence[float | Sequence[float] | None] | None = None
-    lows: Sequence[float | None] | None = None
-    highs: Sequence[float | None] | None = None
-    sets: Sequence[Sequence[Scalar]] | None = None
+    columns: Columns = Columns()
     is_duplicate: bool = False
 
 

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from .coverage import answer_to
-from .definition import Scalar
 from .played import Forecasts, Ran
-from .requests import RoundsPlayed
+from .requests import Columns, RoundsPlayed
 from .scorecard import forecasts_of
 from .session import Session
 from .task import Task
 
 
-class _Columns(NamedTuple):
-    """Forecasts in the words of the task, one of each a round; None for what such a task does not have."""
-
-    values: Sequence[float | None] | None = None
-    scores: Sequence[float | None] | None = None
-    labels: Sequence[Scalar | None] | None = None
-    probabilities: Sequence[float | Sequence[float] | None] | None = None
-    lows: Sequence[float | None] | None = None
-    highs: Sequence[float | None] | None = None
-    sets: Sequence[Sequence[Scalar]] | None = None
-
-
 def rounds_played(session: Session, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
     """The totals, and the forecasts in the words of the task."""
     parts = [_columns(task, part) for part in ran.forecasts]
-    told = parts[0] if len(parts) == 1 else _Columns(*map(_joined, zip(*parts, strict=True)))
+    told = parts[0] if len(parts) == 1 else Columns(*map(_joined, zip(*parts, strict=True)))
     if told.probabilities is not None and None in told.probabilities:
         told = told._replace(probabilities=None)
     return RoundsPlayed(
@@ -40,37 +27,37 @@ def rounds_played(session: Session, id: str | None, task: Task, ran: Ran) -> Rou
         rounds=sum(len(part.values) for part in ran.forecasts),
         loss=ran.loss,
         mistakes=round(ran.error) if task.truths.is_classifier else None,
-        **told._asdict(),
+        columns=told,
     )
 
 
-def _columns(task: Task, given: Forecasts) -> _Columns:
+def _columns(task: Task, given: Forecasts) -> Columns:
     truths = task.truths
     if given.thresholds is not None or len(given.values) == 1:
         return _one_by_one(task, given)
     if not truths.is_classifier:
-        return _Columns(values=truths.from_learner_rows(given.values).tolist())
+        return Columns(values=truths.from_learner_rows(given.values).tolist())
     known = None if given.probabilities is None else given.probabilities.tolist()
     if truths.has_classes and given.probabilities is not None:
         places = given.probabilities.argmax(axis=1).tolist()
-        return _Columns(labels=[truths.names[place] for place in places], probabilities=known)
+        return Columns(labels=[truths.names[place] for place in places], probabilities=known)
     labels = [truths.names[is_second] for is_second in (given.values >= 0.0).tolist()]
-    return _Columns(scores=given.values.tolist(), labels=labels, probabilities=known)
+    return Columns(scores=given.values.tolist(), labels=labels, probabilities=known)
 
 
-def _one_by_one(task: Task, given: Forecasts) -> _Columns:
+def _one_by_one(task: Task, given: Forecasts) -> Columns:
     """With intervals, or where there may be nothing to tell."""
     truths, has_intervals = task.truths, given.thresholds is not None
     thresholds = [None] * len(given.values) if given.thresholds is None else given.thresholds.tolist()
     rows = zip(forecasts_of(given.values, given.probabilities), thresholds, strict=True)
     answers = [answer_to(task, forecast, threshold) for forecast, threshold in rows]
     if not truths.is_classifier:
-        return _Columns(
+        return Columns(
             values=[answer.value for answer in answers],
             lows=[answer.low for answer in answers] if has_intervals else None,
             highs=[answer.high for answer in answers] if has_intervals else None,
         )
-    return _Columns(
+    return Columns(
         scores=None if truths.has_classes else [answer.score for answer in answers],
         labels=[answer.label for answer in answers],
         probabilities=[answer.probabilities or () for answer in answers]

@@ -177,13 +177,21 @@ class History:
         is_late = not math.isnan(moment.waited_s)
         if is_late:
             self.spread.add_delay(moment.waited_s, len(y))
-        rows = np.zeros((len(y), len(SUMS)))
-        rows[:, 0] = 1.0
-        rows[:, 1], rows[:, 2] = np.minimum(lived.losses, LARGEST), np.minimum(lived.errors, LARGEST)
-        rows[:, 3:7:2], rows[:, 4:7:2] = plain_losses, plain_errors
-        if lived.kept is not None:
-            rows[:, 7], rows[:, 8] = 1.0, lived.kept
-        rows[:, 9:] = is_late, moment.waited_s if is_late else 0.0, moment.took_s
+        sums = {
+            "rounds": 1.0,
+            "loss": np.minimum(lived.losses, LARGEST),
+            "error": np.minimum(lived.errors, LARGEST),
+            "first_loss": plain_losses[:, 0],
+            "first_error": plain_errors[:, 0],
+            "second_loss": plain_losses[:, 1],
+            "second_error": plain_errors[:, 1],
+            "promised": float(lived.kept is not None),
+            "kept": 0.0 if lived.kept is None else lived.kept,
+            "late": float(is_late),
+            "waited_s": moment.waited_s if is_late else 0.0,
+            "took_s": moment.took_s,
+        }
+        rows = np.column_stack([np.broadcast_to(sums[name], len(y)) for name in SUMS])
         if self._open:
             rows = np.concatenate((self._open, rows))
         self.rounds += len(y)
