@@ -75,9 +75,9 @@ async def test_a_large_answer_is_remembered_without_its_lists(worker: Worker, wa
     for id, rows in (("small", small), ("large", large)):
         first = await worker.rounds.rounds("s", Batch(rows, [1.0] * len(rows), id))
         again = await worker.rounds.rounds("s", Batch(rows, [1.0] * len(rows), id))
-        assert first.values is not None
+        assert first.columns.values is not None
         assert (again.t, again.rounds, again.loss, again.is_duplicate) == (first.t, first.rounds, first.loss, True)
-        assert again.values == (first.values if id == "small" else None)
+        assert again.columns.values == (first.columns.values if id == "small" else None)
     answers = [entry.answer for call in watched.of("commit") for entry in call.entries]
     assert all(answer is None or len(answer) <= 4_200 for answer in answers)
     assert [len(json.loads(answer[:-4]).get("values", ())) for answer in answers if answer] == [20, 0]

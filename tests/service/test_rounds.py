@@ -188,7 +188,7 @@ async def test_an_id_named_twice_in_one_turn_is_one_round(worker: Worker, watche
     assert (direct.t, step.update.t, step.update.is_duplicate) == (3, 3, True)
     assert (step.predict, predicted.t) == (predicted, 3)
     assert (batch.t, batch.is_duplicate, repeated.is_duplicate) == (4, False, True)
-    assert repeated.values == batch.values
+    assert repeated.columns == batch.columns
     assert (await worker.sessions.inspect("s")).t == 4
 
 
