@@ -104,14 +104,24 @@ def play(ports: Sequence[int], made: Sequence[Sequence[bytes]], results: Any) ->
         for session, mine in enumerate(made):
             sockets = [stack.enter_context(socket.create_connection((HOST, port))) for port in ports]
             turn = session % len(sockets)
-            state = [iter(mine), sockets, turn, b""]
-            sockets[turn].sendall(next(state[0]))
+            request = next(requests := iter(mine))
+            state = [requests, sockets, turn, b"", request]
+            sockets[turn].sendall(request)
             selector.register(sockets[turn], selectors.EVENT_READ, state)
         left = len(made)
         while left:
             for key, _ in selector.select():
                 state = key.data
-                state[3] += key.fileobj.recv(65536)  # pyright: ignore
+                received = key.fileobj.recv(65536)  # pyright: ignore
+                if not received:
+                    # It was idle for too long, and closed before the request came: its id makes it safe to say it again.
+                    selector.unregister(key.fileobj)
+                    again = stack.enter_context(socket.create_connection((HOST, ports[state[2]])))
+                    again.sendall(state[4])
+                    state[1][state[2]] = again
+                    selector.register(again, selectors.EVENT_READ, state)
+                    continue
+                state[3] += received
                 if not _is_whole(state[3]):
                     continue
                 if not state[3].startswith(b"HTTP/1.1 200"):
@@ -123,6 +133,7 @@ def play(ports: Sequence[int], made: Sequence[Sequence[bytes]], results: Any) ->
                     left -= 1
                     continue
                 state[2] = (state[2] + 1) % len(state[1])
+                state[4] = request
                 following = state[1][state[2]]
                 following.sendall(request)
                 selector.register(following, selectors.EVENT_READ, state)

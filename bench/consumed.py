@@ -20,7 +20,7 @@ from typing import Any, Final
 import redis
 
 from bench.http_client import HOST, Process, redis_server, start_okl
-from bench.streams import EXACT, LEARNERS, Rows
+from bench.transports import EXACT, LEARNERS, Rows
 from okl.client import Client
 
 TOGETHER: Final = 16

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import NamedTuple, final
 
 HELD_BACK = 0.03
 """The last rounds are played when all faults are over."""
+
+
+def shares(most: Mapping[str, int | None], rounds: int) -> dict[str, int]:
+    """Rounds of each session: as many of each, but for those of which at most so many are played."""
+    left, found = dict(most), dict.fromkeys(most, 0)
+    while left:
+        share, more = divmod(rounds, len(left))
+        small = {name: bound for name, bound in left.items() if bound is not None and bound < share}
+        found |= small or {name: share + (i < more) for i, name in enumerate(left)}
+        rounds -= sum(small.values())
+        left = {name: bound for name, bound in left.items() if name not in small} if small else {}
+    return found
 
 
 class Allotted(NamedTuple):
@@ -20,10 +32,9 @@ class Allotted(NamedTuple):
 class Allotment:
     """Rounds of all sessions, each given out once. Its serial names a round in the whole run. For many threads."""
 
-    def __init__(self, sessions: Sequence[str], rounds: int) -> None:
-        share, more = divmod(rounds, len(sessions))
-        self._left = {name: share + (i < more) for i, name in enumerate(sessions)}
-        self._rounds = rounds
+    def __init__(self, shares: Mapping[str, int]) -> None:
+        self._left = dict(shares)
+        self._rounds = rounds = sum(shares.values())
         self._given = 0
         self._held_back = int(HELD_BACK * rounds)
         self._lock = threading.Lock()

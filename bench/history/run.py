@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from bench.history.allotment import Allotment
+from bench.history.allotment import Allotment, shares
 from bench.history.attempts import History
 from bench.history.caller import Caller
 from bench.history.final import FinalState, final_states
@@ -24,6 +24,9 @@ SNAPSHOT_MIN_BYTES = 2_000
 
 RIDGES = 1
 """Sessions of a learner whose state soon is larger than what a worker copies; the others have a small one."""
+
+RIDGE_ROUNDS = 2_000
+"""At most, of such a session: its state is quadratic in its rounds, and each worker has it."""
 
 ALWAYS = ("kill-worker", "recreate")
 """What can be done to any store."""
@@ -66,7 +69,8 @@ def run(options: RunOptions, folder: Path) -> tuple[History, Mapping[str, FinalS
     kinds = {name: "kernel-ridge" if i < RIDGES else "kernel-ogd" for i, name in enumerate(names)}
     history = History(options.seed, options.store, kinds)
     store = own_store(options.store, folder, now, names, appendfsync=options.fsync, wait_replicas=options.wait_replicas)
-    settings = {"snapshot_min_bytes": SNAPSHOT_MIN_BYTES}
+    streams = options.clients * (options.sessions + 1)
+    settings = {"snapshot_min_bytes": SNAPSHOT_MIN_BYTES, "max_streams": streams}
     workers: list[Worker] = []
     try:
         store.start()
@@ -103,7 +107,8 @@ def _create(kinds: Mapping[str, str], worker: Worker, began: float) -> None:
 def _play(options: RunOptions, history: History, store: OwnStore, workers: Sequence[Worker], began: float) -> None:
     """Until all rounds are played and all faults are over."""
     names = list(history.kinds)
-    allotment = Allotment(names, options.rounds)
+    most = {name: RIDGE_ROUNDS if kind == "kernel-ridge" else None for name, kind in history.kinds.items()}
+    allotment = Allotment(shares(most, options.rounds))
     ports = [worker.port for worker in workers]
     callers = [
         Caller(i, options.seed, ports, began, allotment, names, options.transport) for i in range(options.clients)
