@@ -25,7 +25,7 @@ SNAPSHOT_MIN_BYTES = 2_000
 RIDGES = 1
 """Sessions of a learner whose state soon is larger than what a worker copies; the others have a small one."""
 
-RIDGE_ROUNDS = 2_000
+RIDGE_ROUNDS = 1_000
 """At most, of such a session: its state is quadratic in its rounds, and each worker has it."""
 
 ALWAYS = ("kill-worker", "recreate")

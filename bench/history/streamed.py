@@ -8,6 +8,7 @@ from typing import Any, final
 
 import httpx
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
 from bench.history.attempts import CUT, REFUSED, TIMED_OUT
@@ -60,6 +61,8 @@ class StreamedConnection(Connection):
         return Heard(200, found, "", sent, self._now())
 
     def _said(self, session: str, message: str) -> dict[str, Any]:
+        if session in self._sockets and self._sockets[session][1].state is not State.OPEN:
+            self._hang_up(session)  # closed long since, and nothing is under way: that is no failure of this message
         if session not in self._sockets:
             stack = ExitStack()
             try:
