@@ -43,6 +43,8 @@ class Terminal:
         command = tools / "okl"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m service.start "$@"\n')
         command.chmod(0o755)
+        (tools / "jupyter").symlink_to(Path(sys.executable).parent / "jupyter")
+        shutil.copytree(DOCS / "notebooks", folder / "docs/notebooks")
         self.url = f"http://127.0.0.1:{port}"
         variables = environment(OKL_PORT=str(port), OKL_URL=self.url, PYTHONPATH=str(DOCS.parent), NO_PROXY="127.0.0.1")
         variables["PATH"] = f"{tools}:{variables['PATH']}"
