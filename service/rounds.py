@@ -23,7 +23,7 @@ from okl_core.errors import OklError
 
 from .replica.cache import Replicas
 from .replica.first_use import Make, refusal_after
-from .replica.queue import COPIED_BYTES, Lines
+from .replica.queue import Lines
 from .replica.replay import catch_up, failed
 from .replica.replica import Replica
 from .replica.scheduling import Scheduler
@@ -181,9 +181,12 @@ class Rounds:
                 if isinstance(taken[0], Look):
                     await self._serve_look(replica, taken[0])
                 else:
-                    tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+                    most = 1 if replica.is_one_by_one else len(taken)
+                    tickets = [ticket for ticket in taken[:most] if isinstance(ticket, Ticket)]
                     if await self._know(replica, tickets):
                         await self._turn(replica, tickets)
+                    if len(tickets) < len(taken):
+                        await self._finish(replica)
             except ServiceError as error:
                 refused = await refusal_after(error, replica.name, taken, self._make)
                 if refused is not None:
@@ -244,7 +247,6 @@ class Rounds:
                 latest = found.missed
         if latest is None:
             return True
-        replica.contend()
         await self._move(replica, latest, tickets)
         return False
 
@@ -254,6 +256,8 @@ class Rounds:
             for ticket in tickets:
                 ticket.known.clear()
         await self._catch_up(replica, reading)
+        # From now on: what had to be loaded anew, for longer than this lasts, would be lost to the next race, and the next.
+        replica.contend()
 
     async def _turn(self, replica: Replica, tickets: Sequence[Ticket]) -> None:
         """One try: play, commit, answer. Where others were first nobody is answered yet."""
@@ -261,8 +265,7 @@ class Rounds:
         assert session is not None
         assert position is not None
         learns_ahead = tickets[0].is_alone or sum(len(ticket.parts) for ticket in tickets) > 1
-        is_kept = learns_ahead and replica.size <= COPIED_BYTES and replica.is_contended
-        before = session.copy() if is_kept else None
+        before = session.copy() if learns_ahead and replica.is_contended else None
         moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
         turn = Turn(session, position, known_under(replica, tickets), self._limits, self.new_id, moment)
         played, void = await self._play(replica, turn, tickets)
@@ -286,7 +289,6 @@ class Rounds:
                         ticket.known[answer.id] = answer
             case Behind(reading):
                 self._counts.conflicts += 1
-                replica.contend()
                 await self._move(replica, reading, tickets)
             case Gone():
                 replica.drop()

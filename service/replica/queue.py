@@ -20,9 +20,6 @@ TURN_REQUESTS = 256
 TURN_S = 0.05
 """A turn takes so many requests at most, and about so much time, so that the first of them is not kept waiting."""
 
-COPIED_BYTES = 4 << 20
-"""A larger session is not copied: while other workers compete for it, a turn takes one request."""
-
 
 @final
 class Line:
@@ -161,7 +158,7 @@ def _take(line: Line) -> list[Ticket | Look]:
     first = queue.popleft()
     taken, asked, settled = [first], set(first.asked), set(first.settled)
     most = TURN_REQUESTS if replica.round_s == 0.0 else min(TURN_REQUESTS, 1 + int(TURN_S / replica.round_s))
-    if first.is_alone or (replica.size > COPIED_BYTES and replica.is_contended):
+    if first.is_alone or replica.is_one_by_one:
         most = 1
     while queue and len(taken) < most:
         following = queue[0]

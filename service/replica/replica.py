@@ -23,6 +23,10 @@ OBJECT_BYTES = 1_000
 CONTENDED_S = 1.0
 """For so long after other workers were first, a turn that learns ahead keeps a copy of the session from before it."""
 
+COPIED_BYTES = 4 << 20
+"""To copy a larger session costs more than a turn: while other workers compete for it, a turn takes one request, and needs a
+copy for a block or a stream's frame alone."""
+
 
 @dataclass(slots=True)
 class Remembered:
@@ -100,6 +104,11 @@ class Replica:
     def is_contended(self) -> bool:
         """Were other workers first at this session lately?"""
         return self.contended_until > asyncio.get_running_loop().time()
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Does a turn take one request, so that it needs no copy?"""
+        return self.size > COPIED_BYTES and self.is_contended
 
     def contend(self) -> None:
         self.contended_until = asyncio.get_running_loop().time() + CONTENDED_S
