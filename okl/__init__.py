@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _WHERE: Final = {
+    "AsyncClient": "okl.client",
     "Client": "okl.client",
     "Learned": "okl.answers",
     "LearnerSpec": "okl_core",
