@@ -16,6 +16,7 @@ from typing import Any, final
 import narwhals as nw
 import numpy as np
 
+from okl._scores import probabilities_of
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.learner import get_learner, taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
@@ -284,9 +285,7 @@ class RecordLearner:
             if forecast.probability is None:
                 return None
             told = (1.0 - forecast.probability, forecast.probability)
-        p = np.zeros(K)
-        p[: len(told)] = told[:K]
-        return p / p.sum() if p.sum() > 0.0 else np.full(K, 1.0 / max(1, K))
+        return probabilities_of(told, K)
 
     # -- as bytes -----------------------------------------------------------------------------------------------------
 

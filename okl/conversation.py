@@ -1,6 +1,6 @@
 """What is said over a socket to one session, apart from how: `Stream` and `AsyncStream` do what a script here wants.
 
-A script is a generator. It yields what it wants done, is given what came of it or the error, and yields each answer as `Tell`.
+A script is a generator. It yields what it wants done and is given what came of it, or the error; each answer is a `Tell`.
 """
 
 from __future__ import annotations

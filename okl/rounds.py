@@ -82,8 +82,10 @@ class Rounds:
         return Played.of((yield from ROUTES.rounds(self.name, X, y, id=id)))
 
     def predict_many(self, xs: Any) -> Talk[Predictions]:
-        """Forecasts of a list of inputs or the rows of a frame, in requests of 1,000, each of which is answered at one moment;
-        no truth is expected."""
+        """Forecasts of a list of inputs or the rows of a frame, in requests of 1,000; no truth is expected.
+
+        Those of one request are made at the same moment.
+        """
         inputs, found = rows(xs), list[Prediction]()
         for part in _parts(len(inputs)):
             told = yield from ROUTES.predict_many(self.name, inputs[part], wait=False)
