@@ -41,11 +41,7 @@ def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int
     A learner that learns either labels or numbers, such as `auto`, gets told which. One that does not learn what the
     estimator has to is refused.
     """
-    given = dict(config or {})
-    fields = get_learner(learner).config_type.model_fields
-    if "truth" in fields and "truth" not in given:
-        own = fields["truth"].default
-        given["truth"] = ("classes" if own == "classes" else "labels") if has_labels else "numbers"
+    given = truth_of(learner, has_labels=has_labels) | dict(config or {})
     spec, algorithm, parsed = parse_spec({"kind": learner, "seed": seed, "lags": lags, "config": given})
     target, (low, high) = algorithm.target(parsed), algorithm.truth_range(parsed)
     if has_labels and target == "real" and not low <= -1.0 < 1.0 <= high:
@@ -53,6 +49,14 @@ def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int
     if not has_labels and target not in ("real", "any"):
         raise ConfigError(f"{learner} with this config learns labels, and a regressor has to learn numbers")
     return spec
+
+
+def truth_of(learner: str, *, has_labels: bool) -> dict[str, str]:
+    """The part of its config that says what it learns, where it learns either. Raises UnknownKind."""
+    truth = get_learner(learner).config_type.model_fields.get("truth")
+    if truth is None:
+        return {}
+    return {"truth": ("classes" if truth.default == "classes" else "labels") if has_labels else "numbers"}
 
 
 def learns_many_labels(spec: LearnerSpec) -> bool:

@@ -65,9 +65,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next message to be sent; OVER at the end. NOT_YET may be said where answers are due (`is_idle` is false)."""
+    """The next message to be sent; OVER at the end. NOT_YET may be said if it is not there now (`frame`: others are ready to
+    be sent), or if an answer is (`sent`: answers are due)."""
 
-    is_idle: bool
+    sent: bool
+    frame: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +109,14 @@ class Conversation:
         while True:
             if self._sent is not sent:
                 raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
-            is_due = False
-            while under_way < UNDER_WAY and not (is_over or is_due):
+            while under_way < UNDER_WAY and not is_over:
                 frame: deque[str] = deque()
-                while len(frame) < together and not (is_over or is_due):
-                    message = yield Next(is_idle=not (sent or frame))
-                    is_over, is_due = message is OVER, message is NOT_YET
-                    if not (is_over or is_due):
-                        frame.append(json.dumps(self._named(message)))
+                while len(frame) < together:
+                    message = yield Next(bool(sent), bool(frame))
+                    is_over = message is OVER
+                    if is_over or message is NOT_YET:
+                        break
+                    frame.append(json.dumps(self._named(message)))
                 if not frame:
                     break
                 sent.append(frame)
@@ -137,11 +139,11 @@ class Conversation:
                     yield from self._send_again(sent, refused)
                     break
                 self._failing_since = None
-                sent[0].popleft()
                 under_way -= 1
+                sent[0].popleft()
+                if not sent[0]:
+                    sent.popleft()  # before it is told: who asks for no more leaves nothing behind
                 yield Tell(answer)
-            else:
-                sent.popleft()
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with an id in each of its parts that changes anything."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, final
 
 import numpy as np
 
+from okl._estimating import truth_of
 from okl._scores import F64, decision_of, probabilities_of
 from okl.answers import Label, Predictions
 from okl.client import Client
@@ -19,6 +21,7 @@ from okl.frames import Form, array_of
 from okl.routes import Learner
 from okl.session import Session
 from okl.values import column
+from okl_core.errors import UnknownKind
 
 Settings = Mapping[str, Any]
 
@@ -27,6 +30,9 @@ class _Remote:
     """What classifier and regressor share."""
 
     _river_base: str
+    _has_labels: bool
+    _supervised = True
+    """The pipelines of River ask."""
 
     def __init__(
         self,
@@ -52,12 +58,32 @@ class _Remote:
             # Its evaluation asks for the class.
             getattr(river, self._river_base).register(type(self))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client's connection; the session stays."""
+        self.client.close()
+
     @property
     def session(self) -> Session:
         """The session, made if need be. Raises the ServiceError that refuses its definition."""
         if self._session is None:
-            self._session = self.client.session(self.name, self.learner, **self.settings)
+            self._session = self.client.session(self.name, self._spec(), **self.settings)
         return self._session
+
+    def _spec(self) -> Learner | None:
+        """A learner that learns either labels or numbers, such as `auto`, gets told which."""
+        if self.learner is None:
+            return None
+        spec: dict[str, Any] = {"kind": self.learner} if isinstance(self.learner, str) else dict(self.learner)
+        with suppress(UnknownKind):  # the service may know others
+            truth = truth_of(spec["kind"], has_labels=self._has_labels)
+            spec["config"] = truth | dict(spec.get("config") or {})
+        return spec
 
     def learn_one(self, x: Any, y: Any) -> None:
         """One round of a record and its truth."""
@@ -94,7 +120,7 @@ class RemoteClassifier(_Remote):
         model.predict_proba_one({"page": "home", "seconds": 31.0})
     """
 
-    _river_base = "Classifier"
+    _river_base, _has_labels = "Classifier", True
 
     def predict_one(self, x: Any, **_: Any) -> Label | None:
         """The label; None where the session has none to tell before its first truth. Nothing waits for a truth."""
@@ -168,7 +194,7 @@ class RemoteRegressor(_Remote):
     model.predict_one({"rooms": 2})
     """
 
-    _river_base = "Regressor"
+    _river_base, _has_labels = "Regressor", False
 
     def predict_one(self, x: Any, **_: Any) -> float:
         """The number; 0 where the session has none to tell before its first truth. Nothing waits for a truth."""

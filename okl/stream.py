@@ -187,8 +187,8 @@ class AsyncStream:
                 return await messages.answer(self._socket)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
-            case Next(is_idle):
-                return await messages.next(None if is_idle else self._socket)
+            case Next(sent, frame):
+                return await messages.next(self._socket if sent else None, is_needed=not frame)
         return None
 
 
@@ -211,18 +211,21 @@ class _Messages:
         self._message: asyncio.Future[Any] | None = None
         self._answer: asyncio.Future[Any] | None = None
 
-    async def next(self, socket: AsyncConnection | None) -> Any:
-        """With a socket, NOT_YET as soon as it has an answer."""
+    async def next(self, socket: AsyncConnection | None, *, is_needed: bool) -> Any:
+        """NOT_YET as soon as the socket has an answer; at once if it is not needed."""
         if self._given is not None:
             return next(self._given, OVER)
         if self._message is None:
             assert self._coming is not None
             self._message = asyncio.ensure_future(anext(self._coming, OVER))
-        waited = {self._message}
-        if socket is not None:
-            self._answer = self._answer or asyncio.ensure_future(socket.recv())
-            waited.add(self._answer)
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if is_needed:
+            waited = {self._message}
+            if socket is not None:
+                self._answer = self._answer or asyncio.ensure_future(socket.recv())
+                waited.add(self._answer)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(0)
         if not self._message.done():
             return NOT_YET
         message, self._message = self._message, None
