@@ -14,7 +14,7 @@ from okl.problems import error_of
 from okl.routes import Learner, Routes
 from okl.session import AsyncSession, Session
 from okl.stream import AsyncStream, Stream
-from okl.talks import Call, Talk, asked, hold, hold_async, path_of, said
+from okl.talks import Call, Talk, asked, hold, hold_async, path_of, said, speaker
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -28,6 +28,7 @@ Event = tuple[str, dict[str, Any]]
 T = TypeVar("T")
 
 
+@speaker
 class Client:
     """One connection to a service; not for use from several threads at once.
 
@@ -146,6 +147,7 @@ class Client:
         return hold(talk, self.send)
 
 
+@speaker
 class AsyncClient:
     """`Client` for asyncio: the same methods, answers and errors, each call awaited. Many tasks may use one.
 

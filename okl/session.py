@@ -12,7 +12,7 @@ from okl.answers import Played
 from okl.rounds import BLOCK, Rounds
 from okl.routes import Learner
 from okl.stream import AsyncStream, Stream
-from okl.talks import Talk, asked, hold, hold_async, retrying, said
+from okl.talks import Talk, asked, hold, hold_async, retrying, said, speaker
 
 if TYPE_CHECKING:
     from okl.client import AsyncClient, Client
@@ -22,6 +22,7 @@ AGAIN_FOR_S: Final = 30.0
 T = TypeVar("T")
 
 
+@speaker
 class Session:
     """A session of a service; made by `Client.session`.
 
@@ -67,6 +68,7 @@ class Session:
         return hold(talk, lambda call: Retrying(**retrying(self.again_for_s))(self.client.send, call))
 
 
+@speaker
 class AsyncSession:
     """`Session` for asyncio, made by `await AsyncClient.session`: the same methods, answers and errors, each call awaited.
 

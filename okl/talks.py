@@ -96,6 +96,14 @@ def retrying(for_s: float) -> dict[str, Any]:
 # -- methods ----------------------------------------------------------------------------------------------------------
 
 
+def speaker(made: type[T]) -> type[T]:
+    """A class whose methods are made of talks: each of them tells where it is found."""
+    for name, member in vars(made).items():
+        if inspect.isfunction(member):
+            member.__module__, member.__qualname__ = made.__module__, f"{made.__qualname__}.{name}"
+    return made
+
+
 def said(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], T]:
     """The method that holds this talk, with its parameters and its docstring."""
 
@@ -119,7 +127,7 @@ def _like(method: Any, talk: Callable[..., Any]) -> Any:
     told = inspect.signature(talk)
     returns = str(told.return_annotation).removeprefix("Talk[").removesuffix("]")
     method.__signature__ = told.replace(return_annotation=returns)
-    method.__name__ = method.__qualname__ = talk.__name__
+    method.__name__ = talk.__name__
     method.__doc__ = talk.__doc__
     return method
 
