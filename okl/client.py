@@ -149,12 +149,14 @@ class Client:
 
 @speaker
 class AsyncClient:
-    """`Client` for asyncio: the same methods, answers and errors, each call awaited. Many tasks may use one.
+    """`Client` for asyncio: the same methods, answers and errors, each call awaited.
 
-    async with AsyncClient() as okl:
-        clicks = await okl.session("clicks", labels=["no", "yes"])
-        prediction = await clicks.predict({"page": "home", "seconds": 4.2})
-        await clicks.update(prediction, "yes")
+    Many tasks may use one.
+
+        async with AsyncClient() as okl:
+            clicks = await okl.session("clicks", labels=["no", "yes"])
+            prediction = await clicks.predict({"page": "home", "seconds": 4.2})
+            await clicks.update(prediction, "yes")
     """
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:

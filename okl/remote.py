@@ -189,9 +189,11 @@ class RemoteClassifier(_Remote):
 class RemoteRegressor(_Remote):
     """A session that learns numbers, as a regressor: one record at a time as in River, many rows as in scikit-learn.
 
-    model = okl.RemoteRegressor("http://127.0.0.1:8000", "prices", y_range=[0.0, 100.0])
-    model.learn_one({"rooms": 3}, 41.0)
-    model.predict_one({"rooms": 2})
+    What it takes is what `RemoteClassifier` takes.
+
+        model = okl.RemoteRegressor("http://127.0.0.1:8000", "prices", y_range=[0.0, 100.0])
+        model.learn_one({"rooms": 3}, 41.0)
+        model.predict_one({"rooms": 2})
     """
 
     _river_base, _has_labels = "Regressor", False

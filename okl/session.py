@@ -11,7 +11,7 @@ from tenacity import AsyncRetrying, Retrying
 from okl.answers import Played
 from okl.rounds import BLOCK, Rounds
 from okl.routes import Learner
-from okl.stream import AsyncStream, Stream
+from okl.stream import AsyncStream, Stream, cancelled
 from okl.talks import Talk, asked, hold, hold_async, retrying, said, speaker
 
 if TYPE_CHECKING:
@@ -70,12 +70,14 @@ class Session:
 
 @speaker
 class AsyncSession:
-    """`Session` for asyncio, made by `await AsyncClient.session`: the same methods, answers and errors, each call awaited.
+    """`Session` for asyncio: the same methods, answers and errors, each call awaited.
 
-    async with okl.AsyncClient() as client:
-        clicks = await client.session("clicks", labels=["no", "yes"])
-        prediction = await clicks.predict({"page": "home", "seconds": 4.2})
-        await clicks.update(prediction, "yes")
+    Made by `await AsyncClient.session`. Many tasks may use one; the service decides the order of what they send together.
+
+        async with okl.AsyncClient() as client:
+            clicks = await client.session("clicks", labels=["no", "yes"])
+            prediction = await clicks.predict({"page": "home", "seconds": 4.2})
+            await clicks.update(prediction, "yes")
     """
 
     again_for_s: float = AGAIN_FOR_S
@@ -137,7 +139,7 @@ class AsyncSession:
                     yield await self._held(self._talks.block(inputs, truths))
             await gathering
         finally:
-            gathering.cancel()
+            await cancelled(gathering)
 
     def stream(self) -> AsyncStream:
         """A socket, for many rounds under way at once; an async context manager."""

@@ -241,15 +241,15 @@ class _Messages:
 
     async def forget_answer(self) -> None:
         """The connection is gone."""
-        await _cancelled(self._answer)
+        await cancelled(self._answer)
         self._answer = None
 
     async def close(self) -> None:
         await self.forget_answer()
-        await _cancelled(self._message)
+        await cancelled(self._message)
 
 
-async def _cancelled(task: asyncio.Future[Any] | None) -> None:
+async def cancelled(task: asyncio.Future[Any] | None) -> None:
     """Whatever became of it, nobody asks any more."""
     if task is not None:
         task.cancel()
