@@ -112,8 +112,8 @@ def _restored(made: type[_Remote], url: str, name: str, learner: Learner | None,
 class RemoteClassifier(_Remote):
     """A session that learns labels, as a classifier: one record at a time as in River, many rows as in scikit-learn.
 
-    Labels are strings, numbers or booleans. Where they are numbers, declare them: `labels=[0, 1]`, or `classes` of the first
-    `partial_fit`.
+    Labels are strings, numbers or booleans. Without a learner those that are numbers must be declared: `labels=[0, 1]`,
+    or `classes` of the first `partial_fit`.
 
         model = okl.RemoteClassifier("http://127.0.0.1:8000", "clicks", labels=["no", "yes"])
         model.learn_one({"page": "home", "seconds": 4.2}, "no")
