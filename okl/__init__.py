@@ -11,36 +11,50 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from okl.answers import Learned, Played, Prediction
-    from okl.client import Client
+    from okl.client import AsyncClient, Client
+    from okl.comparing import Comparison, compare
     from okl.errors import ServiceError
     from okl.local import local
-    from okl.session import Session
+    from okl.remote import RemoteClassifier, RemoteRegressor
+    from okl.session import AsyncSession, Session
     from okl_core import LearnerSpec, OnlineLearner, create, restore
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncClient",
+    "AsyncSession",
     "Client",
+    "Comparison",
     "Learned",
     "LearnerSpec",
     "OnlineLearner",
     "Played",
     "Prediction",
+    "RemoteClassifier",
+    "RemoteRegressor",
     "ServiceError",
     "Session",
+    "compare",
     "create",
     "local",
     "restore",
 ]
 
 _WHERE: Final = {
+    "AsyncClient": "okl.client",
+    "AsyncSession": "okl.session",
     "Client": "okl.client",
+    "Comparison": "okl.comparing",
     "Learned": "okl.answers",
     "LearnerSpec": "okl_core",
     "OnlineLearner": "okl_core",
     "Played": "okl.answers",
     "Prediction": "okl.answers",
+    "RemoteClassifier": "okl.remote",
+    "RemoteRegressor": "okl.remote",
     "ServiceError": "okl.errors",
     "Session": "okl.session",
+    "compare": "okl.comparing",
     "create": "okl_core",
     "local": "okl.local",
     "restore": "okl_core",

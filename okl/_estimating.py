@@ -16,6 +16,7 @@ from typing import Any, final
 import narwhals as nw
 import numpy as np
 
+from okl._scores import probabilities_of
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.learner import get_learner, taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
@@ -40,11 +41,7 @@ def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int
     A learner that learns either labels or numbers, such as `auto`, gets told which. One that does not learn what the
     estimator has to is refused.
     """
-    given = dict(config or {})
-    fields = get_learner(learner).config_type.model_fields
-    if "truth" in fields and "truth" not in given:
-        own = fields["truth"].default
-        given["truth"] = ("classes" if own == "classes" else "labels") if has_labels else "numbers"
+    given = truth_of(learner, has_labels=has_labels) | dict(config or {})
     spec, algorithm, parsed = parse_spec({"kind": learner, "seed": seed, "lags": lags, "config": given})
     target, (low, high) = algorithm.target(parsed), algorithm.truth_range(parsed)
     if has_labels and target == "real" and not low <= -1.0 < 1.0 <= high:
@@ -52,6 +49,14 @@ def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int
     if not has_labels and target not in ("real", "any"):
         raise ConfigError(f"{learner} with this config learns labels, and a regressor has to learn numbers")
     return spec
+
+
+def truth_of(learner: str, *, has_labels: bool) -> dict[str, str]:
+    """The part of its config that says what it learns, where it learns either. Raises UnknownKind."""
+    truth = get_learner(learner).config_type.model_fields.get("truth")
+    if truth is None:
+        return {}
+    return {"truth": ("classes" if truth.default == "classes" else "labels") if has_labels else "numbers"}
 
 
 def learns_many_labels(spec: LearnerSpec) -> bool:
@@ -284,9 +289,7 @@ class RecordLearner:
             if forecast.probability is None:
                 return None
             told = (1.0 - forecast.probability, forecast.probability)
-        p = np.zeros(K)
-        p[: len(told)] = told[:K]
-        return p / p.sum() if p.sum() > 0.0 else np.full(K, 1.0 / max(1, K))
+        return probabilities_of(told, K)
 
     # -- as bytes -----------------------------------------------------------------------------------------------------
 

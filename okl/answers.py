@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Self, final
+
+from okl.frames import NO_FRAME, Form
 
 Label = str | float | bool
 
@@ -15,7 +17,7 @@ class Answer:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(cls) if field.compare}
         return cls(**{name: value for name, value in document.items() if name in known})
 
 
@@ -38,6 +40,52 @@ class Prediction(Answer):
     probability: float | None = None
     probabilities: Sequence[float] | None = None
     set: Sequence[Label] | None = None
+
+
+COLUMNS: Final = {
+    "values": ("value",),
+    "lows": ("low",),
+    "highs": ("high",),
+    "labels": ("label",),
+    "scores": ("score",),
+    "probabilities": ("probability", "probabilities"),
+    "sets": ("set",),
+}
+"""The columns of many forecasts, and what one of a Prediction's becomes a part of each."""
+
+
+@final
+class Predictions(Sequence[Prediction]):
+    """Forecasts of many inputs, in their order."""
+
+    def __init__(self, found: Sequence[Prediction], form: Form = NO_FRAME) -> None:
+        self._found, self._form = list(found), form
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._found[place]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self._found)
+
+    def __repr__(self) -> str:
+        return f"Predictions({self._found!r})"
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """What was forecast, by name, as `Played.columns` has it."""
+        told: dict[str, Sequence[Any]] = {}
+        for name, members in COLUMNS.items():
+            rows = [[getattr(one, member) for member in members] for one in self._found]
+            column = [next((part for part in row if part is not None), None) for row in rows]
+            if any(part is not None for part in column):
+                told[name] = column
+        return told
+
+    def to_frame(self) -> Any:
+        """As `Played.to_frame`."""
+        return self._form.frame(self.columns())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +120,19 @@ class Played(Answer):
     probabilities: Sequence[Any] | None = None
     sets: Sequence[Sequence[Label] | None] | None = None
     duplicate: bool = False
+    form: Form = field(default=NO_FRAME, repr=False, compare=False)
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """What was forecast, by name: what a frame is made of."""
-        named = ("values", "lows", "highs", "labels", "scores", "probabilities", "sets")
-        return {name: found for name in named if (found := getattr(self, name)) is not None}
+        return {name: found for name in COLUMNS if (found := getattr(self, name)) is not None}
+
+    def to_frame(self) -> Any:
+        """The columns as a frame of the kind that the inputs were, with its index where it is of pandas; else as arrays of
+        numpy by name."""
+        return self.form.frame(self.columns())
 
     @classmethod
-    def joined(cls, parts: Sequence[Played]) -> Played:
+    def joined(cls, parts: Sequence[Played], form: Form = NO_FRAME) -> Played:
         """The blocks of one stream as one. Raises ValueError if there are none.
 
         Of a block that was learned before its answer came nobody may know the forecasts: they are None.
@@ -96,6 +149,7 @@ class Played(Answer):
             sum(part.loss for part in parts),
             None if last.mistakes is None else sum(part.mistakes or 0 for part in parts),
             duplicate=all(part.duplicate for part in parts),
+            form=form,
             **{
                 name: [one for found, none in zip(columns, nothing, strict=True) for one in found.get(name, none)]
                 for name in dict.fromkeys(name for found in columns for name in found)

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, final
 
 from okl.errors import ServiceError
 
 MOST_EVENT_BYTES = 1 << 20
 
 
-def events_in(parts: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Those of a server-sent stream, with their ids; comments, which keep it open, are left out."""
-    left, id, data = b"", "", b""
-    for part in parts:
-        *lines, left = (left + part).split(b"\n")
-        left = _bounded(left)
+@final
+class EventReader:
+    """What has come of a server-sent stream. Comments, which keep it open, are left out."""
+
+    def __init__(self) -> None:
+        self._left, self._id, self._data = b"", "", b""
+
+    def read(self, part: bytes) -> list[tuple[str, dict[str, Any]]]:
+        """The events that end in this part, with their ids. Raises ServiceError."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        *lines, left = (self._left + part).split(b"\n")
+        self._left = _bounded(left)
         for line in lines:
             name, _, value = line.rstrip(b"\r").partition(b": ")
             if name == b"id":
-                id = value.decode("utf-8", "replace")
+                self._id = value.decode("utf-8", "replace")
             elif name == b"data":
-                data = _bounded(data + value)
-            elif not name and data:
+                self._data = _bounded(self._data + value)
+            elif not name and self._data:
                 try:
-                    yield id, json.loads(data)
+                    found.append((self._id, json.loads(self._data)))
                 except ValueError as error:
-                    raise ServiceError(f"An event that is not JSON: {data[:200]!r}") from error
-                data = b""
+                    raise ServiceError(f"An event that is not JSON: {self._data[:200]!r}") from error
+                self._data = b""
+        return found
 
 
 def _bounded(data: bytes) -> bytes:

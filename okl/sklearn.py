@@ -26,6 +26,7 @@ from okl._estimating import (
     rows_of,
     spec_of,
 )
+from okl._scores import decision_of
 from okl_core import LearnerSpec
 from okl_core.records.record import Raw
 from okl_core.records.warmup import ROUNDS
@@ -189,8 +190,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
                 continue
             p = self._learning.probabilities(forecast)
             assert p is not None
-            scores = np.log(np.maximum(p, np.finfo(np.float64).tiny))
-            found.append(scores[-1] - scores[0] if len(scores) <= 2 else scores)
+            found.append(decision_of(p))
         return np.array(found, dtype=np.float64)
 
     def _begun(self, labels: NDArray[Any]) -> RecordLearner:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import secrets
+import asyncio
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, final
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.asyncio.client import ClientConnection as AsyncConnection
+from websockets.asyncio.client import connect as connect_async
 from websockets.sync.client import ClientConnection, connect
 
-from okl.errors import PayloadTooLarge, ServiceError, Unreachable, passes
-from okl.problems import error_of
+from okl.conversation import (
+    FAULTS,
+    MOST_ANSWER_BYTES,
+    NOT_YET,
+    OVER,
+    Connect,
+    Conversation,
+    Next,
+    Pause,
+    Receive,
+    Script,
+    Send,
+    Tell,
+    refusal,
+)
 
-UNDER_WAY: Final = 128
-"""Messages that are sent before the first of them is answered."""
-
-BACK_WITHIN_S: Final = 30.0
-AGAIN_AFTER_S: Final = 0.2
-MOST_ANSWER_BYTES: Final = 16 << 20
-TOO_LARGE: Final = 1009
-"""How a WebSocket is closed for a message, or an answer, that is too large."""
+Message = Mapping[str, Any]
 
 
+@final
 class Stream:
     """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
 
@@ -39,136 +43,215 @@ class Stream:
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
-        self._url = "ws" + url.removeprefix("http")
-        self._session = session
+        """Raises the ServiceError that refuses the connection."""
+        self._conversation = Conversation(url, session)
         self._headers = dict(headers or {})
-        self._prefix = secrets.token_urlsafe(9)
-        self._count = itertools.count()
         self._stack = ExitStack()
-        self._sent: deque[deque[str]] = deque()
-        self._failing_since: float | None = None
-        self._socket = self._connected(time.monotonic())
+        self._socket: ClientConnection | None = None
+        for _ in self._done(self._conversation.begin(), iter(())):
+            pass
 
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
+        """Close the connection; what was not answered may have been done or not."""
         self._stack.close()
 
-    def ask(self, messages: Iterable[Mapping[str, Any]], *, together: int = 1) -> Iterator[dict[str, Any]]:
+    def ask(self, messages: Iterable[Message], *, together: int = 1) -> Iterator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; `together` messages are sent as one.
 
         An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
         asked for more after another call of `ask` has begun.
         """
-        frames = self._frames(iter(messages), together)
-        if self._sent:
-            # A call before was left: the answers that are still to come on this connection are its own.
-            self._socket = self._connected(time.monotonic())
-        sent = self._sent = deque()
-        self._failing_since = None
-        under_way = 0
-        while True:
-            if self._sent is not sent:
-                raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
-            while under_way < UNDER_WAY and (frame := next(frames, None)) is not None:
-                sent.append(frame)
-                under_way += len(frame)
-                try:
-                    self._socket.send(_joined(frame))
-                except ConnectionClosed as error:
-                    self._send_again(sent, error)
-            if not sent:
-                return
-            try:
-                found = json.loads(self._socket.recv())
-            except ConnectionClosed as error:
-                self._send_again(sent, error)
-                continue
-            answers = found if isinstance(found, list) else [found] * len(sent[0])
-            for answer in answers:
-                if (refusal := _refusal(answer)) is not None and passes(refusal):
-                    # Nothing after it was done.
-                    self._send_again(sent, refusal)
-                    break
-                self._failing_since = None
-                sent[0].popleft()
-                under_way -= 1
-                yield answer
-            else:
-                sent.popleft()
+        return self._done(self._conversation.ask(together), iter(messages))
 
-    def one(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def one(self, message: Message) -> dict[str, Any]:
         """The answer of one message. Raises the ServiceError that refused it."""
         answer = next(self.ask([message]))
-        if (refusal := _refusal(answer)) is not None:
-            raise refusal
+        if (refused := refusal(answer)) is not None:
+            raise refused
         return answer
 
-    def _frames(self, messages: Iterator[Mapping[str, Any]], together: int) -> Iterator[deque[str]]:
-        while some := [self._named(one) for one in itertools.islice(messages, together)]:
-            yield deque(json.dumps(one) for one in some)
-
-    def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The message with an id in each of its parts that changes anything."""
-        found = dict(message)
-        parts = [found[part] for part in ("update", "predict") if part in found]
-        if parts:
-            return {part: self._named(found[part]) for part in ("update", "predict") if part in found}
-        if "id" not in found and found.get("wait", True):
-            found["id"] = f"{self._prefix}-{next(self._count):x}"
-        return found
-
-    def _send_again(self, sent: Iterable[deque[str]], error: ConnectionClosed | ServiceError) -> None:
-        """All that was not answered, on a new connection: at once, then every AGAIN_AFTER_S until there is an answer."""
-        while True:
-            if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
-                raise PayloadTooLarge("A message is larger than the service takes.") from error
-            now = time.monotonic()
-            if self._failing_since is None:
-                self._failing_since = now
-            elif now - self._failing_since > BACK_WITHIN_S:
-                raise Unreachable(f"No answer comes from {self._url} ({error}).") from error
+    def _done(self, script: Script, messages: Iterator[Message]) -> Iterator[dict[str, Any]]:
+        """What the script wants."""
+        wanted = next(script, None)
+        while wanted is not None:
+            if isinstance(wanted, Tell):
+                yield wanted.answer
+            try:
+                found = self._do(wanted, messages)
+            except FAULTS as error:
+                wanted = _after(script, error)
             else:
-                time.sleep(AGAIN_AFTER_S)
-            self._socket = self._connected(self._failing_since)
+                wanted = _after(script, found)
+
+    def _do(self, wanted: Any, messages: Iterator[Message]) -> Any:
+        match wanted:
+            case Connect():
+                self.close()
+                address, headers = self._conversation.address, self._headers
+                made = connect(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
+                self._socket = self._stack.enter_context(made)
+            case Send(text):
+                assert self._socket is not None
+                self._socket.send(text)
+            case Receive():
+                assert self._socket is not None
+                return self._socket.recv()
+            case Pause(seconds):
+                time.sleep(seconds)
+            case Next():
+                return next(messages, OVER)
+        return None
+
+
+@final
+class AsyncStream:
+    """`Stream` for asyncio, made by `AsyncClient.stream`: it connects when the block `async with` begins.
+
+    Messages may come from an async iterator: while the next one is not there yet, answers are told.
+    """
+
+    def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
+        self._conversation = Conversation(url, session)
+        self._headers = dict(headers or {})
+        self._stack = AsyncExitStack()
+        self._socket: AsyncConnection | None = None
+
+    async def __aenter__(self) -> AsyncStream:
+        """Raises the ServiceError that refuses the connection."""
+        async for _ in self._done(self._conversation.begin(), _Messages(())):
+            pass
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; what was not answered may have been done or not."""
+        await self._stack.aclose()
+
+    async def ask(
+        self, messages: Iterable[Message] | AsyncIterable[Message], *, together: int = 1
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """The answers, in the order of the messages, as they come; at most `together` messages are sent as one.
+
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
+        asked for more after another call of `ask` has begun.
+        """
+        asked = _Messages(messages)
+        try:
+            async for answer in self._done(self._conversation.ask(together), asked):
+                yield answer
+        finally:
+            await asked.close()
+
+    async def one(self, message: Message) -> dict[str, Any]:
+        """The answer of one message. Raises the ServiceError that refused it."""
+        async for answer in self.ask([message]):
+            if (refused := refusal(answer)) is not None:
+                raise refused
+            return answer
+        raise AssertionError("a message has an answer")
+
+    async def _done(self, script: Script, messages: _Messages) -> AsyncIterator[dict[str, Any]]:
+        """What the script wants."""
+        wanted = next(script, None)
+        while wanted is not None:
+            if isinstance(wanted, Tell):
+                yield wanted.answer
             try:
-                for frame in sent:
-                    self._socket.send(_joined(frame))
-            except ConnectionClosed as again:
-                error = again
-                continue
-            return
+                found = await self._do(wanted, messages)
+            except FAULTS as error:
+                wanted = _after(script, error)
+            else:
+                wanted = _after(script, found)
 
-    def _connected(self, started: float) -> ClientConnection:
-        self.close()
-        address = f"{self._url}/sessions/{self._session}/stream"
-        while True:
-            try:
-                connection = connect(
-                    address, additional_headers=self._headers, compression=None, max_size=MOST_ANSWER_BYTES
-                )
-                return self._stack.enter_context(connection)
-            except InvalidStatus as error:
-                refusal = error_of(error.response.status_code, bytes(error.response.body or b""))
-                if refusal.status not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
-                    raise refusal from error
-            except (OSError, InvalidHandshake, TimeoutError) as error:
-                if time.monotonic() - started > BACK_WITHIN_S:
-                    raise Unreachable(f"No service answers at {self._url} ({error}).") from error
-            time.sleep(AGAIN_AFTER_S)
-
-
-def _joined(messages: Sequence[str]) -> str:
-    return messages[0] if len(messages) == 1 else f"[{','.join(messages)}]"
+    async def _do(self, wanted: Any, messages: _Messages) -> Any:
+        match wanted:
+            case Connect():
+                await messages.forget_answer()
+                await self.close()
+                address, headers = self._conversation.address, self._headers
+                made = connect_async(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
+                self._socket = await self._stack.enter_async_context(made)
+            case Send(text):
+                assert self._socket is not None
+                await self._socket.send(text)
+            case Receive():
+                assert self._socket is not None
+                return await messages.answer(self._socket)
+            case Pause(seconds):
+                await asyncio.sleep(seconds)
+            case Next(sent, frame):
+                return await messages.next(self._socket if sent else None, is_needed=not frame)
+        return None
 
 
-def _refusal(answer: Mapping[str, Any]) -> ServiceError | None:
-    """What refused a message as a whole."""
-    refused = answer.get("refused")
-    return None if refused is None or "update" in answer else error_of(refused["status"], json.dumps(refused).encode())
+def _after(script: Script, found: Any) -> Any:
+    """What the script wants next; None at its end."""
+    try:
+        return script.throw(found) if isinstance(found, BaseException) else script.send(found)
+    except StopIteration:
+        return None
+
+
+@final
+class _Messages:
+    """Of one call of `ask`: the next message and the next answer, whichever comes first."""
+
+    def __init__(self, messages: Iterable[Message] | AsyncIterable[Message]) -> None:
+        is_async = isinstance(messages, AsyncIterable)
+        self._given = None if is_async else iter(messages)
+        self._coming = aiter(messages) if is_async else None
+        self._message: asyncio.Future[Any] | None = None
+        self._answer: asyncio.Future[Any] | None = None
+
+    async def next(self, socket: AsyncConnection | None, *, is_needed: bool) -> Any:
+        """NOT_YET as soon as the socket has an answer; at once if it is not needed."""
+        if self._given is not None:
+            return next(self._given, OVER)
+        if self._message is None:
+            assert self._coming is not None
+            self._message = asyncio.ensure_future(anext(self._coming, OVER))
+        if is_needed:
+            waited = {self._message}
+            if socket is not None:
+                self._answer = self._answer or asyncio.ensure_future(socket.recv())
+                waited.add(self._answer)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(0)
+        if not self._message.done():
+            return NOT_YET
+        message, self._message = self._message, None
+        return message.result()
+
+    async def answer(self, socket: AsyncConnection) -> Any:
+        if self._answer is None:
+            return await socket.recv()
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    async def forget_answer(self) -> None:
+        """The connection is gone."""
+        await cancelled(self._answer)
+        self._answer = None
+
+    async def close(self) -> None:
+        await self.forget_answer()
+        await cancelled(self._message)
+
+
+async def cancelled(task: asyncio.Future[Any] | None) -> None:
+    """Whatever became of it, nobody asks any more."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait({task})
+        _ = task.cancelled() or task.exception()

@@ -13,7 +13,7 @@ from okl.errors import NotFinite, WrongType
 
 def row(x: Any) -> Any:
     """One input: an object of named features or a list of numbers, of a frame with one row too."""
-    found = _frame(x)
+    found = frame_of(x)
     if found is None:
         return as_json(x)
     if hasattr(found, "columns"):
@@ -27,7 +27,7 @@ def row(x: Any) -> Any:
 
 def rows(X: Any) -> list[Any]:
     """Many inputs, such as the rows of a frame: objects by the names of its columns, or lists if they have none."""
-    found = _frame(X)
+    found = frame_of(X)
     if found is None:
         return as_json(X) if _library(X) == "numpy" else [row(x) for x in as_list(X)]
     if not hasattr(found, "columns"):
@@ -41,7 +41,7 @@ def rows(X: Any) -> list[Any]:
 
 def column(y: Any) -> list[Any]:
     """Many truths."""
-    found = _frame(y)
+    found = frame_of(y)
     return as_json(as_list(y) if found is None else found.to_list())
 
 
@@ -96,7 +96,7 @@ def _from_numpy(value: Any) -> Any:
     return as_json(value.item())
 
 
-def _frame(value: Any) -> Any:
+def frame_of(value: Any) -> Any:
     """The frame or series of narwhals for one of any library; None for anything else."""
     if _library(value) in ("builtins", "numpy"):
         return None

@@ -89,6 +89,7 @@ class SlicedReader(Generic[M]):
         fields = model.model_fields
         self._whole = {name: _adapter(fields[name].annotation, fields[name]) for name in in_slices}
         self._slices = {name: _adapter(fields[name].annotation, Field(fail_fast=True)) for name in in_slices}
+        self._most = {name: _most_of(fields[name]) for name in in_slices}
         others: dict[str, Any] = {n: (f.annotation, f) for n, f in fields.items() if n not in in_slices}
         self._rest = create_model(f"{model.__name__}Rest", __config__=model.model_config, **others)
 
@@ -101,7 +102,7 @@ class SlicedReader(Generic[M]):
         turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         async with turn:
             arrays, rest = await self._members(data, limits)
-        missing = [name for name in self._slices if name not in arrays]
+        missing = [name for name in self._slices if name not in arrays and self._model.model_fields[name].is_required()]
         if missing:
             raise _wrong(f"/{missing[0]}", "Field required")
         try:
@@ -117,9 +118,9 @@ class SlicedReader(Generic[M]):
             raise _wrong("", str(error)) from None
         return body
 
-    async def _members(self, data: bytes, limits: BodyLimits) -> tuple[dict[str, list[Any]], list[bytes]]:
+    async def _members(self, data: bytes, limits: BodyLimits) -> tuple[dict[str, list[Any] | None], list[bytes]]:
         """The arrays, validated, and the text of the other members."""
-        arrays: dict[str, list[Any]] = {}
+        arrays: dict[str, list[Any] | None] = {}
         rest: list[bytes] = []
         start = _after_blank(data, 0)
         if data[start : start + 1] != b"{":
@@ -143,7 +144,9 @@ class SlicedReader(Generic[M]):
                 value, at = at, await self._skip(data, at, limits)
                 if name in self._slices:
                     self._check_whole(name, data[value:at])
-                rest.append(data[key.start() : at])
+                    arrays[name] = None  # what else is no array
+                else:
+                    rest.append(data[key.start() : at])
             following = _NEXT.match(data, at)
             if following is None:
                 raise _malformed(at, "a comma or the end of the object should be here")
@@ -169,6 +172,9 @@ class SlicedReader(Generic[M]):
                     found += self._validated(piece, name, len(found), start, limits)
                 elif found or not scan.is_over:
                     raise _malformed(cut, "a value should be here")
+                most = self._most[name]
+                if most is not None and len(found) > most:
+                    raise _wrong(f"/{name}", f"must have at most {most} items")
                 if len(found) > limits.batch:
                     raise PayloadTooLarge(f"There are more than {limits.batch} rounds.", limit=limits.batch)
                 if scan.is_over:
@@ -256,6 +262,11 @@ class _Scan:
 def _adapter(annotation: Any, constraint: FieldInfo) -> TypeAdapter[list[Any]]:
     kind: Any = Annotated[annotation, constraint]
     return TypeAdapter(kind)
+
+
+def _most_of(field: FieldInfo) -> int | None:
+    """How many elements an array may have."""
+    return next((one.max_length for one in field.metadata if hasattr(one, "max_length")), None)
 
 
 def _after_blank(data: bytes, at: int) -> int:

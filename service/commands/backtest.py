@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from okl.comparing import HEADINGS, TOLD
 from okl.errors import ConfigurationError, SessionNotFound
 from okl_core import LearnerSpec
 
@@ -35,7 +36,7 @@ from ..session.turn import Position
 from ..settings import Settings, limits_of
 from ..store.base import Entry, Gone, Tip, open_store
 from ..store.moving import Whole
-from .compare import HEADINGS, TOLD, cells_of, heeding, limits_here, ranked, short
+from .compare import cells_of, heeding, limits_here, ranked, short
 from .contestants import Contestant, names_of, specs_of
 
 BESIDE: Final = "beside the session"

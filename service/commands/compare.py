@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -19,24 +19,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from okl.comparing import HEADINGS, TOLD, Line, error_shown
 from okl.errors import ConfigurationError
 
 from ..session.limits import SessionLimits
 from ..settings import Settings
-from .contestants import Contestant, definition_for, names_of, specs_of, usual
-from .recording import Recording, Selection, look_through
-
-BLOCK: Final = 100
-"""Rows that each learner plays in turn, as many as `okl replay` sends in one request."""
-
-TOLD: Final = 80
-"""Letters of a verdict or a reason in the table."""
+from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
+from .recording import RecordedRow, Recording, Selection, look_through, looked_through
 
 NO_FIGURE: Final = (
     "No figure was saved: it needs matplotlib; install it with `pip install matplotlib` (the extra `plot`)."
 )
-
-HEADINGS: Final = ("learner", "error", "last 500", "loss", "rounds/s", "stored", "memory", "verdict")
 
 
 class Stopped:
@@ -67,17 +60,67 @@ class Compared:
 def compare(console: Console, path: Path, selection: Selection, learners: Sequence[str], *, delay: int = 0) -> Compared:
     """Raises ConfigurationError for a file, or an option, that leaves nothing to compare."""
     recording = look_through(path, selection)
-    if recording.has_labels:
-        recording.settings(are_labels=True, with_range=False)
-    limits = limits_here()
-    specs = specs_of(learners) if learners else usual(recording)
-    contestants = [
-        Contestant(name, spec, partial(definition_for, recording), limits, delay=delay)
-        for name, spec in zip(names_of(specs), specs, strict=True)
-    ]
+    contestants = _contestants(recording, specs_of(learners) if learners else usual(recording), delay)
     with heeding() as stopped:
         _play(console, recording, contestants, stopped)
     return Compared(ranked(contestants), recording, not stopped.is_set)
+
+
+def played_rows(
+    inputs: Sequence[Any],
+    truths: Sequence[Any],
+    learners: Sequence[Any] | None,
+    *,
+    delay: int,
+    are_labels: bool | None,
+    progress: bool,
+) -> list[Line]:
+    """What `okl.compare` does: rows from memory, in place of a file. Raises ConfigurationError."""
+    recording = _of_rows(inputs, truths, are_labels=are_labels)
+    given = None if learners is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in learners]
+    contestants = _contestants(recording, usual(recording) if given is None else given, delay)
+    turns: Iterable[Contestant] = in_turn(recording, contestants)
+    if progress:
+        from rich.progress import track
+
+        turns = track(turns, total=len(contestants) * math.ceil(recording.count / BLOCK))
+    for _ in turns:
+        pass
+    return [line_of(one) for one in ranked(contestants)]
+
+
+def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool | None) -> Recording:
+    """Raises ConfigurationError for truths that cannot be learned."""
+
+    def rows() -> Iterator[RecordedRow]:
+        for number, (x, y) in enumerate(zip(inputs, truths, strict=True)):
+            if not isinstance(y, bool | int | float | str):
+                raise ConfigurationError(f"Truth {number} is no label and no number: {y!r}.")
+            yield RecordedRow(number, x, y, str(number))
+
+    first = inputs[0] if inputs else ()
+    names = first if isinstance(first, Mapping) else range(len(first))
+    found = looked_through("rows", tuple(map(str, names)), rows)
+    if not found.count:
+        raise ConfigurationError("There are no rows to compare learners on.")
+    if are_labels is False:
+        if not found.are_numbers:
+            raise ConfigurationError("The truths are no numbers: some are strings or booleans.")
+        return replace(found, truths=None)
+    found = replace(found, are_numbers=False) if are_labels else found
+    if found.truths is not None and len(found.truths) < 2:
+        raise ConfigurationError("The truths are to have two different values at least.")
+    return found
+
+
+def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list[Contestant]:
+    """Raises ConfigurationError."""
+    if recording.has_labels:
+        recording.settings(are_labels=True, with_range=False)
+    check_count(specs)
+    limits, define = limits_here(), partial(definition_for, recording)
+    named = zip(names_of(specs), specs, strict=True)
+    return [Contestant(name, spec, define, limits, delay=delay) for name, spec in named]
 
 
 def limits_here() -> SessionLimits:
@@ -114,17 +157,9 @@ def _play(console: Console, recording: Recording, contestants: Sequence[Contesta
     )
     with progress:
         bars = [progress.add_task(short(one.name), total=recording.count, error="") for one in contestants]
-        rows = recording.rows()
-        # What was appended since it was looked through is not played: its truths are not known.
-        rows = islice(rows, recording.count)
-        while not stopped.is_set and (block := list(islice(rows, BLOCK))):
-            for one, bar in zip(contestants, bars, strict=True):
-                one.play(block)
-                progress.update(bar, completed=one.rounds, error="refused" if one.refusal else _error(one))
-        for one, bar in zip(contestants, bars, strict=True):
-            if not stopped.is_set:
-                one.end()
-                progress.update(bar, completed=one.rounds)
+        bar_of = dict(zip(contestants, bars, strict=True))
+        for one in in_turn(recording, contestants, is_stopped=lambda: stopped.is_set):
+            progress.update(bar_of[one], completed=one.rounds, error="refused" if one.refusal else _error(one))
 
 
 def ranked(contestants: Sequence[Contestant]) -> list[Contestant]:
@@ -137,27 +172,38 @@ def ranked(contestants: Sequence[Contestant]) -> list[Contestant]:
     return sorted(contestants, key=key)
 
 
+def line_of(one: Contestant) -> Line:
+    """What is told of it."""
+    tally, view = one.tally, one.view
+    return Line(
+        name=one.name,
+        is_classifier=one.is_classifier,
+        rounds=tally.rounds,
+        error=_root(one, tally.mean_error),
+        window_error=_root(one, tally.window_error),
+        loss=tally.mean_loss,
+        log_loss=one.log_loss,
+        seconds=one.seconds,
+        points=one.stored,
+        bytes=one.nbytes,
+        verdict=one.verdict,
+        refusal=one.refusal,
+        curve={name: () if view is None else view.points[name] for name in ("t", "total_error", "window_error")},
+    )
+
+
 def cells_of(one: Contestant) -> list[str]:
-    """Under HEADINGS; a learner that failed has its reason in place of the verdict."""
-    tally = one.tally
-    if not tally.rounds:
-        return [one.name, *[""] * 6, one.refusal or ""]
-    rate = f"{tally.rounds / one.seconds:,.0f}" if one.seconds > 0.0 else ""
-    window = _shown(one, tally.window_error)
-    loss = "" if tally.mean_loss is None else f"{tally.mean_loss:.4g}"
-    told = one.refusal or one.verdict
-    memory = f"{one.nbytes / 1024:,.0f} KiB"
-    return [one.name, _error(one), window, loss, rate, f"{one.stored:,}", memory, told]
+    """Under HEADINGS."""
+    return line_of(one).cells()
 
 
 def _error(one: Contestant) -> str:
-    return _shown(one, one.tally.mean_error)
+    return error_shown(_root(one, one.tally.mean_error), is_classifier=one.is_classifier)
 
 
-def _shown(one: Contestant, mean: float | None) -> str:
-    if mean is None:
-        return ""
-    return f"{mean:.2%}" if one.is_classifier else f"{mean**0.5:.4g}"
+def _root(one: Contestant, mean: float | None) -> float | None:
+    """A mistake rate, or the root of a mean square."""
+    return mean if mean is None or one.is_classifier else mean**0.5
 
 
 def short(text: str, most: int = 40) -> str:

@@ -11,7 +11,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .compare import HEADINGS, Compared, cells_of, played
+from okl.comparing import HEADINGS
+
+from .compare import Compared, cells_of, played
 from .contestants import Contestant
 
 INK: Final = "#010203"
@@ -120,7 +122,6 @@ def _draw(axes: Axes, contestants: Sequence[Contestant], column: str) -> None:
 
 
 def _page(compared: Compared, drawing: str) -> str:
-    recording = compared.recording
     head = "".join(f"<th>{escape(compared.error_name if name == 'error' else name)}</th>" for name in HEADINGS)
     rows = []
     for i, one in enumerate(compared.contestants):
@@ -128,7 +129,7 @@ def _page(compared: Compared, drawing: str) -> str:
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in cells_of(one))
         mark = ' class="best"' if is_best else ""
         rows.append(f"<tr{mark}>{cells}</tr>")
-    title = f"{recording.path.name}: {recording.selection.label}"
+    title = compared.recording.title
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -25,11 +26,15 @@ from ..session.history.view import HistoryView, view_of
 from ..session.history.words import verdict_text
 from ..session.limits import SessionLimits
 from ..session.moment import NO_MOMENT
+from ..session.played import Forecasts
 from ..session.requests import Follow, Question
-from ..session.scorecard import Tally
+from ..session.scorecard import LEAST_LEFT, Tally
 from ..session.session import Session
 from ..session.task import reckoned
 from .recording import RecordedRow, Recording
+
+BLOCK: Final = 100
+"""Rows that each learner plays in turn, as many as `okl replay` sends in one request."""
 
 MOST_SPEC_BYTES: Final = 1 << 20
 MOST: Final = 64
@@ -88,9 +93,14 @@ def specs_of(options: Sequence[str]) -> list[Json]:
             raise ConfigurationError(f"--learner {option}: not JSON: {error}.") from error
         several = told if isinstance(told, list) else [told]
         found += [{"kind": one} if isinstance(one, str) else one for one in several]
-    if len(found) > MOST:
-        raise ConfigurationError(f"There are {len(found)} learners; compare at most {MOST} at a time.")
+    check_count(found)
     return found
+
+
+def check_count(specs: Sequence[Any]) -> None:
+    """Raises ConfigurationError."""
+    if len(specs) > MOST:
+        raise ConfigurationError(f"There are {len(specs)} learners; compare at most {MOST} at a time.")
 
 
 def _read(path: Path) -> str:
@@ -131,6 +141,7 @@ class Contestant:
         self._delay = delay
         self._waiting: deque[Waited] = deque()
         self._held: dict[str, WaitingEntry] = {}
+        self._log_loss, self._with_probability = 0.0, 0
         self._session: Session | None = None
         self.is_trivial = False
         try:
@@ -198,7 +209,9 @@ class Contestant:
             fields = fields or session.fields_after(raws[0])
             truths[i], task = reckoned(session.definition, task, row.y)
             tasks.append(task)
-        session.run(raws, truths, tasks)
+        start = 0
+        for part in session.run(raws, truths, tasks).forecasts:
+            self._judge(part, truths[start : (start := start + len(part.values))])
 
     def _play_late(self, session: Session, row: RecordedRow) -> None:
         raw = self._raw(session, row, None)
@@ -211,7 +224,17 @@ class Contestant:
         one = self._waiting.popleft()
         y, task = session.reckoned(one.y)
         said = one.said if one.t < session.t else None
+        self._judge(Forecasts.of(one.forecast, None), np.array([y]))
         session.learn(session.play(one.raw, y, task, issued=one.forecast, lags=one.lags, said=said))
+
+    def _judge(self, given: Forecasts, y: F64) -> None:
+        """Of n rounds the log-loss, where there are probabilities."""
+        P = given.probabilities
+        if P is None or not self.is_classifier:
+            return
+        p = np.where(y > 0.0, P, 1.0 - P) if P.ndim == 1 else np.array(list(map(_given_to, P, y.astype(int))))
+        self._log_loss -= float(np.log(np.maximum(p, LEAST_LEFT)).sum())
+        self._with_probability += len(y)
 
     def _raw(self, session: Session, row: RecordedRow, fields: Any) -> Raw:
         raw = session.read_input(row.x, fields)
@@ -230,6 +253,11 @@ class Contestant:
     @property
     def tally(self) -> Tally:
         return Tally() if self._session is None else self._session.card.tally()
+
+    @property
+    def log_loss(self) -> float | None:
+        """The mean, in nats, if each forecast had a probability."""
+        return self._log_loss / self.rounds if self.rounds and self._with_probability == self.rounds else None
 
     @property
     def outcome(self) -> Outcome | None:
@@ -258,6 +286,27 @@ class Contestant:
         if self.is_trivial or view is None or view.verdict is None:
             return "a trivial forecaster" if self.is_trivial else ""
         return verdict_text(view.verdict, is_classifier=self.is_classifier)
+
+
+def in_turn(
+    recording: Recording, contestants: Sequence[Contestant], *, is_stopped: Callable[[], bool] = lambda: False
+) -> Iterator[Contestant]:
+    """Play all rows, a block to each learner in turn, which is told after it. Stopped, the block is played to its end."""
+    # What was appended since it was looked through is not played: its truths are not known.
+    rows = islice(recording.rows(), recording.count)
+    while not is_stopped() and (block := list(islice(rows, BLOCK))):
+        for one in contestants:
+            one.play(block)
+            yield one
+    for one in contestants:
+        if not is_stopped():
+            one.end()
+            yield one
+
+
+def _given_to(probabilities: F64, k: int) -> float:  # (K,)
+    """Of a class that was not known then: what the known ones left."""
+    return float(probabilities[k]) if k < len(probabilities) else 1.0 - float(probabilities.sum())
 
 
 def definition_for(recording: Recording, spec: Json) -> Definition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ class RecordedRow(NamedTuple):
     """`number` counts from 0; `id` follows from this row and all before it, so that a file that has grown keeps its ids."""
 
     number: int
-    x: dict[str, Cell]
+    x: Any
     y: float | bool | str
     id: str
 
@@ -55,21 +55,17 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A file that was looked through: `rows` of it there are. `truths` are the different values of the label column, None
-    where they are too many to be labels; `low` and `high` those of numbers."""
+    """A stream that was looked through: `count` rows, which `rows` reads anew. `truths` are the different values of the
+    truths, None where they are too many to be labels; `low` and `high` those of numbers."""
 
-    path: Path
-    selection: Selection
+    title: str
     columns: tuple[str, ...]
+    rows: Callable[[], Iterator[RecordedRow]]
     count: int
     truths: frozenset[Cell] | None
     are_numbers: bool
     low: float
     high: float
-
-    def rows(self) -> Iterator[RecordedRow]:
-        """All of them, read anew. Raises ConfigurationError."""
-        return _rows(self.path, self.selection, self.columns)
 
     @property
     def has_labels(self) -> bool:
@@ -86,11 +82,22 @@ class Recording:
 
 
 def look_through(path: Path, selection: Selection) -> Recording:
-    """Raises ConfigurationError for a file that cannot be a stream."""
+    """Raises ConfigurationError for a file that cannot be a stream; so do its `rows`."""
     columns = _columns(path, selection)
+    title = f"{path.name}: {selection.label}"
+    found = looked_through(title, columns, lambda: _rows(path, selection, columns))
+    if not found.count:
+        raise ConfigurationError(f"{path} has no rows below its header.")
+    if found.truths is not None and len(found.truths) < 2:
+        raise ConfigurationError("The label column is to have two different values at least.")
+    return found
+
+
+def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iterator[RecordedRow]]) -> Recording:
+    """What there is of rows from anywhere."""
     truths: set[Cell] | None = set()
     count, are_numbers, low, high = 0, True, float("inf"), float("-inf")
-    for row in _rows(path, selection, columns):
+    for row in rows():
         count += 1
         if truths is not None:
             truths.add(row.y)
@@ -99,13 +106,8 @@ def look_through(path: Path, selection: Selection) -> Recording:
             are_numbers = False
         else:
             low, high = min(low, row.y), max(high, row.y)
-    if not count:
-        raise ConfigurationError(f"{path} has no rows below its header.")
-    if truths is not None and len(truths) < 2:
-        raise ConfigurationError("The label column is to have two different values at least.")
-    return Recording(
-        path, selection, columns, count, None if truths is None else frozenset(truths), are_numbers, low, high
-    )
+    known = None if truths is None else frozenset(truths)
+    return Recording(title, columns, rows, count, known, are_numbers, low, high)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import okl
 import okl_core
 from bench import curves
 from tests.docs.generated import own_learners
@@ -84,6 +85,10 @@ def test_python_names_are_on_the_site(site: Path) -> None:
     text = (site / "python-api" / "index.html").read_text()
     for name in okl_core.__all__:
         assert f'id="okl_core.{name}"' in text, name
+    for name in set(okl.__all__) - set(okl_core.__all__):
+        assert f'id="{getattr(okl, name).__module__}.{name}"' in text, name
+    for name in ("Client.predict", "AsyncClient.attach"):
+        assert f'id="okl.client.{name}"' in text, name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +12,7 @@ import okl
 from okl import errors
 from okl.client import Client
 from okl.session import Session
+from okl.talks import Call
 
 
 class Lossy(Client):
@@ -20,8 +20,8 @@ class Lossy(Client):
 
     count = 0
 
-    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        found = super()._send(method, path, **request)
+    def send(self, call: Call) -> Any:
+        found = super().send(call)
         self.count += 1
         if self.count % 2:
             raise errors.Unreachable("The answer was lost.")

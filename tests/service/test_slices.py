@@ -22,9 +22,10 @@ Value = Number | str | bool | list[Number] | dict[str, Number | str]
 
 class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-    in_slices: ClassVar[tuple[str, ...]] = ("x", "y")
+    in_slices: ClassVar[tuple[str, ...]] = ("x", "y", "w")
     x: list[Value] = Field(min_length=1, fail_fast=True)
-    y: list[Value] = Field(fail_fast=True)
+    y: list[Value] = Field(max_length=10, fail_fast=True)
+    w: list[Value] | None = Field(default=None, fail_fast=True)
     id: str | None = None
     note: dict[str, Any] | None = None
 
@@ -47,7 +48,12 @@ VALUES = (
 )
 BODIES = st.fixed_dictionaries(
     {"x": st.lists(VALUES, max_size=12), "y": st.lists(VALUES, max_size=12)},
-    optional={"id": TEXTS, "note": st.dictionaries(TEXTS, VALUES, max_size=3), "z": VALUES},
+    optional={
+        "w": st.none() | st.lists(VALUES, max_size=3),
+        "id": TEXTS,
+        "note": st.dictionaries(TEXTS, VALUES, max_size=3),
+        "z": VALUES,
+    },
 )
 
 
@@ -69,6 +75,8 @@ def in_slices(data: bytes, slice_bytes: int) -> Body | None:
 @given(BODIES, st.integers(1, 40), st.sampled_from([None, 1]), st.booleans(), st.randoms(use_true_random=False))
 @example({"x": [1], "y": []}, 1, None, True, None)
 @example({"x": [], "y": []}, 3, None, True, None)
+@example({"x": [1] * 11, "y": [1] * 11}, 3, None, True, None)
+@example({"x": [1], "y": [], "w": None}, 3, None, True, None)
 @example({"x": ["\\", '"', "]"], "y": ["\\\\"]}, 2, None, True, None)
 def test_slices_are_the_whole(body: dict[str, Any], size: int, indent: int | None, ascii: bool, random: Any) -> None:
     members = list(body.items())

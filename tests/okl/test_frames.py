@@ -1,0 +1,74 @@
+"""What comes back of many rows is of the kind in which they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from okl.answers import Prediction, Predictions
+from okl.client import Client
+from okl.frames import Form, array_of
+
+COLUMNS: dict[str, list[Any]] = {
+    "values": [1.0, None, 3.0],
+    "labels": ["a", "b", None],
+    "sets": [["a"], ["a", "b"], []],
+}
+
+
+def test_pandas_keeps_its_index() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=["x", "y", "z"])
+    for came in (frame, frame["a"]):
+        found = Form.of(came).frame(COLUMNS)
+        assert found.index.tolist() == ["x", "y", "z"]
+        assert found.columns.tolist() == list(COLUMNS)
+        assert found["values"].fillna(-1.0).tolist() == [1.0, -1.0, 3.0]
+        column = Form.of(came).series("label", ["a", "b", "a"])
+        assert isinstance(column, pd.Series)
+        assert (column.name, column["z"]) == ("label", "a")
+
+
+def test_polars_and_arrow() -> None:
+    found = Form.of(pl.DataFrame({"a": [1.0, 2.0, 3.0]})).frame(COLUMNS)
+    assert found.equals(pl.DataFrame(COLUMNS))
+    assert Form.of(pl.Series([1, 2])).series("y", [1.0, 2.0]).equals(pl.Series("y", [1.0, 2.0]))
+    assert Form.of(pa.table({"a": [1.0]})).frame({"values": [2.0]}).equals(pa.table({"values": [2.0]}))
+
+
+@pytest.mark.parametrize("came", [[[1.0]], np.zeros((3, 1)), [{"a": 1}], None], ids=lambda came: type(came).__name__)
+def test_arrays_otherwise(came: Any) -> None:
+    found = Form.of(came).frame(COLUMNS)
+    assert np.isnan(found["values"]).tolist() == [False, True, False]
+    assert found["values"].dtype == np.float64
+    assert found["sets"].dtype == object
+    assert found["sets"].tolist() == COLUMNS["sets"]
+    assert array_of([]).shape == (0,)
+    assert array_of([[0.5, 0.5]]).shape == (1, 2)
+
+
+def test_predictions_are_a_sequence_with_columns() -> None:
+    found = Predictions(
+        [Prediction("s", 1, label="a", probability=0.2), Prediction("s", 1, label="b", probability=0.9)]
+    )
+    assert found.columns() == {"labels": ["a", "b"], "probabilities": [0.2, 0.9]}
+    assert (len(found), found[-1].label, [one.label for one in found[:1]]) == (2, "b", ["a"])
+    assert "label='a'" in repr(found)
+    assert Predictions([]).columns() == {}
+
+
+@pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])
+def test_rounds_of_a_frame(client: Client, library: Any) -> None:
+    frame = library.DataFrame({"a": [float(i % 5) for i in range(1200)]})
+    session = client.session("s", "ons", y_range=[0.0, 5.0])
+    played = session.play(frame, frame["a"])
+    back = played.to_frame()
+    assert isinstance(back, library.DataFrame)
+    assert back["values"].to_list() == played.values
+    many = session.predict_many(frame)
+    assert len(many) == 1200
+    assert many.to_frame()["values"].to_list() == [one.value for one in many]

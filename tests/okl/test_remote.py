@@ -1,0 +1,125 @@
+"""A session of a service as an estimator, with the methods of River and of scikit-learn."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from river import datasets, evaluate, metrics, preprocessing
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import accuracy_score
+
+import okl
+from okl import errors
+from okl.client import Client
+from okl.river import Classifier, Regressor
+from okl.sklearn import Classifier as SklearnClassifier
+
+X, Y = load_breast_cancer(return_X_y=True)
+FEW = 120
+
+
+def record(i: int) -> dict[str, Any]:
+    return {"size": 1000.0 * (i % 7), "kind": "ab"[i % 2], "place": {"row": i % 3, "note": None if i % 5 else 2.5}}
+
+
+def test_it_says_what_the_local_one_does(client: Client) -> None:
+    """As River has it: a record at a time, labels that nobody has declared."""
+    local, remote = Classifier(), okl.RemoteClassifier(client, "s", "auto")
+    assert remote.predict_one(record(0)) is None
+    assert remote.predict_proba_one(record(0)) == {}
+    for i in range(60):
+        x, y = record(i), ("few", "some", "many")[i % 7 // 3]
+        local.learn_one(x, y)
+        remote.learn_one(x, y)
+        if i > 8 and i % 7 == 0:
+            assert remote.predict_one(x) == local.predict_one(x)
+            assert remote.predict_proba_one(x) == pytest.approx(local.predict_proba_one(x), abs=1e-9)
+    assert remote.classes_.tolist() == ["few", "some", "many"]
+    assert sum(remote.predict_proba_one(record(5)).values()) == pytest.approx(1.0)
+    many = pd.DataFrame([record(i) for i in range(9)], index=range(10, 19))
+    said = remote.predict_many(many)
+    assert (said.tolist(), said.index.tolist()) == (local.predict_many(many).tolist(), many.index.tolist())
+    assert remote.predict_proba_many(many).to_numpy() == pytest.approx(local.predict_proba_many(many).to_numpy())
+    scores = remote.decision_function(many)
+    assert scores.index.tolist() == many.index.tolist()
+    assert scores.columns.tolist() == ["few", "some", "many"]
+    assert scores.to_numpy() == pytest.approx(np.log(remote.predict_proba(many).to_numpy()))
+
+
+def test_numbers_are_those_of_the_local_one(client: Client) -> None:
+    local, remote = Regressor(), okl.RemoteRegressor(client, "s", "auto")
+    assert remote.predict_one(record(0)) == 0.0
+    for i in range(40):
+        local.learn_one(record(i), 5.0 * (i % 7))
+        remote.learn_one(record(i), 5.0 * (i % 7))
+    frame = pl.DataFrame({"size": [0.0, 1000.0], "kind": ["a", "b"]})
+    found = remote.predict_many(frame)
+    assert isinstance(found, pl.Series)
+    assert found.to_list() == pytest.approx([local.predict_one(row) for row in frame.to_dicts()])
+    assert remote.partial_fit(frame, [1.0, 2.0]).session.describe()["t"] == 42
+    assert remote.predict([[1.0]]).shape == (1,)
+
+
+def test_arrays_as_in_scikit_learn(client: Client) -> None:
+    local = SklearnClassifier("nystrom-aioli").partial_fit(X[:FEW], Y[:FEW], classes=[0, 1])
+    with okl.RemoteClassifier(client.url, "s", "nystrom-aioli") as remote:
+        remote.partial_fit(X[:50], Y[:50], [0, 1]).partial_fit(X[50:FEW], Y[50:FEW])
+        assert remote.session.describe()["t"] == FEW
+        assert remote.classes_.tolist() == [0, 1]
+        assert accuracy_score(Y, remote.predict(X)) > 0.85
+        # A session and an estimator find the scale of the same rounds.
+        assert remote.predict_proba(X[:9]) == pytest.approx(local.predict_proba(X[:9]), abs=1e-9)
+        as_in_scikit_learn(remote)
+
+
+def as_in_scikit_learn(remote: okl.RemoteClassifier) -> None:
+    P, scores = remote.predict_proba(X), remote.decision_function(X)
+    assert (P.shape, scores.shape) == ((len(X), 2), (len(X),))
+    assert P.sum(axis=1) == pytest.approx(1.0)
+    assert ((scores >= 0.0) == (P[:, 1] >= 0.5)).all()
+    assert remote.predict(X[:0]).shape == (0,)
+    assert remote.predict_proba(X[:0]).shape == (0, 2)
+
+
+def test_river_evaluates_it(client: Client) -> None:
+    model = preprocessing.StandardScaler() | okl.RemoteClassifier(client, "s", "nystrom-aioli", labels=[False, True])
+    accuracy = evaluate.progressive_val_score(datasets.Phishing().take(200), model, metrics.Accuracy())
+    assert accuracy.get() > 0.7
+
+
+def test_pickled_it_is_an_address_and_a_name(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", "aioli", labels=["no", "yes"])
+    model.learn_one({"a": 1.0}, "yes")
+    with pickle.loads(pickle.dumps(model)) as again:
+        assert (again.client.url, again.name, again.settings) == (client.url, "s", {"labels": ["no", "yes"]})
+        again.learn_one({"a": 1.0}, "yes")
+    assert model.session.describe()["t"] == 2
+    assert repr(again) == f"RemoteClassifier({client.url!r}, 's')"
+
+
+def test_what_it_is_not(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", "pomdr", labels=["no", "yes"])
+    with pytest.raises(TypeError, match="Cannot clone"):
+        clone(model)
+    assert not hasattr(model, "fit")
+    for i in range(12):
+        model.learn_one([float(i)], ["no", "yes"][i % 2])
+    with pytest.raises(NotImplementedError, match="no probabilities"):
+        model.predict_proba_one([1.0])
+    assert model.decision_function([[1.0]]).shape == (1,)
+    with pytest.raises(errors.SessionNotFound):
+        okl.RemoteRegressor(client, "nobody").predict_one({"a": 1.0})
+
+
+def test_neither_library_is_loaded() -> None:
+    program = "import sys, okl; okl.RemoteClassifier; print({'river', 'sklearn', 'pandas'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "set()"
