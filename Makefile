@@ -88,9 +88,10 @@ audit: .venv/uv
 tools:
 	@sh tests/tools/install_tools.sh
 
+# The image and a checkout have the dashboard, and read frames.
 lock: .venv/dev
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dashboard --extra frames pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev --extra dashboard --extra frames -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 .venv/uv:
 	$(PYTHON) -m venv .venv

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -48,9 +49,11 @@ from .telemetry.exposition import Exposition
 from .telemetry.timed_store import TimedStore
 from .templates.expiry import Expiry
 from .templates.templates import Templates
-from .watching.heralds import Heralds
 from .watching.past import Watching
 from .watching.watchers import Watchers
+
+if TYPE_CHECKING:
+    from .watching.heralds import Heralds
 
 log = logging.getLogger("okl")
 
@@ -266,5 +269,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
 def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None:
     if not settings.webhook:
         return None
+    from .watching.heralds import Heralds  # it needs httpx
+
     secret = settings.webhook_secret.get_secret_value()
     return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)
