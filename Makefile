@@ -61,6 +61,7 @@ lint: .venv/dev
 docs: .venv/dev
 	$(BIN)/python -m tests.docs.generated
 	$(BIN)/python -m tests.docs.architecture
+	$(BIN)/python -m tests.docs.requests
 
 # The documentation as a site in site/, from what is installed: nothing is asked of the network, in building it or reading it.
 site: .venv/dev

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -47,7 +48,23 @@ def _document(app: FastAPI) -> dict[str, Any]:
         for operation in item.values():
             if "application/json" in operation["responses"].get("422", {}).get("content", {}):
                 del operation["responses"]["422"]
+    _add_examples(document)
     return _for_generators(document)
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    """Requests and answers as docs/okl.http plays them; those of problems are where the problems are."""
+    text = files(__package__ or "").joinpath("examples.json").read_text(encoding="utf-8")
+    examples: dict[str, Any] = json.loads(text)
+    for item in document["paths"].values():
+        for operation in item.values():
+            played = examples.get(operation["operationId"], {})
+            if "request" in played:
+                body = operation["requestBody"]["content"]["application/json"]
+                body["examples"] = {"played": {"summary": played["title"], "value": played["request"]}}
+            if "answer" in played:
+                answer = operation["responses"][played["status"]]["content"]["application/json"]
+                answer["examples"] = {"played": {"summary": played["title"], "value": played["answer"]}}
 
 
 def _for_generators(document: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +81,7 @@ def _plain(part: Any) -> Any:
         return [_plain(one) for one in part]
     if not isinstance(part, dict):
         return part
-    part = {name: _plain(one) for name, one in part.items()}
+    part = {name: one if name == "examples" else _plain(one) for name, one in part.items()}
     if "$ref" in part:
         part["$ref"] = _RENAMED.get(part["$ref"], part["$ref"])
     if isinstance(default := part.get("default"), dict) and part.keys() & {"oneOf", "anyOf", "$ref"}:

@@ -29,12 +29,12 @@ import numpy as np
 import okl_core
 
 rng = np.random.default_rng(0)
-X = rng.uniform(0.1, 0.9, size=(20, 2))
+X = rng.uniform(0.1, 0.9, size=(20, 1))
 for kind in okl_core.learner_kinds():
-    learner = okl_core.create(okl_core.resolve(kind, X, np.sign(X[:, 0] - 0.5)), dim=2)
+    learner = okl_core.create(okl_core.resolve(kind, X, np.sign(X[:, 0] - 0.5)), dim=1)
     x = X[0]
     learner.predict(x)
-    learner.update(x, 1.0)
+    learner.update(x, 0.0 if kind in ("auto", "one-vs-rest") else 1.0)
     assert learner.t == 1, kind
     print(kind)
 """

@@ -27,7 +27,9 @@ content_type_overrides:
   application/vnd.apache.arrow.stream: application/octet-stream
 post_hooks: []
 """
-"""What docs/http-api.md says: the generator knows no lines of JSON and no Arrow, so they are bytes."""
+"""What docs/install.md says: the generator knows no lines of JSON and no Arrow, so they are bytes."""
+
+OPTIONS = ["--meta", "none", "--path", "openapi.json", "--config", "config.yml", "--output-path", "okl_generated"]
 
 pytestmark = pytest.mark.skipif(UV is None, reason="`make .venv/uv` installs uv")
 
@@ -41,8 +43,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "openapi.json").write_text(json.dumps(document))
     (folder / "config.yml").write_text(CONFIG)
     done = subprocess.run(
-        [str(UV), "tool", "run", "--quiet", "--from", GENERATOR, "openapi-python-client", "generate", "--meta", "none"]
-        + ["--path", "openapi.json", "--config", "config.yml", "--output-path", "okl_generated"],
+        [str(UV), "tool", "run", "--quiet", "--from", GENERATOR, "openapi-python-client", "generate", *OPTIONS],
         cwd=folder,
         capture_output=True,
         text=True,
