@@ -61,6 +61,7 @@ lint: .venv/dev
 docs: .venv/dev
 	$(BIN)/python -m tests.docs.generated
 	$(BIN)/python -m tests.docs.architecture
+	$(BIN)/python -m tests.docs.requests
 
 # The documentation as a site in site/, from what is installed: nothing is asked of the network, in building it or reading it.
 site: .venv/dev
@@ -92,9 +93,10 @@ audit: .venv/uv
 tools:
 	@sh tests/tools/install_tools.sh
 
+# The image and a checkout have the dashboard, and read frames.
 lock: .venv/dev
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dashboard --extra frames pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev --extra dashboard --extra frames -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 .venv/uv:
 	$(PYTHON) -m venv .venv

@@ -13,8 +13,12 @@ from contextlib import contextmanager
 from datetime import date
 from typing import Any, final
 
-import narwhals as nw
 import numpy as np
+
+try:
+    import narwhals as nw
+except ImportError as error:
+    raise ImportError("the estimators read frames with narwhals: pip install 'okl[frames]'") from error
 
 from okl._scores import probabilities_of
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore

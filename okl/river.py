@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, final
 
-from river import base
+try:
+    from river import base
+except ImportError as error:
+    raise ImportError("the estimators of River need it: pip install 'okl[river]'") from error
 
 from okl._estimating import (
     Label,

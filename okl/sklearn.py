@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, final
 
 import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+except ImportError as error:
+    raise ImportError("the estimators of scikit-learn need it: pip install 'okl[sklearn]'") from error
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target

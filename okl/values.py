@@ -100,7 +100,13 @@ def frame_of(value: Any) -> Any:
     """The frame or series of narwhals for one of any library; None for anything else."""
     if _library(value) in ("builtins", "numpy"):
         return None
-    import narwhals  # only who has a frame pays for the import
+    try:
+        import narwhals  # only who has a frame pays for the import
+    except ImportError:
+        # Those of pandas, polars, Arrow; a time or a decimal of another library goes on as it is.
+        if any(hasattr(value, name) for name in ("iloc", "__dataframe__", "__arrow_c_stream__")):
+            raise ImportError("frames are read with narwhals: pip install 'okl[frames]'") from None
+        return None
 
     found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
     return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None

@@ -7,6 +7,9 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -48,9 +51,11 @@ from .telemetry.exposition import Exposition
 from .telemetry.timed_store import TimedStore
 from .templates.expiry import Expiry
 from .templates.templates import Templates
-from .watching.heralds import Heralds
 from .watching.past import Watching
 from .watching.watchers import Watchers
+
+if TYPE_CHECKING:
+    from .watching.heralds import Heralds
 
 log = logging.getLogger("okl")
 
@@ -113,6 +118,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         worker = make_worker(settings, store, counts)
         app.state.worker = worker
         learner_kinds()  # finds and imports the learners now, not in the first request
+        # What `auto` needs at its first fit is a fifth of a start: it is loaded while the first requests are answered.
+        Thread(target=import_module, args=("scipy.optimize",), daemon=True).start()
         extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
         log.info("serving", extra=extra)
         for warning in await store.warnings():
@@ -266,5 +273,7 @@ def make_worker(settings: Settings, store: Store, counts: Counts | None = None) 
 def _heralds(settings: Settings, store: Store, counts: Counts) -> Heralds | None:
     if not settings.webhook:
         return None
+    from .watching.heralds import Heralds  # it needs httpx
+
     secret = settings.webhook_secret.get_secret_value()
     return Heralds(store, counts, settings.webhook, secret, timeout_s=settings.webhook_timeout_s)

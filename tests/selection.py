@@ -36,6 +36,7 @@ SLOW = (
     "tests/service/test_repair_command.py",
     "tests/service/test_serve.py",
     "tests/service/test_start.py",
+    "tests/package/",
     "tests/simulation/",
     "tests/slow/",
 )

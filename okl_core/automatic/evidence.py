@@ -19,7 +19,6 @@ from typing import final
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.optimize import minimize
 
 from okl_core.automatic.relevance_kernel import CENTRE, RelevanceKernel, cauchy, step_values
 from okl_core.types import F64
@@ -54,6 +53,8 @@ def fit(X: F64, Y: F64) -> RelevanceKernel:
     evidence = Evidence(X, Y, rough_coordinates(X, Y))
     theta = evidence.start
     if np.abs(Y).max(initial=0.0) > 0.0:
+        from scipy.optimize import minimize  # a fifth of what a service takes to start, were it imported then
+
         options = {"maxfun": STEPS, "maxiter": STEPS}
         found = minimize(evidence.value, theta, jac=True, method="L-BFGS-B", options=options)
         theta = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else theta

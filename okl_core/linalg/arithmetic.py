@@ -8,7 +8,6 @@ import numpy as np
 import scipy
 import scipy.linalg.blas  # its BLAS is loaded from here on
 from numpy.lib.introspect import opt_func_info
-from threadpoolctl import threadpool_info
 
 
 @functools.cache
@@ -24,6 +23,8 @@ def arithmetic() -> str:
     >>> arithmetic().split()[0]
     'numpy'
     """
+    from threadpoolctl import threadpool_info  # the service brings it: learners need numpy, scipy and pydantic alone
+
     libraries = [f"numpy {np.__version__} {_vectors()}".strip(), f"scipy {scipy.__version__}"]
     # numpy and scipy each bring a BLAS of their own, mostly one and the same.
     used = {

@@ -45,7 +45,9 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[S
     try:
         import pyarrow as pa
     except ImportError:
-        raise UnsupportedMediaType("Arrow is an extra of the service: `pip install pyarrow` where it runs.") from None
+        raise UnsupportedMediaType(
+            'Arrow is an extra of the service: `pip install "okl[arrow]"` where it runs.'
+        ) from None
     try:
         _check_uncompressed(pa, data)
         with pa.ipc.open_stream(data) as reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
 from starlette.requests import HTTPConnection
@@ -22,9 +22,11 @@ from ..telemetry.counts import Counts
 from ..telemetry.exposition import Exposition
 from ..templates.expiry import Expiry
 from ..templates.templates import Templates
-from ..watching.heralds import Heralds
 from ..watching.past import Watching
 from ..watching.watchers import Watchers
+
+if TYPE_CHECKING:
+    from ..watching.heralds import Heralds
 from .conversation import Conversations
 from .values import KnownName
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from importlib.resources import files
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from .answers import Problem
+
+SCHEMAS: Final = "#/components/schemas/"
+SPEC: Final = "LearnerSpec"
+SPEC_OR_KIND: Final = "LearnerSpecOrKind"
+_RENAMED: Final = {
+    f"{SCHEMAS}{SPEC}-Input": f"{SCHEMAS}{SPEC_OR_KIND}",
+    f"{SCHEMAS}{SPEC}-Output": f"{SCHEMAS}{SPEC}",
+}
 
 
 def install(app: FastAPI) -> None:
@@ -38,4 +48,44 @@ def _document(app: FastAPI) -> dict[str, Any]:
         for operation in item.values():
             if "application/json" in operation["responses"].get("422", {}).get("content", {}):
                 del operation["responses"]["422"]
-    return document
+    _add_examples(document)
+    return _for_generators(document)
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    """Requests and answers as docs/okl.http plays them; those of problems are where the problems are."""
+    text = files(__package__ or "").joinpath("examples.json").read_text(encoding="utf-8")
+    examples: dict[str, Any] = json.loads(text)
+    for item in document["paths"].values():
+        for operation in item.values():
+            played = examples.get(operation["operationId"], {})
+            if "request" in played:
+                body = operation["requestBody"]["content"]["application/json"]
+                body["examples"] = {"played": {"summary": played["title"], "value": played["request"]}}
+            if "answer" in played:
+                answer = operation["responses"][played["status"]]["content"]["application/json"]
+                answer["examples"] = {"played": {"summary": played["title"], "value": played["answer"]}}
+
+
+def _for_generators(document: dict[str, Any]) -> dict[str, Any]:
+    """What generators of clients stumble over, said otherwise: one title for two schemas, and defaults that are objects."""
+    schemas = document["components"]["schemas"]
+    asked, told = schemas.pop(f"{SPEC}-Input"), schemas.pop(f"{SPEC}-Output")
+    schemas[SPEC] = told
+    schemas[SPEC_OR_KIND] = asked | {"anyOf": [{"$ref": f"{SCHEMAS}{SPEC}"}, *asked["anyOf"][1:]]}
+    return _plain(document)
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_plain(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    part = {name: one if name == "examples" else _plain(one) for name, one in part.items()}
+    if "$ref" in part:
+        part["$ref"] = _RENAMED.get(part["$ref"], part["$ref"])
+    if isinstance(default := part.get("default"), dict) and part.keys() & {"oneOf", "anyOf", "$ref"}:
+        del part["default"]
+        told = f"Default: `{json.dumps(default)}`."
+        part["description"] = f"{part['description']} {told}" if "description" in part else told
+    return part

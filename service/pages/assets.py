@@ -10,14 +10,18 @@ import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, final
 
+from okl.errors import RouteNotFound
+
 CHART_PACKAGE: Final = "youplot"
 CHARTS: Final = {"uplot.js": "youplot/vendor/uplot.iife.min.js", "uplot.css": "youplot/vendor/uplot.min.css"}
 """Our names of the chart library's files, and where its package has them."""
+
+MISSING: Final = 'The dashboard is an extra of the service: `pip install "okl[dashboard]"` where it runs.'
 
 CHART_NOTICE: Final = """\
 The charts are drawn by uPlot 1.6.31, Copyright (c) 2022 Leon Sorokin, under the MIT License.
@@ -60,7 +64,10 @@ def version() -> str:
 
 def _bodies() -> dict[str, bytes]:
     own = {one.name: one.read_bytes() for one in files(__package__ or "").joinpath("static").iterdir()}
-    package = distribution(CHART_PACKAGE)
+    try:
+        package = distribution(CHART_PACKAGE)
+    except PackageNotFoundError:
+        raise RouteNotFound(MISSING) from None
     charts = {name: Path(str(package.locate_file(path))).read_bytes() for name, path in CHARTS.items()}
     licence = next(one for one in package.files or () if one.match("licenses/LICENSE"))
     return own | charts | {"licence.txt": CHART_NOTICE.encode() + Path(str(licence.locate())).read_bytes()}

@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 
 UNKNOWN = "–"
 LONGEST = 200
@@ -92,6 +94,8 @@ def moment(value: float | None) -> str:
 
 def when(value: float | None, now: float | None) -> Markup:
     """How long ago, as an element that knows the time. A list has one a line, so it is not the template's to write."""
+    from markupsafe import Markup
+
     if value is None:
         return Markup('<span class="none">never</span>')
     at = moment(value)

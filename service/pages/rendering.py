@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request
-from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoescape
 from starlette.responses import Response
+
+from okl.errors import RouteNotFound
 
 from .. import __version__
 from ..keys import visit
 from ..keys.key import KeyScope
-from .assets import version
+from .assets import MISSING, version
 from .charts import in_page
 from .formats import FILTERS
 from .sparkline import sparkline
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -36,7 +41,12 @@ GZIP_LEVEL: Final = 1
 GZIP_FROM_BYTES: Final = 1024
 
 
+@cache
 def _environment() -> Environment:
+    try:
+        from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoescape
+    except ImportError:
+        raise RouteNotFound(MISSING) from None
     made = Environment(
         loader=PackageLoader(__package__ or ""),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -48,9 +58,6 @@ def _environment() -> Environment:
     made.filters |= FILTERS | {"in_page": in_page}
     made.globals |= {"sparkline": sparkline, "okl_version": __version__}
     return made
-
-
-_ENVIRONMENT: Final = _environment()
 
 
 async def page(request: Request, template: str, status: int = 200, **told: Any) -> Response:
@@ -74,7 +81,7 @@ def _rights() -> dict[str, bool]:
 
 
 def _rendered(template: str, takes_gzip: bool, told: Mapping[str, Any]) -> tuple[bytes, bool]:
-    text = _ENVIRONMENT.get_template(template).render(told, assets=f"/static/{version()}")
+    text = _environment().get_template(template).render(told, assets=f"/static/{version()}")
     body = text.encode("utf-8", errors="replace")
     if not takes_gzip or len(body) < GZIP_FROM_BYTES:
         return body, False

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 
 WIDTH, HEIGHT, MARGIN = 96, 24, 2.0
 """In pixels."""
@@ -16,6 +19,8 @@ def sparkline(values: Sequence[float | None] | None) -> Markup:
 
     It is hidden from screen readers: the number that it leads to stands beside it.
     """
+    from markupsafe import Markup
+
     values = values or ()
     known = [value for value in values if value is not None]
     if len(known) < 2:

@@ -39,7 +39,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short, and what others left is taken at once."""
-    monkeypatch.setattr("service.app.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.05, left_s=0.0))
+    monkeypatch.setattr("service.watching.heralds.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.05, left_s=0.0))
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Re
 async def test_a_young_alarm_is_left_to_its_worker(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.app.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.02, left_s=20.0))
+    monkeypatch.setattr("service.watching.heralds.Heralds", partial(Heralds, wait_s=0.02, sweep_s=0.02, left_s=20.0))
     async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
         await alarm(api)
     async with served(tmp_path, receiver) as api:

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import svd
-from scipy.sparse import csr_array
 
 from okl_core.contract.rng import RoundRng
 from okl_core.first_order.leading_eigenvectors import leading_eigenvectors
@@ -104,6 +103,8 @@ def embedding_matrix(
     rng: RoundRng,
 ) -> F64:
     """Q, shape (s_m, k), with k <= rank: eigenvalues that are rounding errors are left out."""
+    from scipy.sparse import csr_array  # its import takes longer than that of this package
+
     n, c = rows.shape
     columns = np.abs(rows).astype(np.intp) - 1
     S_p = csr_array(((np.sign(rows) / np.sqrt(c)).ravel(), columns.ravel(), np.arange(0, n * c + 1, c)), (n, size))
