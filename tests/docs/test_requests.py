@@ -23,7 +23,7 @@ def shape(value: Any) -> Any:
     """The names of members, all the way down: numbers and times differ from play to play."""
     if isinstance(value, dict):
         return {name: shape(one) for name, one in value.items()}
-    return None
+    return shape(value[0]) if isinstance(value, list) and value else None
 
 
 @pytest.mark.anyio
