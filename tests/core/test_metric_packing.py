@@ -44,7 +44,7 @@ def play_all(learner: OnlineLearner, X: F64, y: F64) -> list[Round]:
     return rounds
 
 
-@pytest.mark.each
+@pytest.mark.pairs
 @pytest.mark.parametrize(("refeed", "spread"), MODES)
 @pytest.mark.parametrize(("d", "memory"), [(1, 8192), (1, 130), (3, 8192), (3, 130), (17, 130)])
 def test_it_is_the_phased_algorithm(d: int, refeed: bool, spread: bool, memory: int) -> None:
