@@ -17,11 +17,11 @@ from service.store.base import Store
 from tests.budget import TIMES
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
-from tests.selection import is_left_out, leave_pairs, mark_slow
+from tests.selection import is_left_out, leave_few, mark_slow
 
 # Machines differ in speed, and so do the other processes on them: how long an example takes says nothing.
 settings.register_profile(
-    "okl", settings.default, max_examples=25 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "okl", settings.default, max_examples=12 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("okl")
 
@@ -31,7 +31,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    leave_pairs(config, items)
+    leave_few(config, items)
     mark_slow(items)
 
 

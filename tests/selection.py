@@ -1,7 +1,7 @@
 """Which cases run: few of a large grid, and what `make test-fast` leaves out.
 
 Of a test with the mark `pairs` so many cases of the grid run that any two values of two parameters meet in one at least;
-`TIMES=2 pytest ...` runs them all.
+with the mark `each`, so many that each value of each parameter is in one. `TIMES=2 pytest ...` runs them all.
 
 `make test-fast` runs all but the tests with the mark `slow`. This module sets the mark; a single long test has it in its
 own file. Left out are the folders and files of `SLOW`, whatever needs Redis, and most cases of large grids: of each test
@@ -12,6 +12,7 @@ their forecasts that are written down, are run in full.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -71,31 +72,44 @@ def mark_slow(items: Iterable[pytest.Item]) -> None:
                 item.add_marker("slow")
 
 
-def leave_pairs(config: pytest.Config, items: list[pytest.Item]) -> None:
-    grids: dict[str, list[pytest.Item]] = {}
+TOGETHER = {"pairs": 2, "each": 1}
+"""How many values of a case count together as one thing to be covered."""
+
+
+def leave_few(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drop the cases that the marks `pairs` and `each` leave out."""
+    grids: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if TIMES == 1 and item.get_closest_marker("pairs"):
-            grids.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    dropped = [item for grid in grids.values() for item in redundant(grid)]
+        for mark, together in TOGETHER.items():
+            if TIMES == 1 and item.get_closest_marker(mark):
+                grids.setdefault((item.nodeid.partition("[")[0], together), []).append(item)
+    dropped = [item for (_, together), grid in grids.items() for item in redundant(grid, together)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         left_out = set(dropped)
         items[:] = [item for item in items if item not in left_out]
 
 
-def redundant(grid: list[pytest.Item]) -> list[pytest.Item]:
-    """The cases that greed leaves over: it takes that which has most new pairs until none is new."""
-    rest = {item: pairs_of(item) for item in grid}
+def redundant(grid: list[pytest.Item], together: int) -> list[pytest.Item]:
+    """The cases that greed leaves over: it takes that which has most new combinations until none is new.
+
+    Of several that have as many, it takes one whose values were taken least, so that all of them go round.
+    """
+    rest = {item: combinations_of(item, together) for item in grid}
+    values = {item: combinations_of(item, 1) for item in grid}
+    taken: Counter[object] = Counter()
     while rest:
-        best = max(rest, key=lambda item: len(rest[item]))
+        best = max(rest, key=lambda item: (len(rest[item]), -sum(taken[value] for value in values[item])))
         new = rest.pop(best)
         if not new:
             return [best, *rest]
-        rest = {item: pairs - new for item, pairs in rest.items()}
+        taken.update(values[best])
+        rest = {item: found - new for item, found in rest.items()}
     return []
 
 
-def pairs_of(item: pytest.Item) -> frozenset[tuple[tuple[str, str], ...]]:
-    """Each value of a parameter, and each two that the case has together."""
+def combinations_of(item: pytest.Item, together: int) -> frozenset[tuple[tuple[str, str], ...]]:
+    """Each value of a parameter, and up to so many that the case has together."""
     values = sorted((name, repr(value)) for name, value in item.callspec.params.items())
-    return frozenset(itertools.chain(itertools.combinations(values, 1), itertools.combinations(values, 2)))
+    sizes = range(1, together + 1)
+    return frozenset(itertools.chain.from_iterable(itertools.combinations(values, size) for size in sizes))

@@ -31,6 +31,7 @@ def by_definition(frequencies: F64, origin: F64, X: F64) -> F64:
     return np.hstack((np.cos(angles), np.sin(angles))) / math.sqrt(len(frequencies))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 def test_every_forecast_minimises_the_objective_on_its_features(config: dict[str, Any], name: str) -> None:

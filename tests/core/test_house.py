@@ -108,3 +108,17 @@ def test_the_packages_stand_on_one_another() -> None:
     assert found["okl_core"] == {"okl_core"}
     assert found["okl"] <= {"okl", "okl_core"}
     assert found["service"] == {"okl", "okl_core"}
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, bench
+for found in pkgutil.walk_packages(bench.__path__, "bench."):
+    if not found.name.endswith(".__main__"):
+        importlib.import_module(found.name)
+"""
+
+
+def test_every_bench_finds_what_it_imports() -> None:
+    """Most benches are run by hand alone: a name that is no longer there shows here."""
+    done = subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

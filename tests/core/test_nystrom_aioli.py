@@ -35,7 +35,7 @@ def features(learner: OnlineLearner, X: F64, y: F64) -> tuple[F64, F64]:
     return values, Phi
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("config", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("dictionary", [{"kind": "kors", "regularization": 0.3}, {"kind": "ald", "threshold": 0.2}])

@@ -316,6 +316,4 @@ def test_a_store_does_what_the_model_does(place: Place) -> None:
         def __init__(self) -> None:
             super().__init__(place)
 
-    run_state_machine_as_test(
-        Machine, settings=settings(max_examples=10 * TIMES, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(Machine, settings=settings(max_examples=6 * TIMES, stateful_step_count=25, deadline=None))

@@ -32,6 +32,7 @@ SPLITS = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 @pytest.mark.parametrize(("learner", "settings", "truths"), SESSIONS.values(), ids=SESSIONS)
 async def test_rounds_are_updates_one_by_one(

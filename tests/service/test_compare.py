@@ -52,6 +52,7 @@ def run(*arguments: object, code: int = 0) -> str:
     return result.output
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", ["labels", "classes", "numbers"])
 @pytest.mark.parametrize("delay", [0, 5])
 def test_each_does_what_a_session_of_a_service_does(client: Client, tmp_path: Path, kind: str, delay: int) -> None:

@@ -20,6 +20,7 @@ from service.session.requests import Report
 from service.session.snapshot import pack, unpack
 from service.session.turn import Position
 from service.store.base import Entry, Tip
+from tests.budget import TIMES
 from tests.oracles.model_store import ModelStore, Session
 from tests.service.api import serving, serving_on
 from tests.service.definitions import MEAN, POMDR, define
@@ -128,8 +129,8 @@ async def test_a_flipped_bit_is_an_error_of_that_session(kind: str) -> None:
     blob_of, flip, asks = FLIPS[kind]
     blob = blob_of(sound["s"])
     assert blob
-    # One bit of each byte or two here; the tests of the codec, the record and the snapshot have them all.
-    for bit in bits(blob, 11 if len(blob) < 200 else 131):
+    # Few bits of a blob here, with TIMES more; the tests of the codec, the record and the snapshot have them all.
+    for bit in bits(blob, max(1, (23 if len(blob) < 200 else 263) // TIMES)):
         store.restore(sound)
         flip(store.sessions["s"], bit)
         await assert_corrupt(store, *asks, what=(kind, bit))

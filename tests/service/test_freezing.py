@@ -77,7 +77,7 @@ def without_bytes(numbers: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if name != "bytes"}
 
 
-@pytest.mark.pairs
+@pytest.mark.each
 @pytest.mark.parametrize("snapshot_every", [None, 1, 7])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 async def test_the_state_of_a_drawn_round(store_url: str, seed: int, snapshot_every: int | None) -> None:

@@ -28,7 +28,7 @@ from tests.budget import TIMES
 
 pytestmark = pytest.mark.fuzz
 
-EXAMPLES = 8 * TIMES
+EXAMPLES = 4 * TIMES
 SESSIONS = ({"kind": "mean"}, {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}}})
 CHECKS = [
     not_a_server_error,

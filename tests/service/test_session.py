@@ -126,6 +126,7 @@ def test_a_replay_is_the_life_itself(name: str, rounds: int) -> None:
     assert again.divergence == 0.0
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_snapshot_is_everything(name: str, rounds: int) -> None:
@@ -143,6 +144,7 @@ def test_a_snapshot_is_everything(name: str, rounds: int) -> None:
     assert pack(again, HERE) == pack(live, HERE)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("rounds", PHASES.values(), ids=PHASES)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_copy_is_a_session_of_its_own(name: str, rounds: int) -> None:

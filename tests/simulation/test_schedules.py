@@ -10,7 +10,7 @@ import pytest
 from tests.budget import TIMES
 from tests.simulation.world import simulate
 
-SEEDS, PART = 200 * TIMES, 50
+SEEDS, PART = 100 * TIMES, 25
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
