@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -225,6 +226,11 @@ def contestants(leg: Leg, folder: Path, redis_port: int, beside: str | None) -> 
         Contestant("river redis", RIVER, {"REDIS_URL": redis()}, most_workers=1),
         Contestant("river watch", RIVER, {"REDIS_URL": redis(), "REDIS_WATCH": "1"}),
     ]
+    if find_spec("vowpalwabbit"):
+        model = {"MODEL": "vw"}
+        found += [
+            Contestant("vw redis", RIVER, {"REDIS_URL": redis()} | model, most_workers=1),
+        ]
     if beside is not None:
         found.append(Contestant("before redis", OURS, {"OKL_STORE": redis()}, checkout=beside))
     return [one for one in found if leg.workers <= one.most_workers]

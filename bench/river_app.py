@@ -2,7 +2,7 @@
 
 A prediction that waits for its truth is kept in the process; an update may also bring its input again. That is safe for one
 worker. With REDIS_WATCH=1 it is safe for several: the model and the waiting inputs are read from Redis in each request, and
-an update is a transaction that is tried again where another worker was first.
+an update is a transaction that is tried again where another worker was first. With MODEL=vw it is Vowpal Wabbit's model.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ async def save(session: str) -> None:
 
 
 def new_model() -> Any:
+    if os.environ.get("MODEL") == "vw":
+        from bench.peers.models import VowpalWabbit
+
+        return VowpalWabbit([False, True])
     return compose.Pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression())
 
 

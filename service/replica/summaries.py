@@ -46,6 +46,7 @@ class Summaries:
     async def close(self) -> None:
         """Write what is due."""
         if self._timer is not None:
+            self._timer.cancel()
             self._start()
         await asyncio.gather(*self._writing, return_exceptions=True)
 

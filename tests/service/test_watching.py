@@ -13,10 +13,13 @@ from urllib.parse import quote
 import pytest
 
 from service.replica import summaries
+from service.session.requests import Report
 from service.watching import past
 from service.watching.watchers import Watchers
+from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, check_problem, serving
-from tests.service.definitions import MEAN, POMDR
+from tests.service.definitions import MEAN, POMDR, define
+from tests.service.worker import working
 
 pytestmark = pytest.mark.anyio
 
@@ -302,3 +305,16 @@ async def test_a_list_tells_what_a_session_came_to(api: Api, monkeypatch: pytest
     assert len(listed.summary.sparkline) == 2
     assert listed.head.summary_round == 10
     assert summaries.EVERY_S <= 1.0
+
+
+async def test_a_worker_that_has_closed_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was due is written when it closes, and its timer is no more."""
+    monkeypatch.setattr(summaries, "EVERY_S", 0.02)
+    started = []
+    start = summaries.Summaries._start
+    monkeypatch.setattr(summaries.Summaries, "_start", lambda self: (started.append(self), start(self)))
+    async with working(ModelStore()) as worker:
+        await worker.sessions.create(define())
+        await worker.rounds.update("s", Report(1.0, None, [1.0]))
+    await asyncio.sleep(0.1)
+    assert len(started) == 1
