@@ -54,7 +54,8 @@ def array_of(values: Sequence[Any]) -> Any:
     """An array of numpy, of floats with NaN where numbers are missing. Entries of different lengths stay objects."""
     import numpy as np
 
-    if any(isinstance(value, float) for value in values) and all(isinstance(value, float | None) for value in values):
+    known = [value for value in values if value is not None]
+    if 0 < len(known) < len(values) and all(type(value) in (int, float) for value in known):
         return np.array(values, dtype=np.float64)
     try:
         return np.array(values)
