@@ -62,9 +62,8 @@ def cosines(features: int, d: int = 10) -> Part:
 
 def solve(n: int, times: float = 1.0, with_loss: bool = False) -> Part:
     """A triangular solve."""
-    packed, b = np.eye(n)[np.triu_indices(n)], np.random.default_rng(0).random(n)
-    # Of the upper triangle's columns: the rows of the lower one.
-    packed[:] = 0.0
+    packed, b = np.zeros(n * (n + 1) // 2), np.random.default_rng(0).random(n)
+    # The identity: the rows of the lower triangle are the columns of the upper one.
     packed[np.cumsum(np.arange(1, n + 1)) - 1] = 1.0
     return Part(lambda: dtpsv(n, packed, b, lower=0, trans=1), times, with_loss)
 

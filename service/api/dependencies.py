@@ -24,11 +24,11 @@ from ..templates.expiry import Expiry
 from ..templates.templates import Templates
 from ..watching.past import Watching
 from ..watching.watchers import Watchers
+from .conversation import Conversations
+from .values import KnownName
 
 if TYPE_CHECKING:
     from ..watching.heralds import Heralds
-from .conversation import Conversations
-from .values import KnownName
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def _take(line: Line) -> list[Ticket | Look]:
     first = queue.popleft()
     taken, asked, settled = [first], set(first.asked), set(first.settled)
     most = TURN_REQUESTS if replica.round_s == 0.0 else min(TURN_REQUESTS, 1 + int(TURN_S / replica.round_s))
-    if first.is_alone or replica.is_one_by_one:
+    if first.is_alone:
         most = 1
     while queue and len(taken) < most:
         following = queue[0]

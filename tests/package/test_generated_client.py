@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,8 +14,8 @@ import pytest
 
 from service.app import create_app
 from service.settings import Settings
-from tests.command import environment, serving
-from tests.package.test_wheel import UV
+from tests.command import serving
+from tests.package.uv import uv
 
 # Its own environment: it asks for another version of typer than the service has.
 GENERATOR = "openapi-python-client==0.29.1"
@@ -31,8 +30,6 @@ post_hooks: []
 
 OPTIONS = ["--meta", "none", "--path", "openapi.json", "--config", "config.yml", "--output-path", "okl_generated"]
 
-pytestmark = pytest.mark.skipif(UV is None, reason="`make .venv/uv` installs uv")
-
 document = create_app(Settings(store="sqlite://")).openapi()
 
 
@@ -42,15 +39,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("generated")
     (folder / "openapi.json").write_text(json.dumps(document))
     (folder / "config.yml").write_text(CONFIG)
-    done = subprocess.run(
-        [str(UV), "tool", "run", "--quiet", "--from", GENERATOR, "openapi-python-client", "generate", *OPTIONS],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert done.returncode == 0, done.stderr
-    assert (done.stdout + done.stderr).split() == ["Generating", "okl_generated"], "the generator warns"
+    told = uv("tool", "run", "--quiet", "--from", GENERATOR, "openapi-python-client", "generate", *OPTIONS, cwd=folder)
+    assert told.split() == ["Generating", "okl_generated"], "the generator warns"
     sys.path.insert(0, str(folder))
     yield folder / "okl_generated"
     sys.path.remove(str(folder))

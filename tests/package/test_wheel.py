@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.command import environment
+from tests.package.uv import uv
 
 ROOT = Path(__file__).parents[2]
-UV = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-
-pytestmark = pytest.mark.skipif(UV is None, reason="`make .venv/uv` installs uv")
-
-
-def uv(*arguments: str | Path, cwd: Path = ROOT) -> str:
-    done = subprocess.run([str(UV), *map(str, arguments)], cwd=cwd, capture_output=True, text=True, env=environment())
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
