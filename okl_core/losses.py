@@ -185,9 +185,7 @@ class Logistic(Loss):
         return y * p * m - np.logaddexp(0.0, -m)
 
     def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
-        from scipy.special import expit
-
-        s = expit(-y * u)
+        s = sigmoids(-y * u)
         return -y * s, s * (1.0 - s)
 
 
@@ -305,6 +303,12 @@ def sigmoid(a: float) -> float:
         return 1.0 / (1.0 + math.exp(-a))
     e = math.exp(a)
     return e / (1.0 + e)
+
+
+def sigmoids(a: F64) -> F64:
+    """The same of each, elementwise; scipy's costs a service a twentieth of its start."""
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(-a))
 
 
 for _built_in in (Squared(), Logistic(), Hinge(), SquaredHinge()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import sys
@@ -65,6 +66,9 @@ GC_THRESHOLDS = (20_000, 20, 100)
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread's arithmetic may keep the interpreter from the event loop."""
 
+LOADED_AFTER_S = 1.0
+"""What `auto` needs at its first fit takes a fifth of a start to load: it is loaded when the first requests were answered."""
+
 
 ROUTERS = (
     streams.streams,
@@ -118,8 +122,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         worker = make_worker(settings, store, counts)
         app.state.worker = worker
         learner_kinds()  # finds and imports the learners now, not in the first request
-        # What `auto` needs at its first fit is a fifth of a start: it is loaded while the first requests are answered.
-        Thread(target=import_module, args=("scipy.optimize",), daemon=True).start()
+        asyncio.get_running_loop().call_later(LOADED_AFTER_S, _load_what_fits_need)
         extra = {"version": __version__, "store": type(store).__name__, "arithmetic": arithmetic()}
         log.info("serving", extra=extra)
         for warning in await store.warnings():
@@ -169,6 +172,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Guards, settings=settings, counts=counts)
     documents.install(app)
     return app
+
+
+def _load_what_fits_need() -> None:
+    Thread(target=import_module, args=("scipy.optimize",), daemon=True).start()
 
 
 def end_streams(app: FastAPI) -> None:

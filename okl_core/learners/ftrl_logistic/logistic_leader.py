@@ -25,10 +25,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 from scipy.linalg.lapack import dgeqrf, dpotrs  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.special import expit
 
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.linalg.growing import GrowingArray
+from okl_core.losses import sigmoids
 from okl_core.types import F64
 
 TOLERANCE = 1e-6
@@ -66,7 +66,7 @@ class LogisticObjective(NamedTuple):
         # A C-ordered (p, k + p) array is, transposed, the stack of rows that LAPACK reads without a copy.
         rows = np.empty((p, k + p))
         for _ in range(STEPS):
-            up, down = expit(a), expit(-a)
+            up, down = sigmoids(a), sigmoids(-a)
             np.multiply(Phi.T, np.sqrt((positives + negatives) * up * down), out=rows[:, :k])
             rows[:, k:] = 0.0
             rows[:, k:].flat[:: p + 1] = math.sqrt(2.0 * regularization)
@@ -91,7 +91,7 @@ class LogisticObjective(NamedTuple):
 
         def slope(u: float) -> float:
             v = a + u * b
-            of_loss = (self.negatives * expit(v) - self.positives * expit(-v)) @ b
+            of_loss = (self.negatives * sigmoids(v) - self.positives * sigmoids(-v)) @ b
             return float(of_loss + 2.0 * regularization * ((theta + u * s) @ s))
 
         if slope(1.0) <= 0.0:
