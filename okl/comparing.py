@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Final, final
+from operator import index
+from typing import Any, Final, SupportsIndex, final
 
 from okl.__main__ import service_part
 from okl.frames import NO_FRAME, Form
@@ -87,10 +88,10 @@ class Comparison:
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines)
 
-    def __getitem__(self, name: str | int) -> Line:
+    def __getitem__(self, name: str | SupportsIndex) -> Line:
         """By the learner's name, or by place. Raises KeyError, IndexError."""
-        if isinstance(name, int):
-            return self.lines[name]
+        if not isinstance(name, str):
+            return self.lines[index(name)]
         for line in self.lines:
             if line.name == name:
                 return line
@@ -160,7 +161,7 @@ class Comparison:
 def compare(
     X: Any,
     y: Any,
-    learners: Sequence[Mapping[str, Any] | str] | None = None,
+    learners: Sequence[Mapping[str, Any] | str] | Mapping[str, Any] | str | None = None,
     *,
     delay: int = 0,
     are_labels: bool | None = None,
@@ -178,7 +179,7 @@ def compare(
     y
         As many truths.
     learners
-        Kinds or specs, 64 at most. Without it: `auto`, the trivial forecasters, and some that fit the truths.
+        Kinds or specs, 64 at most, or one. Without it: `auto`, the trivial forecasters, and some that fit the truths.
     delay
         The truth of a row is told when so many more were predicted.
     are_labels
@@ -206,6 +207,8 @@ def compare(
     inputs, truths = rows(X), column(y)
     if len(inputs) != len(truths):
         raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
+    if isinstance(learners, str | Mapping):
+        learners = [learners]
     played = service_part("commands.compare").played_rows
     lines = played(inputs, truths, learners, delay=delay, are_labels=are_labels, progress=progress)
     return Comparison(lines, form)

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -19,6 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from okl.errors import PayloadTooLarge, ServiceError, Unreachable, passes
 from okl.problems import error_of
 from okl.talks import path_of
+from okl.values import as_json
 
 UNDER_WAY: Final = 128
 """Messages that are sent before the first of them is answered."""
@@ -87,12 +89,24 @@ class Conversation:
     """With one session of the service at `url`: what was sent and not answered yet, and for how long nothing was."""
 
     def __init__(self, url: str, session: str) -> None:
-        self._url = "ws" + url.removeprefix("http")
+        self._url = "ws" + url.rstrip("/").removeprefix("http")
         self.address = f"{self._url}{path_of(session, 'stream')}"
         self._prefix = secrets.token_urlsafe(9)
         self._count = itertools.count()
         self._sent: deque[deque[str]] = deque()
         self._failing_since: float | None = None
+        self._is_waiting = False
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """While this is done nothing else may be. Raises RuntimeError where something else is being done."""
+        if self._is_waiting:
+            raise RuntimeError("Another call waits on this stream: a stream is for one call at a time; open another.")
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
 
     def begin(self) -> Script:
         """The first connection. Raises the ServiceError that refuses it, or Unreachable."""
@@ -100,6 +114,8 @@ class Conversation:
 
     def ask(self, together: int) -> Script:
         """What `Stream.ask` says."""
+        if together < 1:
+            raise ValueError(f"together is {together}; at least one message is sent at a time")
         if self._sent:
             # A call before was left: the answers that are still to come on this connection are its own.
             yield from self._connected(time.monotonic())
@@ -107,8 +123,6 @@ class Conversation:
         self._failing_since = None
         under_way, is_over = 0, False
         while True:
-            if self._sent is not sent:
-                raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
             while under_way < UNDER_WAY and not is_over:
                 frame: deque[str] = deque()
                 while len(frame) < together:
@@ -116,7 +130,7 @@ class Conversation:
                     is_over = message is OVER
                     if is_over or message is NOT_YET:
                         break
-                    frame.append(json.dumps(self._named(message)))
+                    frame.append(json.dumps(self._named(message), default=as_json))
                 if not frame:
                     break
                 sent.append(frame)
@@ -144,6 +158,8 @@ class Conversation:
                 if not sent[0]:
                     sent.popleft()  # before it is told: who asks for no more leaves nothing behind
                 yield Tell(answer)
+                if self._sent is not sent:
+                    raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with an id in each of its parts that changes anything."""

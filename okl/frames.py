@@ -29,7 +29,8 @@ class Form:
             return {name: array_of(values) for name, values in columns.items()}
         import narwhals as nw
 
-        made = nw.from_dict({name: list(values) for name, values in columns.items()}, backend=self.library).to_native()
+        told = {name: _of_one_type(values) for name, values in columns.items()}
+        made = nw.from_dict(told, backend=self.library).to_native()
         return self._indexed(made)
 
     def series(self, name: str, values: Sequence[Any]) -> Any:
@@ -38,7 +39,7 @@ class Form:
             return array_of(values)
         import narwhals as nw
 
-        made = nw.from_dict({name: list(values)}, backend=self.library)[name].to_native()
+        made = nw.from_dict({name: _of_one_type(values)}, backend=self.library)[name].to_native()
         return self._indexed(made)
 
     def _indexed(self, made: Any) -> Any:
@@ -51,18 +52,28 @@ NO_FRAME: Final = Form()
 
 
 def array_of(values: Sequence[Any]) -> Any:
-    """An array of numpy, of floats with NaN where numbers are missing. Entries of different lengths stay objects."""
+    """An array of numpy, of floats with NaN where numbers are missing. Entries of different types or lengths stay objects."""
     import numpy as np
 
-    known = [value for value in values if value is not None]
-    if 0 < len(known) < len(values) and all(type(value) in (int, float) for value in known):
+    kinds = {type(value) for value in values if value is not None}
+    if None in values and kinds and kinds <= {int, float}:
         return np.array(values, dtype=np.float64)
     try:
-        return np.array(values)
+        return np.array(values, dtype=None if len(kinds) < 2 or kinds <= {int, float} else object)
     except ValueError:
         made = np.empty(len(values), dtype=object)
         made[:] = values
         return made
+
+
+def _of_one_type(values: Sequence[Any]) -> list[Any]:
+    """As a column has them: numbers as floats where some are, and text of labels of several types."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    if str in kinds and len(kinds) > 1:
+        return [None if value is None else str(value) for value in values]
+    return list(values)
 
 
 def _index_of(found: Any) -> Any:

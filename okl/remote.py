@@ -15,7 +15,7 @@ import numpy as np
 
 from okl._estimating import truth_of
 from okl._scores import F64, decision_of, probabilities_of
-from okl.answers import Label, Predictions
+from okl.answers import Label, Prediction, Predictions
 from okl.client import Client
 from okl.frames import Form, array_of
 from okl.routes import Learner
@@ -54,6 +54,8 @@ class _Remote:
         self.settings: dict[str, Any] = dict(settings)
         self._session: Session | None = None
         self._known: list[Label] = []
+        self._known_at = 0
+        """The round in which the labels were asked for; a session that is made anew, or rolled back, is before it."""
         if (river := sys.modules.get("river.base")) is not None:
             # Its evaluation asks for the class.
             getattr(river, self._river_base).register(type(self))
@@ -91,8 +93,8 @@ class _Remote:
 
     def learn_many(self, X: Any, y: Any) -> None:
         """The rounds of the rows, in order."""
-        if len(column(y)):
-            self.session.play(X, y)
+        if truths := column(y):
+            self.session.play(X, truths)
 
     def _forecasts(self, X: Any) -> Predictions:
         return self.session.predict_many(X)
@@ -160,6 +162,8 @@ class RemoteClassifier(_Remote):
         if None not in scores:
             return form.series("score", scores)
         labels, P = self._probabilities(told)
+        if not labels:
+            raise ValueError("the session has no labels to decide between before its first truth")
         decisions = np.array([decision_of(p) for p in P])
         return _table(labels, decisions, form) if decisions.ndim > 1 else form.series("score", decisions.tolist())
 
@@ -171,18 +175,26 @@ class RemoteClassifier(_Remote):
     def _probabilities(self, told: Predictions) -> tuple[list[Label], F64]:
         """The labels, and their probabilities in each row, shape (n, K)."""
         rows = [
-            one.probabilities if one.probability is None else (1.0 - one.probability, one.probability) for one in told
+            one.probabilities if one.probability is None else [1.0 - one.probability, one.probability] for one in told
         ]
         if any(one.label is not None and row is None for one, row in zip(told, rows, strict=True)):
             raise NotImplementedError("this learner tells no probabilities; docs/probabilities.md has those that do")
         most = max((len(row) for row in rows if row is not None), default=0)
-        if len(self._known) != most or not rows:
+        if len(self._known) != most or not rows or not all(map(self._is_known, told, rows)):
             self._known = self._labels()
         K = len(self._known)
         return self._known, np.array([probabilities_of(row or (), K) for row in rows]).reshape(len(rows), K)
 
+    def _is_known(self, told: Prediction, row: Sequence[float] | None) -> bool:
+        """Are the labels that were asked for still those of the session? The label told is the most probable one."""
+        if told.t < self._known_at:
+            return False
+        return not row or row.count(max(row)) > 1 or self._known[row.index(max(row))] == told.label
+
     def _labels(self) -> list[Label]:
-        return self.session.describe()["labels"] or []
+        described = self.session.describe()
+        self._known_at = described["t"]
+        return described["labels"] or []
 
 
 @final

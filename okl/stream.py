@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack
-from typing import Any, final
+from contextlib import AsyncExitStack, ExitStack, aclosing
+from typing import Any, TypeVar, final
 
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
@@ -30,10 +30,12 @@ from okl.conversation import (
 
 Message = Mapping[str, Any]
 
+S = TypeVar("S", ClientConnection, AsyncConnection)
+
 
 @final
 class Stream:
-    """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
+    """A socket to one session, for one call at a time. Made by `Client.stream`.
 
     A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
     `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the
@@ -64,8 +66,8 @@ class Stream:
     def ask(self, messages: Iterable[Message], *, together: int = 1) -> Iterator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; `together` messages are sent as one.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
-        asked for more after another call of `ask` has begun.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError while
+        another call waits, and if it is asked for more after another call has begun.
         """
         return self._done(self._conversation.ask(together), iter(messages))
 
@@ -83,7 +85,8 @@ class Stream:
             if isinstance(wanted, Tell):
                 yield wanted.answer
             try:
-                found = self._do(wanted, messages)
+                with self._conversation.waiting():
+                    found = self._do(wanted, messages)
             except FAULTS as error:
                 wanted = _after(script, error)
             else:
@@ -97,11 +100,9 @@ class Stream:
                 made = connect(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
                 self._socket = self._stack.enter_context(made)
             case Send(text):
-                assert self._socket is not None
-                self._socket.send(text)
+                _opened(self._socket).send(text)
             case Receive():
-                assert self._socket is not None
-                return self._socket.recv()
+                return _opened(self._socket).recv()
             case Pause(seconds):
                 time.sleep(seconds)
             case Next():
@@ -113,7 +114,8 @@ class Stream:
 class AsyncStream:
     """`Stream` for asyncio, made by `AsyncClient.stream`: it connects when the block `async with` begins.
 
-    Messages may come from an async iterator: while the next one is not there yet, answers are told.
+    Messages may come from an async iterator: while the next one is not there yet, answers are told. Calls of `one` from
+    several tasks wait for each other.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
@@ -121,6 +123,7 @@ class AsyncStream:
         self._headers = dict(headers or {})
         self._stack = AsyncExitStack()
         self._socket: AsyncConnection | None = None
+        self._ones = asyncio.Lock()
 
     async def __aenter__(self) -> AsyncStream:
         """Raises the ServiceError that refuses the connection."""
@@ -140,8 +143,8 @@ class AsyncStream:
     ) -> AsyncGenerator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; at most `together` messages are sent as one.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
-        asked for more after another call of `ask` has begun.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError while
+        another call waits, and if it is asked for more after another call has begun.
         """
         asked = _Messages(messages)
         try:
@@ -152,11 +155,11 @@ class AsyncStream:
 
     async def one(self, message: Message) -> dict[str, Any]:
         """The answer of one message. Raises the ServiceError that refused it."""
-        async for answer in self.ask([message]):
-            if (refused := refusal(answer)) is not None:
-                raise refused
-            return answer
-        raise AssertionError("a message has an answer")
+        async with self._ones, aclosing(self.ask([message])) as answers:
+            answer = await anext(answers)
+        if (refused := refusal(answer)) is not None:
+            raise refused
+        return answer
 
     async def _done(self, script: Script, messages: _Messages) -> AsyncIterator[dict[str, Any]]:
         """What the script wants."""
@@ -165,7 +168,8 @@ class AsyncStream:
             if isinstance(wanted, Tell):
                 yield wanted.answer
             try:
-                found = await self._do(wanted, messages)
+                with self._conversation.waiting():
+                    found = await self._do(wanted, messages)
             except FAULTS as error:
                 wanted = _after(script, error)
             else:
@@ -180,16 +184,20 @@ class AsyncStream:
                 made = connect_async(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
                 self._socket = await self._stack.enter_async_context(made)
             case Send(text):
-                assert self._socket is not None
-                await self._socket.send(text)
+                await _opened(self._socket).send(text)
             case Receive():
-                assert self._socket is not None
-                return await messages.answer(self._socket)
+                return await messages.answer(_opened(self._socket))
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case Next(sent, frame):
                 return await messages.next(self._socket if sent else None, is_needed=not frame)
         return None
+
+
+def _opened(socket: S | None) -> S:
+    if socket is None:
+        raise RuntimeError("The stream is not open: use it in a block, `async with session.stream() as stream`.")
+    return socket
 
 
 def _after(script: Script, found: Any) -> Any:

@@ -42,6 +42,10 @@ def rows(X: Any) -> list[Any]:
 def column(y: Any) -> list[Any]:
     """Many truths."""
     found = frame_of(y)
+    if found is not None and hasattr(found, "columns"):
+        if len(found.columns) != 1:
+            raise WrongType(f"Truths are one column; this frame has {len(found.columns)}.", errors=[])
+        found = found[:, 0]
     return as_json(as_list(y) if found is None else found.to_list())
 
 

@@ -76,6 +76,10 @@ def played_rows(
     progress: bool,
 ) -> list[Line]:
     """What `okl.compare` does: rows from memory, in place of a file. Raises ConfigurationError."""
+    if delay < 0:
+        raise ConfigurationError(f"The delay is {delay}; it must be at least 0.")
+    if learners is not None and not learners:
+        raise ConfigurationError("There are no learners to compare.")
     recording = _of_rows(inputs, truths, are_labels=are_labels)
     given = None if learners is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in learners]
     contestants = _contestants(recording, usual(recording) if given is None else given, delay)
@@ -99,6 +103,8 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
             yield RecordedRow(number, x, y, str(number))
 
     first = inputs[0] if inputs else ()
+    if not isinstance(first, Mapping | Sequence) or isinstance(first, str):
+        raise ConfigurationError(f"A row is a list or an object, not {first!r}.")
     names = first if isinstance(first, Mapping) else range(len(first))
     found = looked_through("rows", tuple(map(str, names)), rows)
     if not found.count:

@@ -188,3 +188,60 @@ async def test_events_come_as_they_happen(url: str, client: Client) -> None:
             assert id
             assert told["name"] == "s"
             break
+
+
+async def test_a_stream_is_for_one_call_at_a_time(url: str, client: Client) -> None:
+    """Answers of one are never another's: single messages of several tasks wait for each other, all else is refused."""
+    client.create("s", "mean", y_range=[0.0, 1000.0])
+    async with AsyncClient(url) as other, other.stream("s") as stream:
+
+        async def asked(id: str) -> str:
+            return (await stream.one({"x": [1.0], "y": 1.0, "id": id}))["id"]
+
+        for turn in range(5):
+            ids = [f"{turn}-{i}" for i in range(7)]
+            assert await asyncio.gather(*map(asked, ids)) == ids
+
+        coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+        async def messages() -> AsyncIterator[dict[str, Any]]:
+            while True:
+                yield await coming.get()
+
+        answers = stream.ask(messages())
+        await coming.put({"x": [1.0], "y": 1.0, "id": "early"})
+        assert (await anext(answers))["id"] == "early"
+        waiting = asyncio.ensure_future(anext(answers))
+        await asyncio.sleep(0.05)
+        with pytest.raises(RuntimeError, match="one call at a time"):
+            await asked("meanwhile")
+        await coming.put({"x": [1.0], "y": 1.0, "id": "late"})
+        assert (await waiting)["id"] == "late"
+        # It waits for nothing now; who asks has the stream.
+        assert await asked("after") == "after"
+        with pytest.raises(RuntimeError, match="answers are gone"):
+            await anext(answers)
+
+
+async def test_a_call_that_is_cancelled_leaves_the_stream_to_the_next(url: str, client: Client) -> None:
+    client.create("s", "mean", y_range=[0.0, 1000.0])
+    async with AsyncClient(url) as other, other.stream("s") as stream:
+        for turn in range(10):
+
+            async def play(turn: int = turn) -> None:
+                async for _ in stream.ask(
+                    ({"x": [1.0], "y": 1.0, "id": f"{turn}-{i}"} for i in range(200)), together=7
+                ):
+                    pass
+
+            task = asyncio.create_task(play())
+            await asyncio.sleep(0.002 * turn)
+            task.cancel()
+            await asyncio.wait({task})
+            assert (await stream.one({"x": [1.0], "y": 1.0, "id": f"after-{turn}"}))["id"] == f"after-{turn}"
+
+
+async def test_a_stream_that_is_not_open(url: str) -> None:
+    async with AsyncClient(url) as other:
+        with pytest.raises(RuntimeError, match="not open"):
+            await other.stream("s").one({"x": [1.0]})

@@ -124,3 +124,19 @@ def test_it_refuses_what_does_not_fit() -> None:
         okl.compare([[1.0], [2.0]], [1.0])
     with pytest.raises(errors.ConfigurationError, match="at most 64"):
         okl.compare(ROWS, LABELS, ["mean"] * 65)
+
+
+def test_one_learner_may_be_named_alone() -> None:
+    for learner in ("majority", {"kind": "majority"}):
+        found = okl.compare(ROWS, LABELS, learner)
+        assert [line.name for line in found] == ["majority"]
+        assert found[np.int64(0)] is found.best
+
+
+def test_options_that_leave_nothing_to_compare() -> None:
+    with pytest.raises(errors.ConfigurationError, match="no learners"):
+        okl.compare(ROWS, LABELS, [])
+    with pytest.raises(errors.ConfigurationError, match="delay is -1"):
+        okl.compare(ROWS, LABELS, delay=-1)
+    with pytest.raises(errors.ConfigurationError, match="A row is"):
+        okl.compare(np.arange(3.0), [1, 2, 1])

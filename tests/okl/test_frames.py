@@ -75,3 +75,16 @@ def test_rounds_of_a_frame(client: Client, library: Any) -> None:
     many = session.predict_many(frame)
     assert len(many) == 1200
     assert many.to_frame()["values"].to_list() == [one.value for one in many]
+
+
+@pytest.mark.parametrize(
+    ("labels", "column"), [([0, 0.5, None], [0.0, 0.5, None]), (["a", 1, None], ["a", "1", None])], ids=str
+)
+def test_labels_of_several_types(labels: list[Any], column: list[Any]) -> None:
+    assert Form.of(pl.DataFrame({"a": [1, 2, 3]})).series("label", labels).to_list() == column
+    assert Form.of(pl.DataFrame({"a": [1, 2, 3]})).frame({"label": labels})["label"].to_list() == column
+
+
+def test_an_array_keeps_what_labels_are() -> None:
+    assert array_of(["a", 1]).tolist() == ["a", 1]
+    assert array_of([True, "a"]).tolist() == [True, "a"]

@@ -123,3 +123,44 @@ def test_neither_library_is_loaded() -> None:
     program = "import sys, okl; okl.RemoteClassifier; print({'river', 'sklearn', 'pandas'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "set()"
+
+
+def test_labels_are_those_of_the_session_that_is_there(client: Client) -> None:
+    """It is made anew with its labels the other way round, after as many rounds, and after fewer."""
+    remote = okl.RemoteClassifier(client, "s", "aioli", labels=["no", "yes"])
+
+    def learn(rounds: int) -> dict[Any, float]:
+        for i in range(rounds):
+            remote.learn_one([float(i % 2)], ["no", "yes"][i % 2])
+        return remote.predict_proba_one([1.0])
+
+    before = learn(20)
+    for rounds in (20, 10):
+        client.delete("s")
+        client.create("s", "aioli", labels=["yes", "no"])
+        after = learn(rounds)
+        assert after["yes"] > 0.5 < before["yes"]
+        assert list(after) == ["yes", "no"]
+
+
+def test_labels_of_a_session_that_was_rolled_back(client: Client) -> None:
+    remote = okl.RemoteClassifier(client, "s", "auto")
+    for i in range(20):
+        remote.learn_one([float(i % 2)], "ab"[i % 2])
+    client.checkpoint("s", "two")
+    for third in "cd":
+        for i in range(20):
+            remote.learn_one([float(i % 3)], ("a", "b", third)[i % 3])
+        assert list(remote.predict_proba_one([2.0])) == ["a", "b", third]
+        client.roll_back("s", "two")
+
+
+def test_truths_in_other_forms(client: Client) -> None:
+    remote = okl.RemoteClassifier(client, "s", "auto")
+    with pytest.raises(ValueError, match="no labels"):
+        remote.decision_function([[1.0]])
+    remote.learn_many([[1.0], [2.0]], pd.DataFrame({"y": ["a", "b"]}))
+    remote.learn_many([[1.0], [2.0]], iter("ab"))
+    assert remote.session.describe()["t"] == 4
+    with pytest.raises(errors.WrongType, match="one column"):
+        remote.learn_many([[1.0]], pd.DataFrame({"y": ["a"], "z": ["b"]}))
