@@ -189,6 +189,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         floor=lambda: (row(400), axpy(400, with_loss=True)),
     ),
     Scenario(
+        id="ahpatron-magic",
+        kind="ahpatron",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}},
+        stream=magic_stream,
+        floor=lambda: (row(400),),
+    ),
+    Scenario(
         id="bogd-magic",
         kind="bogd",
         config={

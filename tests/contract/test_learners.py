@@ -207,6 +207,10 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "one slot": {"budget": 3, "reservoir": 1, "step_size": 0.5, "kernel": {"kind": "laplacian"}},
     },
+    "ahpatron": {
+        "halves": {"kernel": GAUSSIAN, "budget": 8},
+        "every margin": {"slack": 0.0, "ridge": 0.1, "budget": 2, "kernel": {"kind": "polynomial"}},
+    },
     "bogd": {
         "removal": {"kernel": GAUSSIAN, "budget": 20, "regularization": 0.05},
         "plain": {"step_size": 0.5, "coefficient_bound": None, "budget": 15},

@@ -200,6 +200,7 @@ CASES = {
         68,
         block=range(110, 140),
     ),
+    "ahpatron": Case({"learner": {"kind": "ahpatron", "config": {"kernel": GAUSSIAN, "budget": 10}}}, 120, 60),
     "bogd": Case(
         {
             "learner": {

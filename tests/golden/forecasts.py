@@ -23,6 +23,7 @@ GAUSSIAN = {"kind": "gaussian", "sigma": 2.0}
 RELEVANCE = {"kind": "relevance", "smooth": [0.1] * 10, "steps": [0.2] * 10, "pairs": [0.2] * 10}
 
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ahpatron": ("ahpatron", {"kernel": GAUSSIAN, "budget": 20}),
     "aioli": ("aioli", {}),
     "aioli-half-life": ("aioli", {"half_life": 64, "curvature": "paper", "intercept": False}),
     "auto": ("auto", {"relevance": RELEVANCE, "classes": 3, "budget": 60, "half_life": 200, "window": 100}),

@@ -102,3 +102,38 @@ def bogd(
                 stored.append(new)
             stored = [(s, min(max(a, -c_max), c_max)) for s, a in stored]
     return values, stored
+
+
+def ahpatron(
+    X: F64, y: F64, kernel: KernelFunction, *, B: int, slack: float, ridge: float
+) -> tuple[list[float], list[tuple[F64, float]]]:
+    """The values, and the points with their coefficients after the last round, oldest first."""
+    U, weight = math.sqrt(B) / 2.0, 0.25
+    stored: list[tuple[F64, float]] = []
+    values = []
+    for x, truth in zip(X, y.tolist(), strict=True):
+        values.append(sum((a * kernel(s, x) for s, a in stored), start=0.0))
+        if truth * values[-1] >= 1.0 - slack:
+            continue
+        if len(stored) == B:
+            K = np.array([[kernel(s, z) for z, _ in stored] for s, _ in stored])
+            a = np.array([a for _, a in stored])
+            kept = [i for i in range(B) if abs(a[i]) >= sorted_median(np.abs(a))][: B // 2]
+            gone = [i for i in range(B) if i not in kept]
+            K_II = K[np.ix_(kept, kept)]
+            # Least squares of what goes by what stays, with the ridge as further rows; the norm is the one before.
+            theta = np.linalg.solve(K_II + ridge * np.eye(B // 2), K[np.ix_(kept, gone)] @ a[gone])
+            b = a[kept] + theta
+            b *= math.sqrt(a @ K @ a) / math.sqrt(b @ K_II @ b)
+            stored = [(stored[i][0], float(b_i)) for i, b_i in zip(kept, b, strict=True)]
+        stored.append((x, weight * truth))
+        norm = math.sqrt(sum(a * c * kernel(s, z) for s, a in stored for z, c in stored))
+        if norm > U:
+            stored = [(s, a * U / norm) for s, a in stored]
+    return values, stored
+
+
+def sorted_median(numbers: F64) -> float:
+    """The mean of the two in the middle of an even count."""
+    ordered = sorted(numbers.tolist())
+    return 0.5 * (ordered[len(ordered) // 2 - 1] + ordered[len(ordered) // 2])
