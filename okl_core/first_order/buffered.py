@@ -6,7 +6,7 @@ B-th point the learner makes an embedding of the points, and the second phase be
 With `buffer` "first" every point is stored, with the g of a forecast of 0. So do the programs that the published tables
 of NOGD come from.
 
-References: [lu2016] algorithm 2.
+References: [lu2016].
 """
 
 from __future__ import annotations

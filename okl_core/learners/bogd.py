@@ -85,7 +85,7 @@ class Bogd(Learner[BogdConfig, BogdState, BogdRound]):
     Against the paper: lambda may be 0; c_max does not depend on eta; a coefficient above c_max is cut, where the paper
     scales all of them down.
 
-    References: [zhao2012] algorithm 1 with uniform sampling.
+    References: [zhao2012], with uniform sampling.
 
     Examples
     --------

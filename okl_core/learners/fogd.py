@@ -69,7 +69,7 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
     Against the paper: eta may fall with t; forecasts of the squared loss are clipped, and g is the derivative at the
     clipped value, which leaves the bound as it is.
 
-    References: [lu2016] algorithm 1, theorem 1; [rahimi2007].
+    References: [lu2016]; [rahimi2007].
 
     Examples
     --------

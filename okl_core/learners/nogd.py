@@ -92,7 +92,7 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
     Against the paper: the second phase starts from the projection of the function learned; eigenvalues that are rounding
     errors are left out; forecasts of the squared loss are clipped.
 
-    References: [lu2016] algorithm 2.
+    References: [lu2016].
 
     Examples
     --------

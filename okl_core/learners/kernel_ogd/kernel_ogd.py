@@ -67,7 +67,7 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
     Against the papers: the margin is 1; a value within 1e-10 of the truth, or of the hinge's kink, counts as one without
     loss; for kernels without a bound D is the largest kappa so far.
 
-    References: [kivinen2004] proposition 1, theorem 4; [zinkevich2003] theorem 1; [hazan2007] theorem 1.
+    References: [kivinen2004]; [zinkevich2003] theorem 1; [hazan2007] theorem 1.
 
     Examples
     --------
