@@ -87,19 +87,44 @@ class Conversation:
     """With one session of the service at `url`: what was sent and not answered yet, and for how long nothing was."""
 
     def __init__(self, url: str, session: str) -> None:
-        self._url = "ws" + url.removeprefix("http")
+        self._url = "ws" + url.rstrip("/")[len("http") :]
         self.address = f"{self._url}{path_of(session, 'stream')}"
         self._prefix = secrets.token_urlsafe(9)
         self._count = itertools.count()
         self._sent: deque[deque[str]] = deque()
         self._failing_since: float | None = None
+        self._script: Script | None = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Scripts may begin."""
+        self._is_open = True
+
+    def close(self) -> None:
+        """No script goes on."""
+        self._is_open = False
+
+    def enter(self, script: Script) -> None:
+        """From here on it is this script's. Raises RuntimeError if it is not open."""
+        if self._is_open:
+            self._script = script
+        self.check(script)
+
+    def check(self, script: Script) -> None:
+        """Whatever is sent and received is this script's. Raises RuntimeError if it is not, or is no more."""
+        if not self._is_open:
+            raise RuntimeError("The stream is not open: ask within its `with` block.")
+        if self._script is not script:
+            raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
 
     def begin(self) -> Script:
         """The first connection. Raises the ServiceError that refuses it, or Unreachable."""
         return self._connected(time.monotonic())
 
     def ask(self, together: int) -> Script:
-        """What `Stream.ask` says."""
+        """What `Stream.ask` says. Raises ValueError where nothing is to be sent together."""
+        if together < 1:
+            raise ValueError(f"One message at least is sent at a time, not {together}.")
         if self._sent:
             # A call before was left: the answers that are still to come on this connection are its own.
             yield from self._connected(time.monotonic())
@@ -107,8 +132,6 @@ class Conversation:
         self._failing_since = None
         under_way, is_over = 0, False
         while True:
-            if self._sent is not sent:
-                raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
             while under_way < UNDER_WAY and not is_over:
                 frame: deque[str] = deque()
                 while len(frame) < together:

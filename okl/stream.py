@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from typing import Any, final
 
 from websockets.asyncio.client import ClientConnection as AsyncConnection
@@ -48,6 +48,7 @@ class Stream:
         self._headers = dict(headers or {})
         self._stack = ExitStack()
         self._socket: ClientConnection | None = None
+        self._conversation.open()
         for _ in self._done(self._conversation.begin(), iter(())):
             pass
 
@@ -59,13 +60,14 @@ class Stream:
 
     def close(self) -> None:
         """Close the connection; what was not answered may have been done or not."""
+        self._conversation.close()
         self._stack.close()
 
     def ask(self, messages: Iterable[Message], *, together: int = 1) -> Iterator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; `together` messages are sent as one.
 
         An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
-        asked for more after another call of `ask` has begun.
+        asked for more after another call of `ask` has begun, or the stream is closed.
         """
         return self._done(self._conversation.ask(together), iter(messages))
 
@@ -78,6 +80,7 @@ class Stream:
 
     def _done(self, script: Script, messages: Iterator[Message]) -> Iterator[dict[str, Any]]:
         """What the script wants."""
+        self._conversation.enter(script)
         wanted = next(script, None)
         while wanted is not None:
             if isinstance(wanted, Tell):
@@ -85,14 +88,14 @@ class Stream:
             try:
                 found = self._do(wanted, messages)
             except FAULTS as error:
-                wanted = _after(script, error)
-            else:
-                wanted = _after(script, found)
+                found = error
+            self._conversation.check(script)
+            wanted = _after(script, found)
 
     def _do(self, wanted: Any, messages: Iterator[Message]) -> Any:
         match wanted:
             case Connect():
-                self.close()
+                self._stack.close()
                 address, headers = self._conversation.address, self._headers
                 made = connect(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
                 self._socket = self._stack.enter_context(made)
@@ -113,17 +116,18 @@ class Stream:
 class AsyncStream:
     """`Stream` for asyncio, made by `AsyncClient.stream`: it connects when the block `async with` begins.
 
-    Messages may come from an async iterator: while the next one is not there yet, answers are told.
+    One task asks at a time: a call of `ask` or `one` ends the one before it. Several tasks take an AsyncSession, or a stream
+    each. Messages may come from an async iterator: while the next one is not there yet, answers are told.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
         self._conversation = Conversation(url, session)
         self._headers = dict(headers or {})
-        self._stack = AsyncExitStack()
         self._socket: AsyncConnection | None = None
 
     async def __aenter__(self) -> AsyncStream:
         """Raises the ServiceError that refuses the connection."""
+        self._conversation.open()
         async for _ in self._done(self._conversation.begin(), _Messages(())):
             pass
         return self
@@ -133,7 +137,13 @@ class AsyncStream:
 
     async def close(self) -> None:
         """Close the connection; what was not answered may have been done or not."""
-        await self._stack.aclose()
+        self._conversation.close()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            await socket.close()
 
     async def ask(
         self, messages: Iterable[Message] | AsyncIterable[Message], *, together: int = 1
@@ -141,7 +151,7 @@ class AsyncStream:
         """The answers, in the order of the messages, as they come; at most `together` messages are sent as one.
 
         An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
-        asked for more after another call of `ask` has begun.
+        asked for more after another call of `ask` has begun, or the stream is closed.
         """
         asked = _Messages(messages)
         try:
@@ -160,25 +170,33 @@ class AsyncStream:
 
     async def _done(self, script: Script, messages: _Messages) -> AsyncIterator[dict[str, Any]]:
         """What the script wants."""
+        self._conversation.enter(script)
         wanted = next(script, None)
         while wanted is not None:
             if isinstance(wanted, Tell):
                 yield wanted.answer
             try:
-                found = await self._do(wanted, messages)
+                found = await self._do(script, wanted, messages)
             except FAULTS as error:
-                wanted = _after(script, error)
-            else:
-                wanted = _after(script, found)
+                found = error
+            self._conversation.check(script)
+            wanted = _after(script, found)
 
-    async def _do(self, wanted: Any, messages: _Messages) -> Any:
+    async def _do(self, script: Script, wanted: Any, messages: _Messages) -> Any:
         match wanted:
             case Connect():
+                await self._drop()
                 await messages.forget_answer()
-                await self.close()
                 address, headers = self._conversation.address, self._headers
-                made = connect_async(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
-                self._socket = await self._stack.enter_async_context(made)
+                made = await connect_async(
+                    address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES
+                )
+                try:
+                    self._conversation.check(script)
+                except RuntimeError:
+                    await made.close()
+                    raise
+                self._socket = made
             case Send(text):
                 assert self._socket is not None
                 await self._socket.send(text)
