@@ -29,7 +29,8 @@ class Form:
             return {name: array_of(values) for name, values in columns.items()}
         import narwhals as nw
 
-        made = nw.from_dict({name: list(values) for name, values in columns.items()}, backend=self.library).to_native()
+        told = {name: _of_one_type(values) for name, values in columns.items()}
+        made = nw.from_dict(told, backend=self.library).to_native()
         return self._indexed(made)
 
     def series(self, name: str, values: Sequence[Any]) -> Any:
@@ -38,7 +39,7 @@ class Form:
             return array_of(values)
         import narwhals as nw
 
-        made = nw.from_dict({name: list(values)}, backend=self.library)[name].to_native()
+        made = nw.from_dict({name: _of_one_type(values)}, backend=self.library)[name].to_native()
         return self._indexed(made)
 
     def _indexed(self, made: Any) -> Any:
@@ -63,6 +64,13 @@ def array_of(values: Sequence[Any]) -> Any:
         made = np.empty(len(values), dtype=object)
         made[:] = values
         return made
+
+
+def _of_one_type(values: Sequence[Any]) -> list[Any]:
+    """Whole numbers beside others as floats, since a column of polars or Arrow has one type."""
+    if {type(value) for value in values if value is not None} != {int, float}:
+        return list(values)
+    return [None if value is None else float(value) for value in values]
 
 
 def _index_of(found: Any) -> Any:

@@ -54,6 +54,7 @@ class _Remote:
         self.settings: dict[str, Any] = dict(settings)
         self._session: Session | None = None
         self._known: list[Label] = []
+        self._known_at = 0
         if (river := sys.modules.get("river.base")) is not None:
             # Its evaluation asks for the class.
             getattr(river, self._river_base).register(type(self))
@@ -91,8 +92,8 @@ class _Remote:
 
     def learn_many(self, X: Any, y: Any) -> None:
         """The rounds of the rows, in order."""
-        if len(column(y)):
-            self.session.play(X, y)
+        if truths := column(y):
+            self.session.play(X, truths)
 
     def _forecasts(self, X: Any) -> Predictions:
         return self.session.predict_many(X)
@@ -175,11 +176,25 @@ class RemoteClassifier(_Remote):
         ]
         if any(one.label is not None and row is None for one, row in zip(told, rows, strict=True)):
             raise NotImplementedError("this learner tells no probabilities; docs/probabilities.md has those that do")
-        most = max((len(row) for row in rows if row is not None), default=0)
-        if len(self._known) != most or not rows:
+        if not self._knows(told, rows):
             self._known = self._labels()
+        self._known_at = max((one.t for one in told), default=0)
         K = len(self._known)
         return self._known, np.array([probabilities_of(row or (), K) for row in rows]).reshape(len(rows), K)
+
+    def _knows(self, told: Predictions, rows: Sequence[Sequence[float] | None]) -> bool:
+        """Are the labels that were asked for before still those of these probabilities?
+
+        A session that was made anew or rolled back may have others: it is at an earlier round, or tells a label that is not
+        the most probable of those known.
+        """
+        if max((len(row) for row in rows if row is not None), default=0) != len(self._known) or not self._known:
+            return False
+        return all(
+            one.t >= self._known_at
+            and (row is None or one.label is None or max(row) in _of_label(row, self._known, one.label))
+            for one, row in zip(told, rows, strict=True)
+        )
 
     def _labels(self) -> list[Label]:
         return self.session.describe()["labels"] or []
@@ -218,4 +233,12 @@ def _table(labels: Sequence[Label], values: F64, form: Form) -> Any:
     """A column a label, as a frame or an array, shape (n, K)."""
     if form.library is None:
         return values
-    return form.frame({str(label): values[:, k].tolist() for k, label in enumerate(labels)})
+    made = form.frame({str(label): values[:, k].tolist() for k, label in enumerate(labels)})
+    if form.index is not None:
+        made.columns = list(labels)  # pandas has columns of any name, River the labels
+    return made
+
+
+def _of_label(row: Sequence[float], labels: Sequence[Label], label: Label) -> list[float]:
+    """Its probability, if it is one of these."""
+    return [p for p, one in zip(row, labels, strict=False) if one == label]
