@@ -89,7 +89,7 @@ class Comparison:
 
     def __getitem__(self, name: str | int) -> Line:
         """By the learner's name, or by place. Raises KeyError, IndexError."""
-        if isinstance(name, int):
+        if not isinstance(name, str):
             return self.lines[name]
         for line in self.lines:
             if line.name == name:
@@ -160,7 +160,7 @@ class Comparison:
 def compare(
     X: Any,
     y: Any,
-    learners: Sequence[Mapping[str, Any] | str] | None = None,
+    learners: Sequence[Mapping[str, Any] | str] | Mapping[str, Any] | str | None = None,
     *,
     delay: int = 0,
     are_labels: bool | None = None,
@@ -178,7 +178,8 @@ def compare(
     y
         As many truths.
     learners
-        Kinds or specs, 64 at most. Without it: `auto`, the trivial forecasters, and some that fit the truths.
+        Kinds or specs, 64 at most; one may stand alone. Without it: `auto`, the trivial forecasters, and some that fit the
+        truths.
     delay
         The truth of a row is told when so many more were predicted.
     are_labels
@@ -189,9 +190,10 @@ def compare(
     Raises
     ------
     ValueError
-        For other than as many rows as truths.
+        For other than as many rows as truths, or a negative delay.
     ConfigurationError
-        For truths or learners that leave nothing to compare. A learner that fails says so in its line, and the others go on.
+        For rows, truths or learners that leave nothing to compare. A learner that fails says so in its line, and the others
+        go on.
 
     Examples
     --------
@@ -206,6 +208,8 @@ def compare(
     inputs, truths = rows(X), column(y)
     if len(inputs) != len(truths):
         raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
+    if delay < 0:
+        raise ValueError(f"the delay is a number of rows, not {delay}")
     played = service_part("commands.compare").played_rows
     lines = played(inputs, truths, learners, delay=delay, are_labels=are_labels, progress=progress)
     return Comparison(lines, form)
