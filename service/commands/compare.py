@@ -120,6 +120,8 @@ def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list
     """Raises ConfigurationError."""
     if recording.has_labels:
         recording.settings(are_labels=True, with_range=False)
+    if not specs:
+        raise ConfigurationError("There are no learners to compare.")
     check_count(specs)
     limits, define = limits_here(), partial(definition_for, recording)
     named = zip(names_of(specs), specs, strict=True)

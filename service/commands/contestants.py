@@ -99,8 +99,6 @@ def specs_of(options: Sequence[str]) -> list[Json]:
 
 def check_count(specs: Sequence[Any]) -> None:
     """Raises ConfigurationError."""
-    if not specs:
-        raise ConfigurationError("There are no learners to compare.")
     if len(specs) > MOST:
         raise ConfigurationError(f"There are {len(specs)} learners; compare at most {MOST} at a time.")
 
