@@ -14,7 +14,7 @@ from okl import errors
 from okl.client import AsyncClient, Client
 from okl.conversation import UNDER_WAY
 from okl.session import AsyncSession, Session
-from okl.talks import Call
+from okl.talks import Call, Talk, hold, hold_async
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +136,8 @@ async def test_rounds_that_come_while_a_request_is_under_way_go_together(url: st
             await session.play(broken())
         with pytest.raises(ValueError, match="no rounds"):
             await session.play(coming(0))
+        with pytest.raises(ValueError, match="leave out y"):
+            await session.play(coming(1), ["no"])
 
 
 async def test_a_socket_has_many_messages_under_way(url: str, client: Client) -> None:
@@ -188,3 +190,29 @@ async def test_events_come_as_they_happen(url: str, client: Client) -> None:
             assert id
             assert told["name"] == "s"
             break
+
+
+async def test_a_talk_that_is_interrupted_ends_at_once() -> None:
+    """Even while somebody looks at the exception, as a notebook does."""
+    ended = []
+
+    def talk() -> Talk[None]:
+        try:
+            yield Call("GET", "/")
+        finally:
+            ended.append(True)
+
+    def send(_: Call) -> None:
+        raise KeyboardInterrupt
+
+    async def send_async(_: Call) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(KeyboardInterrupt) as found:
+        hold(talk(), send)
+    assert ended == [True]
+    assert found.value.__traceback__ is not None
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await hold_async(talk(), send_async)
+    assert ended == [True, True]
+    assert cancelled.value.__traceback__ is not None
