@@ -282,7 +282,10 @@ def _answer(call: Call, response: httpx.Response) -> Any:
         raise error_of(response.status_code, response.content)
     if call.is_binary:
         return response.content
-    return response.json() if response.content else None
+    try:
+        return response.json() if response.content else None
+    except ValueError as error:
+        raise ServiceError(f"This is no okl service, it answers no JSON: {response.content[:200]!r}") from error
 
 
 def _unreachable(url: str, error: httpx.TransportError) -> ServiceError:

@@ -205,7 +205,7 @@ class Conversation:
                 yield Connect()
             except InvalidStatus as error:
                 refused = error_of(error.response.status_code, bytes(error.response.body or b""))
-                if refused.status not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
+                if error.response.status_code not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
                     raise refused from error
             except (OSError, InvalidHandshake, TimeoutError) as error:
                 if time.monotonic() - started > BACK_WITHIN_S:

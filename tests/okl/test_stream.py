@@ -7,8 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidStatus
+from websockets.http11 import Response
 
 from okl.client import AsyncClient, Client
+from okl.conversation import Connect, Conversation, Pause
+from okl.errors import ServiceError
 from okl.stream import AsyncStream
 
 pytestmark = pytest.mark.anyio
@@ -112,3 +117,13 @@ def test_at_least_one_message_is_sent(client: Client, session: str) -> None:
 def test_an_address_in_capitals_with_a_slash(url: str, client: Client, session: str) -> None:
     with Client(f"{url.replace('http', 'HTTP')}/") as other, other.stream(session) as stream:
         assert stream.one(learned("a"))["t"] == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"type":"about:blank","title":"No worker","detail":"Send it again."}'])
+def test_a_balancer_that_has_no_worker_is_asked_again(body: bytes) -> None:
+    script = Conversation("http://127.0.0.1:9", "s").begin()
+    assert isinstance(next(script), Connect)
+    assert isinstance(script.throw(InvalidStatus(Response(502, "Bad Gateway", Headers(), body))), Pause)
+    assert isinstance(next(script), Connect)
+    with pytest.raises(ServiceError):
+        script.throw(InvalidStatus(Response(500, "Internal Server Error", Headers(), body)))
