@@ -18,6 +18,6 @@ def probabilities_of(told: Sequence[float], K: int) -> F64:
 
 
 def decision_of(p: F64) -> F64:  # (K,)
-    """The logarithms, shape (K,); of two labels what the second has over the first, shape ()."""
+    """The logarithms, shape (K,); of two labels what the second has over the first, shape (); 0 of fewer."""
     scores = np.log(np.maximum(p, np.finfo(np.float64).tiny))
-    return np.asarray(scores[-1] - scores[0] if len(scores) <= 2 else scores)
+    return scores if len(scores) > 2 else np.asarray(scores[-1] - scores[0] if len(scores) else 0.0)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
 from okl.errors import ServiceError, Unreachable
 from okl.events import EventReader
 from okl.problems import error_of
-from okl.routes import Learner, Routes
+from okl.routes import ROUTES, Learner, Routes
 from okl.session import AsyncSession, Session
 from okl.stream import AsyncStream, Stream
 from okl.talks import Call, Talk, asked, hold, hold_async, path_of, said, speaker
@@ -20,8 +20,6 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 KEEP_ALIVE_S = 4.0
 """The service closes a connection that was idle for 5 s: a request sent at that moment would be lost."""
-
-ROUTES: Final = Routes()
 
 Event = tuple[str, dict[str, Any]]
 
@@ -284,7 +282,10 @@ def _answer(call: Call, response: httpx.Response) -> Any:
         raise error_of(response.status_code, response.content)
     if call.is_binary:
         return response.content
-    return response.json() if response.content else None
+    try:
+        return response.json() if response.content else None
+    except ValueError as error:
+        raise ServiceError(f"This is no okl service, it answers no JSON: {response.content[:200]!r}") from error
 
 
 def _unreachable(url: str, error: httpx.TransportError) -> ServiceError:

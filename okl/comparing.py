@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from operator import index
-from typing import Any, Final, SupportsIndex, final
+from typing import Any, Final, final
 
 from okl.__main__ import service_part
 from okl.frames import NO_FRAME, Form
@@ -88,10 +87,10 @@ class Comparison:
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines)
 
-    def __getitem__(self, name: str | SupportsIndex) -> Line:
+    def __getitem__(self, name: str | int) -> Line:
         """By the learner's name, or by place. Raises KeyError, IndexError."""
         if not isinstance(name, str):
-            return self.lines[index(name)]
+            return self.lines[name]
         for line in self.lines:
             if line.name == name:
                 return line
@@ -179,7 +178,8 @@ def compare(
     y
         As many truths.
     learners
-        Kinds or specs, 64 at most, or one. Without it: `auto`, the trivial forecasters, and some that fit the truths.
+        Kinds or specs, 64 at most; one may stand alone. Without it: `auto`, the trivial forecasters, and some that fit the
+        truths.
     delay
         The truth of a row is told when so many more were predicted.
     are_labels
@@ -190,9 +190,10 @@ def compare(
     Raises
     ------
     ValueError
-        For other than as many rows as truths.
+        For other than as many rows as truths, or a negative delay.
     ConfigurationError
-        For truths or learners that leave nothing to compare. A learner that fails says so in its line, and the others go on.
+        For rows, truths or learners that leave nothing to compare. A learner that fails says so in its line, and the others
+        go on.
 
     Examples
     --------
@@ -207,8 +208,8 @@ def compare(
     inputs, truths = rows(X), column(y)
     if len(inputs) != len(truths):
         raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
-    if isinstance(learners, str | Mapping):
-        learners = [learners]
+    if delay < 0:
+        raise ValueError(f"the delay is a number of rows, not {delay}")
     played = service_part("commands.compare").played_rows
     lines = played(inputs, truths, learners, delay=delay, are_labels=are_labels, progress=progress)
     return Comparison(lines, form)

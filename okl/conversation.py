@@ -11,7 +11,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -89,33 +88,44 @@ class Conversation:
     """With one session of the service at `url`: what was sent and not answered yet, and for how long nothing was."""
 
     def __init__(self, url: str, session: str) -> None:
-        self._url = "ws" + url.rstrip("/").removeprefix("http")
+        self._url = "ws" + url.rstrip("/")[len("http") :]
         self.address = f"{self._url}{path_of(session, 'stream')}"
         self._prefix = secrets.token_urlsafe(9)
         self._count = itertools.count()
         self._sent: deque[deque[str]] = deque()
         self._failing_since: float | None = None
-        self._is_waiting = False
+        self._script: Script | None = None
+        self._is_open = False
 
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        """While this is done nothing else may be. Raises RuntimeError where something else is being done."""
-        if self._is_waiting:
-            raise RuntimeError("Another call waits on this stream: a stream is for one call at a time; open another.")
-        self._is_waiting = True
-        try:
-            yield
-        finally:
-            self._is_waiting = False
+    def open(self) -> None:
+        """Scripts may begin."""
+        self._is_open = True
+
+    def close(self) -> None:
+        """No script goes on."""
+        self._is_open = False
+
+    def enter(self, script: Script) -> None:
+        """From here on it is this script's. Raises RuntimeError if it is not open."""
+        if self._is_open:
+            self._script = script
+        self.check(script)
+
+    def check(self, script: Script) -> None:
+        """Whatever is sent and received is this script's. Raises RuntimeError if it is not, or is no more."""
+        if not self._is_open:
+            raise RuntimeError("The stream is not open: ask within its `with` block.")
+        if self._script is not script:
+            raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
 
     def begin(self) -> Script:
         """The first connection. Raises the ServiceError that refuses it, or Unreachable."""
         return self._connected(time.monotonic())
 
     def ask(self, together: int) -> Script:
-        """What `Stream.ask` says."""
+        """What `Stream.ask` says. Raises ValueError where nothing is to be sent together."""
         if together < 1:
-            raise ValueError(f"together is {together}; at least one message is sent at a time")
+            raise ValueError(f"One message at least is sent at a time, not {together}.")
         if self._sent:
             # A call before was left: the answers that are still to come on this connection are its own.
             yield from self._connected(time.monotonic())
@@ -158,8 +168,6 @@ class Conversation:
                 if not sent[0]:
                     sent.popleft()  # before it is told: who asks for no more leaves nothing behind
                 yield Tell(answer)
-                if self._sent is not sent:
-                    raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The message with an id in each of its parts that changes anything."""
@@ -198,7 +206,7 @@ class Conversation:
                 yield Connect()
             except InvalidStatus as error:
                 refused = error_of(error.response.status_code, bytes(error.response.body or b""))
-                if refused.status not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
+                if error.response.status_code not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
                     raise refused from error
             except (OSError, InvalidHandshake, TimeoutError) as error:
                 if time.monotonic() - started > BACK_WITHIN_S:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
-from okl.errors import PROBLEMS, ServiceError
+from okl.errors import PROBLEMS, ServiceError, TooManyRequests, Unreachable
+
+NO_TYPE: Final = "about:blank"
+"""Of a problem that is no more than its status."""
+
+OF_A_BALANCER: Final = {429: TooManyRequests, 502: Unreachable, 503: Unreachable, 504: Unreachable}
+"""What its status means where not the service answers but what stands before it."""
 
 
 def error_of(status: int, content: bytes) -> ServiceError:
@@ -14,8 +21,8 @@ def error_of(status: int, content: bytes) -> ServiceError:
         slug = document["type"].rpartition("/")[2]
         detail = document["detail"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return ServiceError(f"HTTP {status}: {content[:200].decode(errors='replace')}")
-    kind = PROBLEMS.get(slug, ServiceError)
+        document, slug, detail = {}, NO_TYPE, f"HTTP {status}: {content[:200].decode(errors='replace')}"
+    kind = (OF_A_BALANCER.get(status) if slug == NO_TYPE else PROBLEMS.get(slug)) or ServiceError
     known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
     error = kind.__new__(kind)
     ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})

@@ -15,7 +15,7 @@ import numpy as np
 
 from okl._estimating import truth_of
 from okl._scores import F64, decision_of, probabilities_of
-from okl.answers import Label, Prediction, Predictions
+from okl.answers import Label, Predictions
 from okl.client import Client
 from okl.frames import Form, array_of
 from okl.routes import Learner
@@ -55,7 +55,6 @@ class _Remote:
         self._session: Session | None = None
         self._known: list[Label] = []
         self._known_at = 0
-        """The round in which the labels were asked for; a session that is made anew, or rolled back, is before it."""
         if (river := sys.modules.get("river.base")) is not None:
             # Its evaluation asks for the class.
             getattr(river, self._river_base).register(type(self))
@@ -162,8 +161,6 @@ class RemoteClassifier(_Remote):
         if None not in scores:
             return form.series("score", scores)
         labels, P = self._probabilities(told)
-        if not labels:
-            raise ValueError("the session has no labels to decide between before its first truth")
         decisions = np.array([decision_of(p) for p in P])
         return _table(labels, decisions, form) if decisions.ndim > 1 else form.series("score", decisions.tolist())
 
@@ -175,26 +172,32 @@ class RemoteClassifier(_Remote):
     def _probabilities(self, told: Predictions) -> tuple[list[Label], F64]:
         """The labels, and their probabilities in each row, shape (n, K)."""
         rows = [
-            one.probabilities if one.probability is None else [1.0 - one.probability, one.probability] for one in told
+            one.probabilities if one.probability is None else (1.0 - one.probability, one.probability) for one in told
         ]
         if any(one.label is not None and row is None for one, row in zip(told, rows, strict=True)):
             raise NotImplementedError("this learner tells no probabilities; docs/probabilities.md has those that do")
-        most = max((len(row) for row in rows if row is not None), default=0)
-        if len(self._known) != most or not rows or not all(map(self._is_known, told, rows)):
+        if not self._knows(told, rows):
             self._known = self._labels()
+        self._known_at = max((one.t for one in told), default=0)
         K = len(self._known)
         return self._known, np.array([probabilities_of(row or (), K) for row in rows]).reshape(len(rows), K)
 
-    def _is_known(self, told: Prediction, row: Sequence[float] | None) -> bool:
-        """Are the labels that were asked for still those of the session? The label told is the most probable one."""
-        if told.t < self._known_at:
+    def _knows(self, told: Predictions, rows: Sequence[Sequence[float] | None]) -> bool:
+        """Are the labels that were asked for before still those of these probabilities?
+
+        A session that was made anew or rolled back may have others: it is at an earlier round, or tells a label that is not
+        the most probable of those known.
+        """
+        if max((len(row) for row in rows if row is not None), default=0) != len(self._known) or not self._known:
             return False
-        return not row or row.count(max(row)) > 1 or self._known[row.index(max(row))] == told.label
+        return all(
+            one.t >= self._known_at
+            and (row is None or one.label is None or max(row) in _of_label(row, self._known, one.label))
+            for one, row in zip(told, rows, strict=True)
+        )
 
     def _labels(self) -> list[Label]:
-        described = self.session.describe()
-        self._known_at = described["t"]
-        return described["labels"] or []
+        return self.session.describe()["labels"] or []
 
 
 @final
@@ -230,4 +233,12 @@ def _table(labels: Sequence[Label], values: F64, form: Form) -> Any:
     """A column a label, as a frame or an array, shape (n, K)."""
     if form.library is None:
         return values
-    return form.frame({str(label): values[:, k].tolist() for k, label in enumerate(labels)})
+    made = form.frame({str(label): values[:, k].tolist() for k, label in enumerate(labels)})
+    if form.index is not None:
+        made.columns = list(labels)  # pandas has columns of any name, River the labels
+    return made
+
+
+def _of_label(row: Sequence[float], labels: Sequence[Label], label: Label) -> list[float]:
+    """Its probability, if it is one of these."""
+    return [p for p, one in zip(row, labels, strict=False) if one == label]

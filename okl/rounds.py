@@ -10,14 +10,12 @@ from typing import Any, Final, final
 from okl.answers import Learned, Played, Prediction, Predictions
 from okl.errors import SessionExists
 from okl.frames import Form
-from okl.routes import Learner, Routes
+from okl.routes import ROUTES, Learner
 from okl.talks import Json, Talk
 from okl.values import column, rows
 
 BLOCK: Final = 1_000
 """Rounds of one request."""
-
-ROUTES: Final = Routes()
 
 
 @final

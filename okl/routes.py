@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 from okl.errors import ServiceError
 from okl.talks import Call, Json, Talk, path_of, segment
@@ -230,6 +230,9 @@ class Routes:
     def delete_template(self, name: str) -> Talk[None]:
         """The sessions that it made stay."""
         yield Call("DELETE", f"/templates/{segment(name)}")
+
+
+ROUTES: Final = Routes()
 
 
 def _truth(y: Any, id: str | None, x: Any) -> Json:

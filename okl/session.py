@@ -112,6 +112,8 @@ class AsyncSession:
         (input, truth), without y: see `parts`.
         """
         if isinstance(X, AsyncIterable):
+            if y is not None:
+                raise ValueError("an async iterator gives each input with its truth: leave out y")
             return Played.joined([part async for part in self.parts(X)])
         return await self._held(self._talks.play(X, y, progress=progress))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, aclosing
-from typing import Any, TypeVar, final
+from contextlib import ExitStack, aclosing
+from typing import Any, final
 
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
@@ -30,12 +30,10 @@ from okl.conversation import (
 
 Message = Mapping[str, Any]
 
-S = TypeVar("S", ClientConnection, AsyncConnection)
-
 
 @final
 class Stream:
-    """A socket to one session, for one call at a time. Made by `Client.stream`.
+    """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
 
     A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
     `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the
@@ -50,6 +48,7 @@ class Stream:
         self._headers = dict(headers or {})
         self._stack = ExitStack()
         self._socket: ClientConnection | None = None
+        self._conversation.open()
         for _ in self._done(self._conversation.begin(), iter(())):
             pass
 
@@ -61,13 +60,14 @@ class Stream:
 
     def close(self) -> None:
         """Close the connection; what was not answered may have been done or not."""
+        self._conversation.close()
         self._stack.close()
 
     def ask(self, messages: Iterable[Message], *, together: int = 1) -> Iterator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; `together` messages are sent as one.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError while
-        another call waits, and if it is asked for more after another call has begun.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
+        asked for more after another call of `ask` has begun, or the stream is closed.
         """
         return self._done(self._conversation.ask(together), iter(messages))
 
@@ -80,29 +80,31 @@ class Stream:
 
     def _done(self, script: Script, messages: Iterator[Message]) -> Iterator[dict[str, Any]]:
         """What the script wants."""
+        self._conversation.enter(script)
         wanted = next(script, None)
         while wanted is not None:
             if isinstance(wanted, Tell):
                 yield wanted.answer
             try:
-                with self._conversation.waiting():
-                    found = self._do(wanted, messages)
+                found = self._do(wanted, messages)
             except FAULTS as error:
-                wanted = _after(script, error)
-            else:
-                wanted = _after(script, found)
+                found = error
+            self._conversation.check(script)
+            wanted = _after(script, found)
 
     def _do(self, wanted: Any, messages: Iterator[Message]) -> Any:
         match wanted:
             case Connect():
-                self.close()
+                self._stack.close()
                 address, headers = self._conversation.address, self._headers
                 made = connect(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
                 self._socket = self._stack.enter_context(made)
             case Send(text):
-                _opened(self._socket).send(text)
+                assert self._socket is not None
+                self._socket.send(text)
             case Receive():
-                return _opened(self._socket).recv()
+                assert self._socket is not None
+                return self._socket.recv()
             case Pause(seconds):
                 time.sleep(seconds)
             case Next():
@@ -114,19 +116,20 @@ class Stream:
 class AsyncStream:
     """`Stream` for asyncio, made by `AsyncClient.stream`: it connects when the block `async with` begins.
 
-    Messages may come from an async iterator: while the next one is not there yet, answers are told. Calls of `one` from
-    several tasks wait for each other.
+    One task asks at a time: a call of `ask` or `one` ends that of `ask` before it, while calls of `one` wait for each other.
+    Several tasks take an AsyncSession, or a stream each. Messages may come from an async iterator: while the next one is not
+    there yet, answers are told.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
         self._conversation = Conversation(url, session)
         self._headers = dict(headers or {})
-        self._stack = AsyncExitStack()
         self._socket: AsyncConnection | None = None
         self._ones = asyncio.Lock()
 
     async def __aenter__(self) -> AsyncStream:
         """Raises the ServiceError that refuses the connection."""
+        self._conversation.open()
         async for _ in self._done(self._conversation.begin(), _Messages(())):
             pass
         return self
@@ -136,15 +139,21 @@ class AsyncStream:
 
     async def close(self) -> None:
         """Close the connection; what was not answered may have been done or not."""
-        await self._stack.aclose()
+        self._conversation.close()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            await socket.close()
 
     async def ask(
         self, messages: Iterable[Message] | AsyncIterable[Message], *, together: int = 1
     ) -> AsyncGenerator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; at most `together` messages are sent as one.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError while
-        another call waits, and if it is asked for more after another call has begun.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
+        asked for more after another call of `ask` has begun, or the stream is closed.
         """
         asked = _Messages(messages)
         try:
@@ -163,41 +172,44 @@ class AsyncStream:
 
     async def _done(self, script: Script, messages: _Messages) -> AsyncIterator[dict[str, Any]]:
         """What the script wants."""
+        self._conversation.enter(script)
         wanted = next(script, None)
         while wanted is not None:
             if isinstance(wanted, Tell):
                 yield wanted.answer
             try:
-                with self._conversation.waiting():
-                    found = await self._do(wanted, messages)
+                found = await self._do(script, wanted, messages)
             except FAULTS as error:
-                wanted = _after(script, error)
-            else:
-                wanted = _after(script, found)
+                found = error
+            self._conversation.check(script)
+            wanted = _after(script, found)
 
-    async def _do(self, wanted: Any, messages: _Messages) -> Any:
+    async def _do(self, script: Script, wanted: Any, messages: _Messages) -> Any:
         match wanted:
             case Connect():
+                await self._drop()
                 await messages.forget_answer()
-                await self.close()
                 address, headers = self._conversation.address, self._headers
-                made = connect_async(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
-                self._socket = await self._stack.enter_async_context(made)
+                made = await connect_async(
+                    address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES
+                )
+                try:
+                    self._conversation.check(script)
+                except RuntimeError:
+                    await made.close()
+                    raise
+                self._socket = made
             case Send(text):
-                await _opened(self._socket).send(text)
+                assert self._socket is not None
+                await self._socket.send(text)
             case Receive():
-                return await messages.answer(_opened(self._socket))
+                assert self._socket is not None
+                return await messages.answer(self._socket)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case Next(sent, frame):
                 return await messages.next(self._socket if sent else None, is_needed=not frame)
         return None
-
-
-def _opened(socket: S | None) -> S:
-    if socket is None:
-        raise RuntimeError("The stream is not open: use it in a block, `async with session.stream() as stream`.")
-    return socket
 
 
 def _after(script: Script, found: Any) -> Any:

@@ -66,6 +66,8 @@ def hold(talk: Talk[T], send: Callable[[Call], Any]) -> T:
                 call = talk.send(answer)
     except StopIteration as end:
         return end.value
+    finally:
+        talk.close()  # where sending was interrupted, what it has open, such as a progress bar, ends now
 
 
 async def hold_async(talk: Talk[T], send: Callable[[Call], Awaitable[Any]]) -> T:
@@ -81,6 +83,8 @@ async def hold_async(talk: Talk[T], send: Callable[[Call], Awaitable[Any]]) -> T
                 call = talk.send(answer)
     except StopIteration as end:
         return end.value
+    finally:
+        talk.close()
 
 
 def retrying(for_s: float) -> dict[str, Any]:

@@ -40,13 +40,15 @@ def rows(X: Any) -> list[Any]:
 
 
 def column(y: Any) -> list[Any]:
-    """Many truths."""
+    """Many truths. Raises WrongType for a frame of other than one column."""
     found = frame_of(y)
-    if found is not None and hasattr(found, "columns"):
+    if found is None:
+        return as_json(as_list(y))
+    if hasattr(found, "columns"):
         if len(found.columns) != 1:
-            raise WrongType(f"Truths are one column; this frame has {len(found.columns)}.", errors=[])
-        found = found[:, 0]
-    return as_json(as_list(y) if found is None else found.to_list())
+            raise WrongType(f"Truths are one column of a frame; this frame has {len(found.columns)}.", errors=[])
+        found = found[found.columns[0]]
+    return as_json(found.to_list())
 
 
 def as_list(values: Any) -> list[Any]:

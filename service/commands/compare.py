@@ -69,19 +69,16 @@ def compare(console: Console, path: Path, selection: Selection, learners: Sequen
 def played_rows(
     inputs: Sequence[Any],
     truths: Sequence[Any],
-    learners: Sequence[Any] | None,
+    learners: Sequence[Any] | Mapping[str, Any] | None,
     *,
     delay: int,
     are_labels: bool | None,
     progress: bool,
 ) -> list[Line]:
     """What `okl.compare` does: rows from memory, in place of a file. Raises ConfigurationError."""
-    if delay < 0:
-        raise ConfigurationError(f"The delay is {delay}; it must be at least 0.")
-    if learners is not None and not learners:
-        raise ConfigurationError("There are no learners to compare.")
     recording = _of_rows(inputs, truths, are_labels=are_labels)
-    given = None if learners is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in learners]
+    several = [learners] if isinstance(learners, str | Mapping) else learners
+    given = None if several is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in several]
     contestants = _contestants(recording, usual(recording) if given is None else given, delay)
     turns: Iterable[Contestant] = in_turn(recording, contestants)
     if progress:
@@ -98,14 +95,14 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
 
     def rows() -> Iterator[RecordedRow]:
         for number, (x, y) in enumerate(zip(inputs, truths, strict=True)):
+            if not isinstance(x, Mapping | list):
+                raise ConfigurationError(f"Row {number} is no list and no object: {x!r:.100}.")
             if not isinstance(y, bool | int | float | str):
                 raise ConfigurationError(f"Truth {number} is no label and no number: {y!r}.")
             yield RecordedRow(number, x, y, str(number))
 
     first = inputs[0] if inputs else ()
-    if not isinstance(first, Mapping | Sequence) or isinstance(first, str):
-        raise ConfigurationError(f"A row is a list or an object, not {first!r}.")
-    names = first if isinstance(first, Mapping) else range(len(first))
+    names = range(len(first)) if isinstance(first, list) else first if isinstance(first, Mapping) else ()
     found = looked_through("rows", tuple(map(str, names)), rows)
     if not found.count:
         raise ConfigurationError("There are no rows to compare learners on.")
@@ -123,6 +120,8 @@ def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list
     """Raises ConfigurationError."""
     if recording.has_labels:
         recording.settings(are_labels=True, with_range=False)
+    if not specs:
+        raise ConfigurationError("There are no learners to compare.")
     check_count(specs)
     limits, define = limits_here(), partial(definition_for, recording)
     named = zip(names_of(specs), specs, strict=True)

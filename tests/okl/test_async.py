@@ -14,7 +14,7 @@ from okl import errors
 from okl.client import AsyncClient, Client
 from okl.conversation import UNDER_WAY
 from okl.session import AsyncSession, Session
-from okl.talks import Call
+from okl.talks import Call, Talk, hold, hold_async
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +136,8 @@ async def test_rounds_that_come_while_a_request_is_under_way_go_together(url: st
             await session.play(broken())
         with pytest.raises(ValueError, match="no rounds"):
             await session.play(coming(0))
+        with pytest.raises(ValueError, match="leave out y"):
+            await session.play(coming(1), ["no"])
 
 
 async def test_a_socket_has_many_messages_under_way(url: str, client: Client) -> None:
@@ -190,58 +192,27 @@ async def test_events_come_as_they_happen(url: str, client: Client) -> None:
             break
 
 
-async def test_a_stream_is_for_one_call_at_a_time(url: str, client: Client) -> None:
-    """Answers of one are never another's: single messages of several tasks wait for each other, all else is refused."""
-    client.create("s", "mean", y_range=[0.0, 1000.0])
-    async with AsyncClient(url) as other, other.stream("s") as stream:
+async def test_a_talk_that_is_interrupted_ends_at_once() -> None:
+    """Even while somebody looks at the exception, as a notebook does."""
+    ended = []
 
-        async def asked(id: str) -> str:
-            return (await stream.one({"x": [1.0], "y": 1.0, "id": id}))["id"]
+    def talk() -> Talk[None]:
+        try:
+            yield Call("GET", "/")
+        finally:
+            ended.append(True)
 
-        for turn in range(5):
-            ids = [f"{turn}-{i}" for i in range(7)]
-            assert await asyncio.gather(*map(asked, ids)) == ids
+    def send(_: Call) -> None:
+        raise KeyboardInterrupt
 
-        coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    async def send_async(_: Call) -> None:
+        raise asyncio.CancelledError
 
-        async def messages() -> AsyncIterator[dict[str, Any]]:
-            while True:
-                yield await coming.get()
-
-        answers = stream.ask(messages())
-        await coming.put({"x": [1.0], "y": 1.0, "id": "early"})
-        assert (await anext(answers))["id"] == "early"
-        waiting = asyncio.ensure_future(anext(answers))
-        await asyncio.sleep(0.05)
-        with pytest.raises(RuntimeError, match="one call at a time"):
-            await asked("meanwhile")
-        await coming.put({"x": [1.0], "y": 1.0, "id": "late"})
-        assert (await waiting)["id"] == "late"
-        # It waits for nothing now; who asks has the stream.
-        assert await asked("after") == "after"
-        with pytest.raises(RuntimeError, match="answers are gone"):
-            await anext(answers)
-
-
-async def test_a_call_that_is_cancelled_leaves_the_stream_to_the_next(url: str, client: Client) -> None:
-    client.create("s", "mean", y_range=[0.0, 1000.0])
-    async with AsyncClient(url) as other, other.stream("s") as stream:
-        for turn in range(10):
-
-            async def play(turn: int = turn) -> None:
-                async for _ in stream.ask(
-                    ({"x": [1.0], "y": 1.0, "id": f"{turn}-{i}"} for i in range(200)), together=7
-                ):
-                    pass
-
-            task = asyncio.create_task(play())
-            await asyncio.sleep(0.002 * turn)
-            task.cancel()
-            await asyncio.wait({task})
-            assert (await stream.one({"x": [1.0], "y": 1.0, "id": f"after-{turn}"}))["id"] == f"after-{turn}"
-
-
-async def test_a_stream_that_is_not_open(url: str) -> None:
-    async with AsyncClient(url) as other:
-        with pytest.raises(RuntimeError, match="not open"):
-            await other.stream("s").one({"x": [1.0]})
+    with pytest.raises(KeyboardInterrupt) as found:
+        hold(talk(), send)
+    assert ended == [True]
+    assert found.value.__traceback__ is not None
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await hold_async(talk(), send_async)
+    assert ended == [True, True]
+    assert cancelled.value.__traceback__ is not None

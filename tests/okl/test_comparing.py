@@ -112,6 +112,8 @@ def test_what_the_truths_are_may_be_said() -> None:
         ([[1.0]], [None], "no label"),
         ([[1.0]] * 2, [{}, 1.0], "no label"),
         ([[1.0]] * 2, ["a"] * 2, "two"),
+        ([1.0, 2.0], [1.0, 2.0], "Row 0 is no list"),
+        ([{"a": 1.0}, "a"], [1.0, 2.0], "Row 1 is no list"),
     ],
 )
 def test_what_cannot_be_compared(rows: list[Any], truths: list[Any], told: str) -> None:
@@ -124,19 +126,13 @@ def test_it_refuses_what_does_not_fit() -> None:
         okl.compare([[1.0], [2.0]], [1.0])
     with pytest.raises(errors.ConfigurationError, match="at most 64"):
         okl.compare(ROWS, LABELS, ["mean"] * 65)
-
-
-def test_one_learner_may_be_named_alone() -> None:
-    for learner in ("majority", {"kind": "majority"}):
-        found = okl.compare(ROWS, LABELS, learner)
-        assert [line.name for line in found] == ["majority"]
-        assert found[np.int64(0)] is found.best
-
-
-def test_options_that_leave_nothing_to_compare() -> None:
     with pytest.raises(errors.ConfigurationError, match="no learners"):
         okl.compare(ROWS, LABELS, [])
-    with pytest.raises(errors.ConfigurationError, match="delay is -1"):
-        okl.compare(ROWS, LABELS, delay=-1)
-    with pytest.raises(errors.ConfigurationError, match="A row is"):
-        okl.compare(np.arange(3.0), [1, 2, 1])
+    with pytest.raises(ValueError, match="not -1"):
+        okl.compare(ROWS, LABELS, ["mean"], delay=-1)
+
+
+def test_a_learner_may_stand_alone_and_places_are_of_any_kind() -> None:
+    assert [line.name for line in okl.compare(ROWS[:30], LABELS[:30], "majority")] == ["majority"]
+    found = okl.compare(ROWS[:30], pd.DataFrame({"y": LABELS[:30]}), ["majority", "mean"])
+    assert found[np.argmax([False, True])] is found.lines[1]  # type: ignore[index]

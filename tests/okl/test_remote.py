@@ -119,6 +119,54 @@ def test_what_it_is_not(client: Client) -> None:
         okl.RemoteRegressor(client, "nobody").predict_one({"a": 1.0})
 
 
+def test_before_the_first_truth(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", "auto")
+    assert model.predict_proba([[1.0]]).shape == (1, 0)
+    assert model.decision_function([[1.0]]).tolist() == [0.0]
+    model.learn_one([1.0], "a")
+    assert model.decision_function([[1.0]]).tolist() == [0.0]
+
+
+def test_a_session_that_was_made_anew_or_rolled_back_has_other_labels(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", "auto")
+
+    def learn(*labels: str) -> None:
+        model.learn_many([[float(i % len(labels))] for i in range(30)], list(labels) * (30 // len(labels)))
+
+    learn("a", "b")
+    client.checkpoint("s", "two")
+    learn("a", "b", "c")
+    assert list(model.predict_proba_one([2.0])) == ["a", "b", "c"]
+    client.roll_back("s", "two")
+    learn("a", "b", "d")
+    assert list(model.predict_proba_one([2.0])) == ["a", "b", "d"]
+    client.delete("s")
+    with pytest.raises(errors.SessionNotFound):
+        model.predict_proba_one([2.0])
+    client.create("s", "auto", labels=["b", "a"])
+    model.learn_one([0.0], "a")
+    assert list(model.predict_proba_one([0.0])) == ["b", "a"]
+    requests: list[str] = []
+    asked = client.send
+    client.send = lambda call: (requests.append(call.path), asked(call))[1]  # type: ignore[method-assign]
+    model.predict_proba_one([0.0])
+    assert requests == ["/sessions/s/predict"]
+
+
+def test_labels_that_are_numbers_name_the_columns(client: Client) -> None:
+    model = okl.RemoteClassifier(client, "s", "aioli", labels=[0, 0.5])
+    frame = pd.DataFrame({"a": [0.0, 1.0] * 20}, index=[7] * 40)
+    model.learn_many(frame, (label for label in [0, 0.5] * 20))
+    model.learn_many(frame, pd.DataFrame({"label": [0, 0.5] * 20}))
+    assert model.session.describe()["t"] == 80
+    assert model.predict_proba_many(frame).columns.tolist() == [0, 0.5]
+    assert model.predict_many(frame).tolist() == [0, 0.5] * 20
+    assert model.predict_many(pl.from_pandas(frame)).to_list() == [0, 0.5] * 20
+    assert model.predict_proba_many(pl.from_pandas(frame)).columns == ["0", "0.5"]
+    with pytest.raises(errors.WrongType, match="this frame has 2"):
+        model.learn_many(frame, pd.DataFrame({"a": [1.0] * 40, "b": [1.0] * 40}))
+
+
 def test_neither_library_is_loaded() -> None:
     program = "import sys, okl; okl.RemoteClassifier; print({'river', 'sklearn', 'pandas'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -157,8 +205,6 @@ def test_labels_of_a_session_that_was_rolled_back(client: Client) -> None:
 
 def test_truths_in_other_forms(client: Client) -> None:
     remote = okl.RemoteClassifier(client, "s", "auto")
-    with pytest.raises(ValueError, match="no labels"):
-        remote.decision_function([[1.0]])
     remote.learn_many([[1.0], [2.0]], pd.DataFrame({"y": ["a", "b"]}))
     remote.learn_many([[1.0], [2.0]], iter("ab"))
     assert remote.session.describe()["t"] == 4

@@ -12,6 +12,7 @@ import pytest
 
 from okl import errors
 from okl.client import Client
+from okl.problems import error_of
 from tests.service.definitions import EXACT, MEAN
 
 
@@ -144,16 +145,32 @@ def test_what_no_service_of_ours_answers(body: bytes) -> None:
         client.sessions()
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_what_a_balancer_refuses_passes(status: int) -> None:
+    """As docker/nginx/nginx.conf has it, and another one."""
+    told = b'{"type":"about:blank","title":"No worker answered","detail":"Send it again."}'
+    for body, detail in ((told, "Send it again."), (b"<html>", f"HTTP {status}: <html>")):
+        error = error_of(status, body)
+        assert (errors.passes(error), str(error)) == (True, detail)
+    assert not errors.passes(error_of(500, told))
+
+
+def test_an_answer_that_is_no_json() -> None:
+    no_okl = pytest.raises(errors.ServiceError, match="no okl service")
+    with answering(b"<html>", "200 OK") as url, Client(url) as client, no_okl:
+        client.sessions()
+
+
 @contextmanager
-def answering(body: bytes) -> Iterator[str]:
-    """The url of something that answers one request with 502 and this body."""
+def answering(body: bytes, status: str = "502 Bad Gateway") -> Iterator[str]:
+    """The url of something that answers one request with this."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(65_536)
-                head = f"HTTP/1.1 502 Bad Gateway\r\ncontent-length: {len(body)}\r\n\r\n"
+                head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n"
                 connection.sendall(head.encode() + body)
 
         thread = threading.Thread(target=answer)

@@ -379,21 +379,6 @@ def test_a_truth_behind_a_prediction_that_was_refused(client: Client, session: s
     assert missing["refused"]["type"] == "/problems/prediction-not-found"
 
 
-def test_a_message_that_asks_the_stream_itself(client: Client, session: str) -> None:
-    """Its answer would be taken for the one that is waited for."""
+def test_messages_of_numpy(client: Client, session: str) -> None:
     with client.stream(session) as stream:
-
-        def messages() -> Iterator[dict[str, Any]]:
-            yield {"x": X[0], "wait": False}
-            stream.one({"x": X[1], "wait": False})
-
-        with pytest.raises(RuntimeError, match="one call at a time"):
-            list(stream.ask(messages()))
-        assert stream.one({"x": X[0], "y": LABELS[1], "id": "after"})["id"] == "after"
-
-
-def test_messages_of_numpy_and_an_address_with_a_slash(url: str, session: str) -> None:
-    with Client(f"{url}/") as client, client.stream(session) as stream:
-        assert stream.one({"x": np.array(X[0]), "y": LABELS[1], "id": "a"})["id"] == "a"
-        with pytest.raises(ValueError, match="at least one message"):
-            list(stream.ask([{"x": X[0]}], together=0))
+        assert stream.one({"x": np.array(X[0]), "y": np.array(LABELS)[1], "id": "a"})["id"] == "a"

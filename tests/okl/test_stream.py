@@ -1,0 +1,124 @@
+"""One stream that is asked twice at a time, cancelled or closed: no answer goes to another's message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidStatus
+from websockets.http11 import Response
+
+from okl.client import AsyncClient, Client
+from okl.conversation import Connect, Conversation, Pause
+from okl.errors import ServiceError
+from okl.stream import AsyncStream
+
+pytestmark = pytest.mark.anyio
+
+
+def learned(id: str) -> dict[str, Any]:
+    return {"x": [1.0], "y": 1.0, "id": id}
+
+
+@pytest.fixture
+def session(client: Client) -> str:
+    client.create("s", "mean", y_range=[0.0, 10.0])
+    return "s"
+
+
+async def test_single_messages_of_several_tasks_wait_for_each_other(url: str, session: str) -> None:
+    async with AsyncClient(url) as client, client.stream(session) as stream:
+        for n in range(6):
+            ids = [f"{n}-{i}" for i in range(5)]
+            found = await asyncio.wait_for(asyncio.gather(*(stream.one(learned(id)) for id in ids)), 20.0)
+            assert [answer["id"] for answer in found] == ids
+            assert (await stream.one(learned(f"{n}")))["id"] == f"{n}"
+
+
+async def test_a_message_that_comes_after_another_call_is_not_sent(url: str, client: Client, session: str) -> None:
+    coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def messages() -> AsyncIterator[dict[str, Any]]:
+        while True:
+            yield await coming.get()
+
+    async def answers(stream: AsyncStream) -> list[Any]:
+        return [answer async for answer in stream.ask(messages())]
+
+    async with AsyncClient(url) as other, other.stream(session) as stream:
+        first = asyncio.ensure_future(answers(stream))
+        await asyncio.sleep(0.01)
+        assert (await stream.one(learned("second")))["id"] == "second"
+        await coming.put(learned("late"))
+        with pytest.raises(RuntimeError, match="asked for others"):
+            await first
+        assert (await stream.one(learned("third")))["id"] == "third"
+    assert client.inspect(session)["t"] == 2
+
+
+async def test_a_call_that_is_cancelled_leaves_nothing_behind(url: str, session: str) -> None:
+    async with AsyncClient(url) as client, client.stream(session) as stream:
+
+        async def ask(n: int) -> None:
+            async for _ in stream.ask((learned(f"{n}-{i}") for i in range(300)), together=7):
+                pass
+
+        for n in range(12):
+            asking = asyncio.ensure_future(ask(n))
+            await asyncio.sleep(0.002 * n)
+            asking.cancel()
+            await asyncio.wait({asking})
+            assert (await stream.one(learned(f"{n}")))["id"] == f"{n}"
+
+
+def test_messages_made_of_answers_of_the_same_stream(client: Client, session: str) -> None:
+    with client.stream(session) as stream:
+
+        def messages() -> Iterator[dict[str, Any]]:
+            yield learned("a")
+            stream.one({"x": [1.0], "wait": False})
+            yield learned("b")
+
+        with pytest.raises(RuntimeError, match="asked for others"):
+            list(stream.ask(messages()))
+        assert stream.one(learned("c"))["id"] == "c"
+
+
+async def test_who_is_closed_connects_no_more(url: str, client: Client, session: str) -> None:
+    with client.stream(session) as stream:
+        pass
+    with pytest.raises(RuntimeError, match="not open"):
+        stream.one(learned("a"))
+    async with AsyncClient(url) as other:
+        waiting = other.stream(session)
+        with pytest.raises(RuntimeError, match="not open"):
+            await waiting.one(learned("a"))
+        async with waiting:
+            asking = asyncio.ensure_future(waiting.one(learned("b")))
+        with pytest.raises(RuntimeError, match="not open"):
+            await waiting.one(learned("a"))
+        await asyncio.wait({asking})
+        assert asking.exception() is None or isinstance(asking.exception(), RuntimeError)
+
+
+def test_at_least_one_message_is_sent(client: Client, session: str) -> None:
+    with client.stream(session) as stream, pytest.raises(ValueError, match="at least"):
+        list(stream.ask([learned("a")], together=0))
+
+
+def test_an_address_in_capitals_with_a_slash(url: str, client: Client, session: str) -> None:
+    with Client(f"{url.replace('http', 'HTTP')}/") as other, other.stream(session) as stream:
+        assert stream.one(learned("a"))["t"] == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"type":"about:blank","title":"No worker","detail":"Send it again."}'])
+def test_a_balancer_that_has_no_worker_is_asked_again(body: bytes) -> None:
+    script = Conversation("http://127.0.0.1:9", "s").begin()
+    assert isinstance(next(script), Connect)
+    assert isinstance(script.throw(InvalidStatus(Response(502, "Bad Gateway", Headers(), body))), Pause)
+    assert isinstance(next(script), Connect)
+    with pytest.raises(ServiceError):
+        script.throw(InvalidStatus(Response(500, "Internal Server Error", Headers(), body)))
