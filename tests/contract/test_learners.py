@@ -213,7 +213,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "nons-ald": {
         "shipped": {"kernel": GAUSSIAN, "step": "shipped", "clip": 0.5, "threshold": 0.1},
-        "budget": {"kernel": {"kind": "polynomial"}, "clip": 2.0, "budget": 5, "threshold": 0.01},
+        "budget": {"kernel": {"kind": "laplacian"}, "clip": 2.0, "budget": 5, "threshold": 0.01},
         "metric": {"kernel": {"kind": "matern", "metric": METRIC}, "regularization": 0.1, "horizon": 60},
     },
     "aogd-ald": {

@@ -11,7 +11,7 @@ from okl_core import OnlineLearner, create
 from okl_core.contract.state import unpack
 from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Gaussian
-from okl_core.learners.ald.aogd_ald import AogdAldConfig, AogdAldState
+from okl_core.learners.ald.aogd_ald_state import AogdAldConfig, AogdAldState
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.ald import aogd_ald
 

@@ -65,20 +65,17 @@ class AldConfig(LearnerConfig):
 class Seen(NamedTuple):
     """An input as the dictionary sees it; the letters of the module's table."""
 
-    row: F64
-    """k_S(x_t), shape (k,)."""
     z: F64
     kappa: float
     alpha: float
 
 
-def see(config: AldConfig, points: Points, L: Factor, t: int, x: F64) -> Seen:
-    """x in the basis of the dictionary: O(k^2 + d k). Raises DivergedError."""
-    kappa, row = config.kernel.at(x), config.kernel.row(points, x)
+def see(L: Factor, t: int, row: F64, kappa: float) -> Seen:
+    """An input with the kernel row k_S(x_t), shape (k,), in the basis of the dictionary: O(k^2). Raises DivergedError."""
     z = L.solve(row)
     alpha = lost(kappa, z)
     require_finite(t, kappa, alpha)
-    return Seen(row, z, kappa, alpha)
+    return Seen(z, kappa, alpha)
 
 
 def is_far(config: AldConfig, t: int, seen: Seen, rng: RoundRng) -> bool:

@@ -22,67 +22,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, final
-
-from pydantic import Field
+from typing import ClassVar, final
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.first_order.steps import kernel_sum
-from okl_core.kernels.points import Points
-from okl_core.learners.ald.ald_dictionary import AldConfig, condition, is_far, see
+from okl_core.learners.ald.ald_dictionary import condition, is_far, see
+from okl_core.learners.ald.aogd_ald_state import PROJECTS, STORES, AogdAldConfig, AogdAldState
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss
-from okl_core.types import F64, Forecast, LearnerState, Round
-
-PROJECTS, STORES = 1, 2
-"""The phases: gradients that nearly lie in the span of the dictionary are projected to it, or every input is stored."""
-
-
-class AogdAldConfig(AldConfig):
-    """Parameters of AOGD-ALD."""
-
-    norm_bound: float = Field(default=2.0, gt=0.0, le=1e50, description="U: largest norm of the function learned.")
-    dictionary_size: int | None = Field(
-        default=None,
-        ge=1,
-        description="B0: stored points that end the projections; at most the budget. null: (sqrt(d^2 + 4 d T) - d) / 2.",
-    )
-    budget: int = Field(
-        default=400, ge=1, description="Points at most, an addition of ours; one more drops the oldest."
-    )
-
-    def dictionary_at(self, t: int, dim: int) -> int:
-        """B0 in round t."""
-        if self.dictionary_size is not None:
-            return min(self.dictionary_size, self.budget)
-        d, T = float(dim), float(self.horizon_at(t))
-        return min(max(1, round((math.sqrt(d * d + 4.0 * d * T) - d) / 2.0)), self.budget)
+from okl_core.types import F64, Forecast, Round
 
 
 @dataclass(slots=True)
-class AogdAldState(LearnerState):
-    """The function f = sum_i coefficients_i k(points_i, .). In phase 2 the points are a ring once the budget is used up."""
-
-    points: Points
-    coefficients: GrowingArray
-    L: Factor
-    """Empty in phase 2."""
-    phase: int
-    oldest: int
-    """Index of the point that is dropped next."""
-    dropped: int
-    norm2: float
-    """nu^2."""
-    gain: float
-    """G."""
-
-
-class Step(NamedTuple):
+class AogdAldRound(Round):
     """f becomes shrink (f - g beta), or shrink (f - g k(x_t, .)) if beta is None; the letters of the module's table."""
 
+    point: F64
+    """x_t as the state's points encode it."""
     g: float
     beta: F64 | None
     joined: tuple[F64, float] | None
@@ -90,11 +49,6 @@ class Step(NamedTuple):
     shrink: float
     norm2: float
     gain: float
-
-
-@dataclass(slots=True)
-class AogdAldRound(Round):
-    step: Step
 
 
 @final
@@ -149,12 +103,9 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
         return Forecast(kernel_sum(state.coefficients.view, config.kernel.row(state.points, x)))
 
     def play(self, config: AogdAldConfig, state: AogdAldState, x: F64, y: float, rng: RoundRng) -> AogdAldRound:
-        t = state.t + 1
-        if state.phase == PROJECTS:
-            seen = see(config, state.points, state.L, t, x)
-            row, kappa = seen.row, seen.kappa
-        else:
-            seen, row, kappa = None, config.kernel.row(state.points, x), config.kernel.at(x)
+        t, point, kappa = state.t + 1, state.points.encode(x), config.kernel.at(x)
+        row = config.kernel.encoded_row(state.points, point)
+        seen = see(state.L, t, row, kappa) if state.phase == PROJECTS else None
         value = kernel_sum(state.coefficients.view, row)
         error = value - y
         beta = joined = None
@@ -176,30 +127,30 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
         shrink = 1.0
         if norm2 > U * U:
             shrink, norm2 = U / math.sqrt(norm2), U * U
-        step = Step(g, beta, joined, shrink, norm2, gain)
-        return AogdAldRound(t, x, y, Forecast(value), error * error, rng.choices(), step)
+        told = Forecast(value), error * error, rng.choices()
+        return AogdAldRound(t, x, y, *told, point, g, beta, joined, shrink, norm2, gain)
 
     def learn(self, config: AogdAldConfig, state: AogdAldState, played: AogdAldRound) -> None:
-        step, a, size = played.step, state.coefficients, len(state.points)
-        if step.joined is not None:
+        a, size = state.coefficients, len(state.points)
+        if played.joined is not None:
             if size + 1 < config.dictionary_at(played.t, state.points.dim):
                 # First, since the factor may refuse the row.
-                state.L.append(*step.joined)
+                state.L.append(*played.joined)
             else:
                 state.phase, state.L = STORES, Factor()
-        state.t, state.norm2, state.gain = played.t, step.norm2, step.gain
-        if step.beta is not None:
-            a.view[:] -= step.g * step.beta
+        state.t, state.norm2, state.gain = played.t, played.norm2, played.gain
+        if played.beta is not None:
+            a.view[:] -= played.g * played.beta
         elif size < config.budget:
             state.points.append(played.x)
-            a.append(-step.g)
+            a.append(-played.g)
         else:
-            state.points.replace(state.oldest, state.points.encode(played.x))
-            a.view[state.oldest] = -step.g
+            state.points.replace(state.oldest, played.point)
+            a.view[state.oldest] = -played.g
             state.oldest = (state.oldest + 1) % size
             state.dropped += 1
-        if step.shrink != 1.0:
-            a.view[:] *= step.shrink
+        if played.shrink != 1.0:
+            a.view[:] *= played.shrink
 
     def describe(self, config: AogdAldConfig, state: AogdAldState) -> dict[str, float]:
         return {

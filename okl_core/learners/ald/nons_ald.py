@@ -101,7 +101,8 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
     Against the authors' program: eta is 1 / (8 C^2), which is its 1 / (4 C^2 + 4) for C = 1, and holds for every C; the
     budget, a T that need not be known, and the default of `step` are ours; a point that keeps less than 1e-6 of
     k(x, x) outside the span never joins; for kernels with k(x, x) other than 1 the threshold is a share of it. As there,
-    the round of the first point is not learned beyond that point.
+    the round of the first point is not learned beyond that point. A round with eta g^2 k(x, x) above 1e11 mu is refused
+    (DivergedError).
 
     References: [li2023b]; [engel2004] for the dictionary.
 
@@ -135,12 +136,13 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
         return v.largest / v.alpha + condition(config, state.points, state.L, state.L.solve_transposed(v.u))
 
     def predict(self, config: NonsAldConfig, state: NonsAldState, x: F64) -> Forecast:
-        m = state.posterior.mean(see(config, state.points, state.L, state.t + 1, x).z)
+        m = state.posterior.mean(state.L.solve(config.kernel.row(state.points, x)))
+        require_finite(state.t + 1, m)
         return Forecast(_clipped(config, m))
 
     def play(self, config: NonsAldConfig, state: NonsAldState, x: F64, y: float, rng: RoundRng) -> NonsAldRound:
         t, mu = state.t + 1, config.regularization
-        seen = see(config, state.points, state.L, t, x)
+        seen = see(state.L, t, config.kernel.row(state.points, x), config.kernel.at(x))
         z, kappa = seen.z, seen.kappa
         m, q, Pz, square = state.posterior.project(z)
         value = _clipped(config, m)
