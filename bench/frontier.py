@@ -76,19 +76,15 @@ def of_labels(T: int, B: int) -> list[Contender]:
 
 
 def of_numbers(T: int, B: int) -> list[Contender]:
-    """Of T rounds with truths in [0, 1].
-
-    The Newton step of Li and Liao (2023), NONS-ALD, has this dictionary, step and regularization. It differs in the rounds
-    that add a point: there it learns in the new coordinate too, where `pros-n-kons` learns in it from the next round on.
-    """
+    """Of T rounds with truths in [0, 1]; `nons-ald` and `aogd-ald` as their authors' programs are."""
     steps = {"step_size": "horizon", "horizon": T, "loss": "squared", "clip": 1.0}
     far = {"kind": "ald", "threshold": min(0.99, 5.0 / math.sqrt(T))}
     newton = {"loss": "squared", "clip": 1.0, "budget": B}
-    published = newton | {"dictionary": far, "step": 0.125, "regularization": 1.0}
     return [
         Contender("fogd", "fogd", steps | {"frequencies": B, "step_factor": 10.0}),
         Contender("nogd", "nogd", steps | {"budget": B, "step_factor": 10.0}),
-        Contender("pros-n-kons, as NONS-ALD", "pros-n-kons", published),
+        Contender("aogd-ald", "aogd-ald", {"horizon": T, "budget": B}),
+        Contender("nons-ald", "nons-ald", {"horizon": T, "budget": B, "step": "shipped"}),
         Contender("pros-n-kons, same dictionary", "pros-n-kons", newton | {"dictionary": far}),
         Contender("pros-n-kons", "pros-n-kons", newton),
         Contender("nystrom-aar", "nystrom-aar", {"budget": B}),

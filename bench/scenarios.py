@@ -196,6 +196,20 @@ SCENARIOS: tuple[Scenario, ...] = (
         floor=lambda: (row(400),),
     ),
     Scenario(
+        id="nons-ald-magic",
+        kind="nons-ald",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "horizon": 19020},
+        stream=magic_stream,
+        floor=lambda: on_dictionary(400, steps_always=True),
+    ),
+    Scenario(
+        id="aogd-ald-magic",
+        kind="aogd-ald",
+        config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "dictionary_size": 100},
+        stream=magic_stream,
+        floor=lambda: (row(400), row(400)),
+    ),
+    Scenario(
         id="bogd-magic",
         kind="bogd",
         config={

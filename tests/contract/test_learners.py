@@ -211,6 +211,16 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "halves": {"kernel": GAUSSIAN, "budget": 8},
         "every margin": {"slack": 0.0, "ridge": 0.1, "budget": 2, "kernel": {"kind": "polynomial"}},
     },
+    "nons-ald": {
+        "shipped": {"kernel": GAUSSIAN, "step": "shipped", "clip": 0.5, "threshold": 0.1},
+        "budget": {"kernel": {"kind": "laplacian"}, "clip": 2.0, "budget": 5, "threshold": 0.01},
+        "metric": {"kernel": {"kind": "matern", "metric": METRIC}, "regularization": 0.1, "horizon": 60},
+    },
+    "aogd-ald": {
+        "phase 2": {"kernel": GAUSSIAN, "dictionary_size": 8, "threshold": 0.1},
+        "budget": {"kernel": {"kind": "laplacian"}, "norm_bound": 1.0, "dictionary_size": 6, "budget": 12},
+        "polynomial": {"kernel": {"kind": "polynomial"}, "norm_bound": 5.0, "threshold": 0.01},
+    },
     "bogd": {
         "removal": {"kernel": GAUSSIAN, "budget": 20, "regularization": 0.05},
         "plain": {"step_size": 0.5, "coefficient_bound": None, "budget": 15},

@@ -201,6 +201,25 @@ CASES = {
         block=range(110, 140),
     ),
     "ahpatron": Case({"learner": {"kind": "ahpatron", "config": {"kernel": GAUSSIAN, "budget": 10}}}, 120, 60),
+    "nons-ald": Case(
+        {
+            "learner": {"kind": "nons-ald", "config": {"kernel": GAUSSIAN, "step": "shipped", "threshold": 0.5}},
+            "y_range": [-1.0, 1.0],
+        },
+        140,
+        80,
+    ),
+    "aogd-ald": Case(
+        {
+            "learner": {
+                "kind": "aogd-ald",
+                "config": {"kernel": GAUSSIAN, "dictionary_size": 15, "budget": 40, "threshold": 0.3},
+            },
+            "y_range": [-1.0, 1.0],
+        },
+        140,
+        80,
+    ),
     "bogd": Case(
         {
             "learner": {

@@ -26,6 +26,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "ahpatron": ("ahpatron", {"kernel": GAUSSIAN, "budget": 20}),
     "aioli": ("aioli", {}),
     "aioli-half-life": ("aioli", {"half_life": 64, "curvature": "paper", "intercept": False}),
+    "aogd-ald": ("aogd-ald", {"kernel": GAUSSIAN, "dictionary_size": 20, "budget": 60}),
     "auto": ("auto", {"relevance": RELEVANCE, "classes": 3, "budget": 60, "half_life": 200, "window": 100}),
     "auto-numbers": (
         "auto",
@@ -54,6 +55,8 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("mean", {}),
     "metric-packing": ("metric-packing", {}),
     "nogd": ("nogd", {"kernel": GAUSSIAN, "budget": 40}),
+    "nons-ald": ("nons-ald", {"kernel": GAUSSIAN, "budget": 60}),
+    "nons-ald-shipped": ("nons-ald", {"kernel": GAUSSIAN, "step": "shipped", "threshold": 0.5}),
     "nystrom-aar": ("nystrom-aar", {"kernel": GAUSSIAN, "budget": 60}),
     "nystrom-aioli": ("nystrom-aioli", {"kernel": GAUSSIAN, "budget": 60}),
     "nystrom-aioli-linear": ("nystrom-aioli", {"kernel": {"kind": "linear"}, "budget": 60, "half_life": 64}),

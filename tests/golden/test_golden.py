@@ -163,6 +163,9 @@ def test_the_case_reaches_what_it_is_for(path: Path) -> None:
         assert told["phase"] == 2
     if path.stem == "ahpatron":
         assert told["halvings"] >= 1
+    if path.stem == "aogd-ald":
+        assert told["phase"] == 2
+        assert told["dropped"] >= 1
     if path.stem == "bogd":
         assert told["removed"] >= 1
     if path.stem == "reservoir":
