@@ -29,7 +29,7 @@ def named(row: int) -> str:
 
 async def caught_up(api: Api, challenger: str = "c", name: str = "s") -> dict[str, Any]:
     told: dict[str, Any] = {}
-    for _ in range(400):
+    for _ in range(1200):  # a worker looks for what it was not told every 18 s at the latest
         told = await api.call("GET", f"/sessions/{name}/challengers/{challenger}")
         if told["behind"] == 0:
             return told
