@@ -3,7 +3,7 @@
 A set is an .npz file with X and y: labels in {-1, 1}, or numbers. MAGIC comes with the service. Inputs are scaled to [0, 1]
 by column, and so are truths that are numbers. Each learner takes the Gaussian kernel of the sigma that is best for it on
 the first order of the rows, out of one grid for all of them; the steps of gradient descent, and the parameters of
-`pomdr` and `bao2ks`, are those of `bench.papers.pomdr`. Then it plays all orders.
+`pomdr` and `bao2ks`, are those of `bench.papers.pomdr` on MAGIC. Then it plays all orders.
 
 The table has the share of mistakes in %, or the mean squared error times 1,000, with the standard error over the orders; the
 points that are stored at the end; the bytes of the state; and the CPU time of a round by `run`. The best is marked.
@@ -23,6 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench.papers.markdown import table
+from bench.papers.pomdr_runs import MAGIC_NARROW, pomdr
 from bench.streams import load, scaled
 from okl_core import create
 from okl_core.types import F64
@@ -53,12 +54,8 @@ class Told:
 def of_labels(T: int, B: int) -> list[Contender]:
     """Of T rounds; `fogd` has as many features as others have points."""
     steps = {"step_size": "horizon", "horizon": T, "step_factor": 100.0}
-    published = {
-        "horizon": T,
-        "pomd_budget": min(round(15.0 * math.log(T)), B // 2),
-        "step_factor": 0.05,
-        "ald_exponent": 2.0 / 3.0,
-    }
+    published = pomdr(MAGIC_NARROW, T)
+    published["pomd_budget"] = min(published["pomd_budget"], B // 2)
     mirrored = steps | {"step_factor": 10.0, "reservoir": math.ceil(math.log(T))}
     newton = {"clip": 2.0, "budget": B}
     return [

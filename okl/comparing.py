@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Final, final
+from typing import Any, Final, SupportsIndex, final
 
 from okl.__main__ import service_part
 from okl.frames import NO_FRAME, Form
@@ -87,7 +87,7 @@ class Comparison:
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines)
 
-    def __getitem__(self, name: str | int) -> Line:
+    def __getitem__(self, name: str | SupportsIndex) -> Line:
         """By the learner's name, or by place. Raises KeyError, IndexError."""
         if not isinstance(name, str):
             return self.lines[name]

@@ -71,7 +71,7 @@ def _of_one_type(values: Sequence[Any]) -> list[Any]:
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
-    if str in kinds and len(kinds) > 1:
+    if len(kinds) > 1:
         return [None if value is None else str(value) for value in values]
     return list(values)
 

@@ -135,4 +135,4 @@ def test_it_refuses_what_does_not_fit() -> None:
 def test_a_learner_may_stand_alone_and_places_are_of_any_kind() -> None:
     assert [line.name for line in okl.compare(ROWS[:30], LABELS[:30], "majority")] == ["majority"]
     found = okl.compare(ROWS[:30], pd.DataFrame({"y": LABELS[:30]}), ["majority", "mean"])
-    assert found[np.argmax([False, True])] is found.lines[1]  # type: ignore[index]
+    assert found[np.argmax([False, True])] is found.lines[1]

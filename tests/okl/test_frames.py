@@ -78,7 +78,9 @@ def test_rounds_of_a_frame(client: Client, library: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "column"), [([0, 0.5, None], [0.0, 0.5, None]), (["a", 1, None], ["a", "1", None])], ids=str
+    ("labels", "column"),
+    [([0, 0.5, None], [0.0, 0.5, None]), (["a", 1, None], ["a", "1", None]), ([True, 2, None], ["True", "2", None])],
+    ids=str,
 )
 def test_labels_of_several_types(labels: list[Any], column: list[Any]) -> None:
     assert Form.of(pl.DataFrame({"a": [1, 2, 3]})).series("label", labels).to_list() == column
