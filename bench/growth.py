@@ -1,10 +1,10 @@
 """How a round's cost and the state grow with t: `python -m bench.growth [SCENARIO ...] [--rounds N]`.
 
 A learner of `bench/scenarios.py` plays MAGIC again and again, each row moved by a hundredth, so that none comes twice. Its
-state is kept at ten times, each sqrt(2) times the one before. From each of them `update` is timed round by round, in turns, so
-that a drift of the machine meets all; the medians count. The exponent is the slope of the logarithm of the time over that of
-t, with its standard error. Learners on a budget are measured once the dictionary is full, those that keep all rounds up to a
-shorter horizon.
+state is kept at ten times, each sqrt(2) times the one before. From each of them `update` is timed round by round, in turns,
+so that a drift of the machine meets all; the medians count. The exponent is the slope of the logarithm of the time over that
+of t, with its standard error. Learners on a budget are measured once the dictionary is full, those that keep all rounds up to
+a shorter horizon.
 
 An exponent holds its bar if it is below it by two standard errors, crosses it if it is above by two, and is open otherwise:
 then the machine was too busy, or `--turns` too few. Exits with 1 unless all hold.
