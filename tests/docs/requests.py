@@ -24,6 +24,9 @@ LISTED = 1
 """So many entries of a list that is longer than `MOST` are shown."""
 
 MOST = 10
+OF_A_SCHEMA = ("$ref", "$defs")
+"""Left out of a schema that is an answer: who resolves the references of the document would look for its own there."""
+
 TRIES = 60
 
 
@@ -92,10 +95,12 @@ def examples(document: dict[str, Any], answers: list[tuple[Asked, httpx.Response
 
 
 def short(value: Any) -> Any:
-    """The answer, only the beginning of a long list."""
+    """The answer, only the beginning of a long list, without references."""
     if isinstance(value, list):
         return [short(one) for one in (value[:LISTED] if len(value) > MOST else value)]
-    return {name: short(one) for name, one in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {name: short(one) for name, one in value.items() if name not in OF_A_SCHEMA}
+    return value
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ export function say(node, text, isBad = false) {
 
 /** A form whose button is off while its call is under way. */
 export function onSubmit(form, handle) {
+  const button = form.querySelector("button");
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const button = form.querySelector("button");
     button.disabled = true;
     try {
       await handle(new FormData(form));
@@ -35,6 +35,8 @@ export function onSubmit(form, handle) {
       button.disabled = false;
     }
   });
+  // A page comes with it disabled: pressed before this, the form would be sent to the page itself, and do nothing.
+  button.disabled = false;
 }
 
 /** The form that deletes a session; the browser holds the typed name to the pattern. */
