@@ -7,7 +7,8 @@ r"""Improper online logistic regression (AIOLI): the rule of its linear, kernel 
 | B          | bound on the norm of those that it competes with                         | section 3           |
 | R          | \|phi_t\|, or a bound on it                                              | section 3           |
 | lambda     | weight of \|theta\|^2: A_0 = 2 lambda I                                  | algorithm 1         |
-| kappa      | 1 + B R / 2, or 1 + B R: how much flatter the surrogate is than the loss | lemma 5             |
+| kappa      | how much flatter the surrogate is than the loss: 1 + B R, 1 + B R / 2,   | lemma 5             |
+|            | or the least that does (`least_flatness`)                                |                     |
 | w          | p (1 - p) / kappa, the weight of phi_t phi_t^T in A_t                    |                     |
 | c          | w a + y p, the coefficient of phi_t in s_t                               |                     |
 | m, q       | phi_t^T A_{t-1}^{-1} s_{t-1} and phi_t^T A_{t-1}^{-1} phi_t, of the engine |                   |
@@ -16,11 +17,7 @@ The surrogate of a past round s is the parabola under the loss l(u) = log(1 + ex
 
     l(a_s) + l'(a_s) (u - a_s) + (w_s / 2) (u - a_s)^2 <= l(u)   for all |u| <= B R.
 
-The paper has kappa = 1 + B R. Half of it suffices. l is symmetric but for a linear term: let b = a_s >= 0, C = B R, and
-v = l''(b), so that l(u) - l(b) - l'(b) (u - b) >= v (u - b)^2 / (2 + C) is to be shown. From |l'''| <= l'' it is at least
-v (e^{-d} + d - 1) >= v d^2 / (2 + d), d = |u - b|, which is enough if d <= C, hence if u >= b. Below b, l'' is at least v
-down to -b: as far the left side is v d^2 / 2 or more. Beyond, with e = d - 2 b = -u - b <= C, it is at least
-v (2 b e + 2 b^2 + e^2 / (2 + e)), which is enough, since (e + 2 b)^2 = e^2 + 2 (2 b e + 2 b^2).
+The paper has kappa = 1 + B R. Half of it suffices, and the least that suffices is a formula: docs/theorems.md, 2.
 
 theta_t minimises the surrogates of the past, lambda |theta|^2, and the losses of *both* truths at x_t. The minimum
 over all other directions is a formula, so that one equation in one unknown remains: a + q tanh(a / 2) = m.
@@ -48,6 +45,13 @@ TOLERANCE = 1e-14
 """Relative step at which Newton's iteration stops."""
 STEPS = 60
 """Steps at most. Far below the root they are about 1 each, and from 38 on tanh is 1 in float64."""
+NEAR = 1e-5
+"""Nearer to the largest |u| the formula loses digits, and the first term of its series is as exact."""
+LARGEST_EXPONENT = 700.0
+"""Of exp in float64; a smaller one makes the surrogate flatter."""
+
+
+Curvature = Literal["paper", "half", "exact"]
 
 
 class ImproperConfig(LearnerConfig, ABC):
@@ -64,8 +68,10 @@ class ImproperConfig(LearnerConfig, ABC):
         "counts with its own norm, and by default all do: the guarantee needs no bound.",
     )
     regularization: float | None = Field(default=None, gt=0.0, description="lambda; 1 / B^2 by default.")
-    curvature: Literal["paper", "half"] = Field(
-        default="half", description="kappa: 1 + B R as published (paper), or 1 + B R / 2, which suffices (half)."
+    curvature: Curvature = Field(
+        default="half",
+        description="kappa: 1 + B R as published (paper), 1 + B R / 2, which suffices (half), or the least that the round's "
+        "forecast allows (exact).",
     )
 
     @property
@@ -80,7 +86,7 @@ class ImproperConfig(LearnerConfig, ABC):
     @property
     def rule(self) -> AioliRule:
         largest = self.input_norm if isinstance(self.input_norm, float) else 0.0
-        return AioliRule(self.comparator_norm, largest, 1.0 if self.curvature == "paper" else 0.5)
+        return AioliRule(self.comparator_norm, largest, self.curvature)
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return super().waiting() + ([(("input_norm",), "warmup")] if self.input_norm == "warmup" else [])
@@ -122,6 +128,21 @@ def improper_value(m: float, q: float) -> float:
     return math.copysign(a, m)
 
 
+def least_flatness(a: float, reach: float) -> float:
+    """The least kappa with l(a) + l'(a) (u - a) + l''(a) (u - a)^2 / (2 kappa) <= l(u) for all |u| <= reach.
+
+    It is at most 1 + reach / 2. The parabola touches l once more where |u| is largest, on the side of a: docs/theorems.md, 2.
+    """
+    b = abs(a)
+    d, p = reach - b, sigmoid(-b)
+    if p == 0.0:
+        return 1.0 + 0.5 * reach
+    if abs(d) < NEAR:
+        return 1.0 / (1.0 - (1.0 - 2.0 * p) * d / 3.0)
+    rest = p * d + math.log1p(p * math.expm1(min(-d, LARGEST_EXPONENT)))
+    return 0.5 * p * (1.0 - p) * d * d / rest
+
+
 @final
 @dataclass(slots=True)
 class AioliTotals(Totals):
@@ -140,7 +161,7 @@ class AioliRule(NamedTuple):
 
     For with L_t the sum of lambda |theta|^2 and the surrogates of the first t rounds, which are below the losses, the regret
     is at most lambda |theta|^2 and the sum of l(a_t) + min L_{t-1} - min L_t. Each of these is at most
-    p (1 - p) phi_t^T A_t^{-1} phi_t, what `bound` adds. With one kappa for all rounds the sum is at most kappa `log_det`.
+    p (1 - p) phi_t^T A_t^{-1} phi_t, what `bound` adds. With no kappa above K the sum is at most K `log_det`.
 
     A round of weight omega adds omega (omega g^2 q - 2 g (m - a) - w (m - a)^2) / (2 (1 + omega w q)), from the minimum along
     x_t^T theta, with m - a = q tanh(a / 2) = y q (1 - 2 p) and g = -y p. Without its last term this is
@@ -155,17 +176,19 @@ class AioliRule(NamedTuple):
 
     comparator_norm: float
     largest_norm: float
-    slope: float
-    """1 for the published kappa = 1 + B R, 1/2 for 1 + B R / 2."""
+    curvature: Curvature
     weight: float = 1.0
     loss = LOSSES["logistic"]
     truth_range = REALS
     projects_to = None
     needs_variance = True
 
-    def kappa(self, square: float) -> float:
-        """That of an input with |phi|^2 = `square`."""
-        return 1.0 + self.slope * self.comparator_norm * max(math.sqrt(square), self.largest_norm)
+    def kappa(self, a: float, square: float) -> float:
+        """That of a forecast a for an input with |phi|^2 = `square`."""
+        reach = self.comparator_norm * max(math.sqrt(square), self.largest_norm)
+        if self.curvature == "exact":
+            return least_flatness(a, reach)
+        return 1.0 + (reach if self.curvature == "paper" else 0.5 * reach)
 
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
@@ -177,7 +200,7 @@ class AioliRule(NamedTuple):
         m, q, square = moments
         a = improper_value(m, q)
         p = sigmoid(-y * a)
-        kappa = self.kappa(square)
+        kappa = self.kappa(a, square)
         w = p * sigmoid(y * a) / kappa
         rho_delta = 0.0
         if w > 0.0:

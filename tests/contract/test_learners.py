@@ -72,7 +72,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "nystrom-aioli": {
         "forgetting": {"kernel": GAUSSIAN, "budget": 12, "half_life": 16, "input_norm": "warmup"},
         "ald": {"carry": "reset", "dictionary": {"kind": "ald"}, "kernel": {"kind": "laplacian"}},
-        "metric": {"kernel": LEARNED, "input_norm": "warmup", "budget": 12},
+        "metric": {"kernel": LEARNED, "input_norm": "warmup", "budget": 12, "curvature": "exact"},
     },
     "fourier-aioli": {
         "narrow": {"kernel": GAUSSIAN, "frequencies": 15, "half_life": 16},
@@ -146,7 +146,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "aioli": {
         "published": {"curvature": "paper", "input_norm": "warmup", "regularization": 1.0},
-        "sure": {"comparator_norm": 20.0, "regularization": 1e-4, "intercept": False},
+        "sure": {"comparator_norm": 20.0, "regularization": 1e-4, "intercept": False, "curvature": "exact"},
         "forgetting": {"half_life": 16, "input_norm": 2.0},
     },
     "ons": {

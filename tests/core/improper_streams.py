@@ -8,12 +8,13 @@ import numpy as np
 
 from okl_core.types import F64
 from tests.core.newton_streams import STREAMS, stream_for
-from tests.oracles.improper import Run, improper
+from tests.oracles.improper import FLATNESS, Run, improper
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "small": {"comparator_norm": 0.5, "regularization": 0.3, "curvature": "paper"},
     "large": {"comparator_norm": 20.0, "curvature": "paper"},
+    "exact": {"comparator_norm": 5.0, "curvature": "exact"},
     "trusting": {"comparator_norm": 20.0, "regularization": 1e-4, "input_norm": 1.0},
 }
 
@@ -32,5 +33,4 @@ def expected(config: dict[str, Any], Phi: F64, norms: F64, y: F64) -> Run:
     """What the config's AIOLI does on the features Phi, shape (n, p). The defaults are written out again."""
     B = config.get("comparator_norm", 10.0)
     R = np.maximum(norms, config.get("input_norm", 0.0))
-    share = 1.0 if config.get("curvature") == "paper" else 0.5
-    return improper(Phi, y, 1.0 + share * B * R, config.get("regularization", 1.0 / B**2))
+    return improper(Phi, y, B * R, FLATNESS[config.get("curvature", "half")], config.get("regularization", 1.0 / B**2))

@@ -15,7 +15,7 @@ from okl_core.contract.learner import parse_spec
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError
 from okl_core.learners.aioli import AioliConfig
-from okl_core.second_order.improper import improper_value
+from okl_core.second_order.improper import improper_value, least_flatness
 from okl_core.second_order.space_and_rule import Moments
 
 EPS = float(np.finfo(np.float64).eps)
@@ -75,13 +75,33 @@ def curvature_at(b: float) -> np.longdouble:
 @given(log_uniform(0.01, 1000.0), st.floats(-1.0, 1.0), st.floats(-1.0, 1.0), log_uniform(0.01, 3000.0))
 @example(1000.0, 1.0, 1.0, 6.0)
 @example(1000.0, -1.0, 1.0, 6.0)
-@pytest.mark.parametrize("curvature", ["paper", "half"])
+@pytest.mark.parametrize("curvature", ["paper", "half", "exact"])
 def test_the_surrogate_is_below_the_loss(curvature: str, C: float, share: float, side: float, far: float) -> None:
     config = AioliConfig.model_validate({"comparator_norm": C, "curvature": curvature})
-    kappa, u, b = config.rule.kappa(1.0), share * C, side * far
+    u, b = share * C, side * far
+    kappa = config.rule.kappa(b, 1.0)
     surrogate = curvature_at(b) * (np.longdouble(u) - b) ** 2 / (2 * kappa)
     rounding = 16 * np.finfo(np.longdouble).eps * (1.0 + abs(u) + abs(b))
     assert bregman(u, b) - surrogate >= -rounding
+
+
+@given(log_uniform(0.1, 30.0), st.floats(-1.0, 1.0), log_uniform(0.1, 60.0))
+@example(2.0, 1.0, 2.0)
+@example(2.0, -1.0, 2.0 - 2e-6)
+@example(2.0, 1.0, 2.0 + 2e-5)
+def test_no_smaller_kappa_would_do(C: float, side: float, far: float) -> None:
+    b = math.copysign(far, side)
+    kappa = least_flatness(b, C)
+    assert kappa <= 1.0 + 0.5 * C + 1e-9
+    grid = np.linspace(-C, C, 4001)
+    apart = grid[np.abs(grid - b) > 1e-2]
+    needed = max(float(curvature_at(b) * np.longdouble(u - b) ** 2 / (2 * bregman(u, b))) for u in apart.tolist())
+    assert kappa == pytest.approx(needed, rel=1e-2)
+
+
+@given(log_uniform(0.01, 1e3), st.floats(-1.0, 1.0), log_uniform(1e-3, 1e6))
+def test_the_least_kappa_is_a_number_for_all_forecasts(C: float, side: float, far: float) -> None:
+    assert 0.0 < least_flatness(math.copysign(far, side), C) <= (1.0 + 0.5 * C) * (1.0 + 1e-9)
 
 
 def test_the_halved_constant_is_tight() -> None:
@@ -115,8 +135,8 @@ class TestInputNorm:
 
     def test_a_larger_input_counts_with_its_own_norm(self) -> None:
         rule = AioliConfig(comparator_norm=2.0, input_norm=3.0, curvature="paper").rule
-        assert [rule.kappa(norm * norm) for norm in (0.5, 3.0, 5.0)] == [7.0, 7.0, 11.0]
-        assert AioliConfig(comparator_norm=2.0, curvature="half").rule.kappa(25.0) == 6.0
+        assert [rule.kappa(0.0, norm * norm) for norm in (0.5, 3.0, 5.0)] == [7.0, 7.0, 11.0]
+        assert AioliConfig(comparator_norm=2.0, curvature="half").rule.kappa(0.0, 25.0) == 6.0
 
     @pytest.mark.parametrize("intercept", [True, False])
     def test_the_warmup_gives_the_largest_norm(self, intercept: bool) -> None:

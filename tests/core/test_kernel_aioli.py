@@ -72,7 +72,7 @@ def test_the_streams_make_it_sure_of_the_wrong_label() -> None:
 
 @pytest.mark.parametrize("name", ["random", "flips", "repeated"])
 @pytest.mark.parametrize("B", [1.0, 10.0])
-@pytest.mark.parametrize("curvature", ["paper", "half"])
+@pytest.mark.parametrize("curvature", ["paper", "half", "exact"])
 def test_the_regret_stays_within_its_bound(name: str, B: float, curvature: str) -> None:
     X, y = labels_for(name, 400)
     kernel = KERNELS["gaussian"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,27 @@ class Run:
     terms: list[float] = field(default_factory=list)
 
 
-def improper(Phi: F64, y: F64, kappa: F64, lam: float) -> Run:  # Phi: (n, p); kappa: (n,), 1 + B R of every round
+Flatness = Callable[[float, float], float]
+"""kappa of a forecast a and the largest |u| = B R of its round."""
+
+
+def least_by_search(a: float, reach: float) -> float:
+    """The least kappa with l(a) + l'(a) (u - a) + l''(a) (u - a)^2 / (2 kappa) <= l(u) for the |u| <= reach of a grid."""
+    u, b = np.linspace(-reach, reach, 101).astype(np.longdouble), np.longdouble(a)
+    u = u[np.abs(u - b) > 1e-4]
+    tail = np.exp(-np.abs(b))
+    above = np.logaddexp(0, -u) - np.logaddexp(0, -b) + (u - b) / (1 + np.exp(b))
+    return float((0.5 * tail / (1 + tail) ** 2 * (u - b) ** 2 / above).max(initial=1.0 if reach < 1e-3 else 0.0))
+
+
+FLATNESS: dict[str, Flatness] = {
+    "paper": lambda a, reach: 1.0 + reach,
+    "half": lambda a, reach: 1.0 + 0.5 * reach,
+    "exact": least_by_search,
+}
+
+
+def improper(Phi: F64, y: F64, reach: F64, flatness: Flatness, lam: float) -> Run:  # Phi: (n, p); reach: (n,)
     """theta_t minimises the surrogates of the rounds before t, the losses of both truths at x_t, and lambda |theta|^2.
 
     With g_s = -y_s x_s / (1 + exp(y_s a_s)) and eta_s = exp(y_s a_s) / kappa_s the surrogate of round s is
@@ -34,13 +55,14 @@ def improper(Phi: F64, y: F64, kappa: F64, lam: float) -> Run:  # Phi: (n, p); k
     for t, (x, truth) in enumerate(zip(Phi, y.tolist(), strict=True)):
         theta = _minimum(x, slopes[:t], eta[:t], thetas[:t], lam)
         a = float(x @ theta)
+        kappa = flatness(a, float(reach[t]))
         thetas[t], slopes[t] = theta, -truth * x / (1.0 + np.exp(truth * a))
-        eta[t] = np.exp(truth * a) / kappa[t]
+        eta[t] = np.exp(truth * a) / kappa
         A += eta[t] * np.outer(slopes[t], slopes[t])
         probability = 1.0 / (1.0 + np.exp(truth * a))
         run.values.append(a)
         run.losses.append(float(np.logaddexp(0.0, -truth * a)))
-        run.weights.append(probability * (1.0 - probability) / kappa[t])
+        run.weights.append(probability * (1.0 - probability) / kappa)
         run.terms.append(float(probability * (1.0 - probability) * x @ np.linalg.solve(A, x)))
     return run
 
