@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The kernels of OpenBLAS for another kind of processor; any that this one can run: "Haswell Prescott".
 CORETYPES ?= Prescott
 
-.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs site notebooks bench sbom audit lock clean delete-data tools
+.PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs site report notebooks bench sbom audit lock clean delete-data tools
 
 run: .venv/runtime
 	$(BIN)/okl demo
@@ -66,6 +66,10 @@ docs: .venv/dev
 # The documentation as a site in site/, from what is installed: nothing is asked of the network, in building it or reading it.
 site: .venv/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# What is implemented, errata, theorems, bounds and tables as one document: site/report/index.html and report.pdf.
+report: .venv/dev tools
+	$(BIN)/python -m tests.docs.report
 
 # Executes the notebooks of docs/ and saves what they print.
 notebooks: .venv/dev
