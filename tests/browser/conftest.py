@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -15,13 +14,14 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from service.app import create_app
 from service.server import config
 from service.settings import Settings
+from tests.chromium import chromium_browser
 from tests.service.dashboard import MadeUp, app_of
 
 SIZES = {"desktop": (1280, 800), "phone": (390, 844), "small": (360, 640)}
@@ -29,15 +29,9 @@ SIZES = {"desktop": (1280, 800), "phone": (390, 844), "small": (360, 640)}
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Of one module: as long as it is there a loop runs in this thread, and tests of asyncio cannot."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.fail("There is no chromium on PATH: run `make tools`.", pytrace=False)
-    with sync_playwright() as playwright:
-        # In a container there is often no user namespace for its sandbox; it opens our own pages only.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    """Of one module: tests of asyncio cannot run beside it."""
+    with chromium_browser() as browser:
         yield browser
-        browser.close()
 
 
 @dataclass

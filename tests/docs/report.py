@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 import markdown
-from playwright.sync_api import sync_playwright
 
+from tests.chromium import chromium_browser
 from tests.docs.pages import DOCS, ROOT
 
 PARTS = ("report.md", "errata.md", "theorems.md", "bounds.md", "measured.md", "references.md")
@@ -67,15 +67,11 @@ def slug(text: str, separator: str) -> str:
 
 def write(folder: Path) -> tuple[Path, Path]:
     """The document and its figures in a folder, as HTML and as PDF."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        raise SystemExit("There is no chromium on PATH: run `make tools`.")
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(DOCS / "figures", folder / "figures", dirs_exist_ok=True)
     page, pdf = folder / "index.html", folder / "report.pdf"
     page.write_text(report())
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with chromium_browser() as browser:
         shown = browser.new_page()
         shown.goto(page.as_uri())
         footer = '<div style="font-size: 8px; width: 100%; text-align: center"><span class="pageNumber"></span></div>'
@@ -86,7 +82,6 @@ def write(folder: Path) -> tuple[Path, Path]:
             header_template="<i></i>",
             footer_template=footer,
         )
-        browser.close()
     return page, pdf
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import sync_playwright
 
 from okl.client import DEFAULT_URL, Client
+from tests.chromium import chromium_browser
 from tests.command import environment, left_of
 from tests.docs.pages import DOCS
 from tests.docs.test_examples import fits
@@ -144,17 +144,11 @@ def test_a_task_needs_two_commands_at_most(task: str) -> None:
 
 def opened(url: str) -> str:
     """The text of a page in Chromium."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.fail("There is no chromium on PATH: run `make tools`.", pytrace=False)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with chromium_browser() as browser:
         page = browser.new_page()
         page.goto(url)
         page.wait_for_selector(".plot canvas")
-        text = page.inner_text("body")
-        browser.close()
-    return text
+        return page.inner_text("body")
 
 
 def test_the_tasks_of_the_first_day(newcomer: Newcomer) -> None:
