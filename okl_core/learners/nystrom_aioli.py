@@ -42,7 +42,7 @@ class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, A
     The guarantee of `kernel-aioli` holds for the sequence of features, in which a point has no part in the coordinates that
     came after it: against every v with |v| <= B the regret is at most lambda |v|^2 + `bound`. Once the dictionary stays
     these are the functions of its span. With a half-life, or a carry that resets, it does not hold. Against a
-    function f of the whole space |f| times the sum of what the dictionary misses of the inputs is added (docs/theorems.md, 3).
+    function f of the whole space |f| times the sum of what the dictionary misses of the inputs is added: docs/theorems.md, 3.
     [jezequel2020] leaves open whether a bounded cost can keep their guarantee; theorem 4 there says how far it can.
 
     References: [jezequel2020] algorithm 1, theorem 1; [calandriello2017b] for the embedding; [engel2004].
