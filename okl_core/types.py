@@ -104,7 +104,7 @@ class Standing(NamedTuple):
 class Parameters(BaseModel):
     """Frozen, finite, nothing unknown. Some may be words for what is found from the first inputs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     @property
     def dim(self) -> int | None:
