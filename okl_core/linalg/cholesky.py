@@ -1,20 +1,28 @@
 """The append-only Cholesky factor. Nothing is copied in a round.
 
 The factor is kept in panels of PANEL rows. A panel holds its rows left of the diagonal as one dense block, and its
-diagonal tile apart, padded with the identity. A solve is then a matrix-vector product and a small triangular solve per
-panel: it reads each entry once, at the speed of the memory, and with many right-hand sides it is all level-3 BLAS.
+diagonal tile apart, packed. A solve is then a matrix-vector product and a triangular solve per panel: it reads each entry
+once, at the speed of the memory, and with many right-hand sides it is all level-3 BLAS.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
-from scipy.linalg.blas import dtrsm, dtrsv  # pyright: ignore[reportAttributeAccessIssue]
+from numpy.typing import NDArray
+from scipy.linalg.blas import dtpsv, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.lapack import dtpttr  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import NotPositiveDefiniteError, StateFormatError
 from okl_core.types import F64
 
-PANEL = 64
-"""Rows per panel: large enough that the calls do not count, small enough that the padding does not."""
+PANEL = 256
+"""Rows per panel: large enough that the calls do not count, small enough to be unpacked for many right-hand sides."""
+ROOM = 32
+"""Rows that the last panel gets at once."""
+
+N = TypeVar("N", int, NDArray[np.int64])
 
 
 class Factor:
@@ -52,12 +60,15 @@ class Factor:
         panel, i = divmod(self._size, PANEL)
         start = panel * PANEL
         if i == 0:
-            self._left.append(np.zeros((PANEL, start)))
-            self._tiles.append(np.eye(PANEL))
+            self._left.append(np.empty((0, start)))
+            self._tiles.append(np.empty(0))
+        if i == len(self._left[panel]):
+            self._left[panel] = np.concatenate((self._left[panel], np.empty((ROOM, start))))
+            self._tiles[panel] = np.concatenate((self._tiles[panel], np.empty(_packed(i + ROOM) - _packed(i))))
         self._left[panel][i] = row[:start]
-        tile = self._tiles[panel]
-        tile[i, :i] = row[start:]
-        tile[i, i] = diagonal
+        first, last = _packed(i), _packed(i + 1) - 1
+        self._tiles[panel][first:last] = row[start:]
+        self._tiles[panel][last] = diagonal
         self._size += 1
 
     def truncate(self, size: int) -> None:
@@ -66,8 +77,6 @@ class Factor:
         del self._left[panels:], self._tiles[panels:]
         if size % PANEL:
             self._own_last()
-            # The padding of the last tile is the identity.
-            self._tiles[-1][size % PANEL :] = np.eye(PANEL)[size % PANEL :]
         self._size = size
 
     def __deepcopy__(self, memo: object) -> Factor:
@@ -87,44 +96,40 @@ class Factor:
         return self._solve_columns(b) if b.ndim == 2 else self._solve_vector(b)
 
     def _solve_vector(self, b: F64) -> F64:
-        z = np.zeros(len(self._tiles) * PANEL)
-        z[: self._size] = b
-        for panel, tile in enumerate(self._tiles):
-            start = panel * PANEL
-            part = z[start : start + PANEL]
+        z = np.array(b, dtype=np.float64)
+        for panel, (start, rows) in enumerate(self._panels()):
+            part = z[start : start + rows]
             if panel:
-                part -= self._left[panel] @ z[:start]
-            # A C-ordered lower tile is, transposed, the Fortran-ordered upper one that BLAS reads without a copy.
-            dtrsv(tile.T, part, lower=0, trans=1, overwrite_x=1)
-        return z[: self._size]
+                part -= self._left[panel][:rows] @ z[:start]
+            # The rows of a lower triangle are the columns of its transpose, the upper one that BLAS reads.
+            dtpsv(rows, self._tiles[panel], part, lower=0, trans=1, overwrite_x=1)
+        return z
 
     def _solve_columns(self, b: F64) -> F64:
-        z = np.zeros((len(self._tiles) * PANEL, b.shape[1]))
-        z[: self._size] = b
-        for panel, tile in enumerate(self._tiles):
-            start = panel * PANEL
-            part = z[start : start + PANEL]
+        z = np.array(b, dtype=np.float64, order="C")
+        for panel, (start, rows) in enumerate(self._panels()):
+            part = z[start : start + rows]
             if panel:
-                part -= self._left[panel] @ z[:start]
+                part -= self._left[panel][:rows] @ z[:start]
+            tile, _ = dtpttr(rows, self._tiles[panel][: _packed(rows)], uplo="U")
             # Z = L^{-1} B is solved as Z^T = B^T L^{-T}, since the transposes are Fortran-ordered views.
-            dtrsm(1.0, tile.T, part.T, side=1, lower=0, overwrite_b=1)
-        return z[: self._size]
+            dtrsm(1.0, tile, part.T, side=1, lower=0, overwrite_b=1)
+        return z
 
     def solve_transposed(self, b: F64) -> F64:
         """L^{-T} b, shape (n,)."""
-        z = np.zeros(len(self._tiles) * PANEL)
-        z[: self._size] = b
-        for panel in reversed(range(len(self._tiles))):
-            start = panel * PANEL
-            part = z[start : start + PANEL]
-            dtrsv(self._tiles[panel].T, part, lower=0, trans=0, overwrite_x=1)
+        z = np.array(b, dtype=np.float64)
+        for panel, (start, rows) in reversed(list(enumerate(self._panels()))):
+            part = z[start : start + rows]
+            dtpsv(rows, self._tiles[panel], part, lower=0, trans=0, overwrite_x=1)
             if panel:
-                z[:start] -= part @ self._left[panel]
-        return z[: self._size]
+                z[:start] -= part @ self._left[panel][:rows]
+        return z
 
     def diagonal(self) -> F64:
         """That of L, shape (n,)."""
-        return np.concatenate([np.empty(0), *(tile.diagonal() for tile in self._tiles)])[: self._size]
+        ends = _packed(np.arange(1, PANEL + 1)) - 1
+        return np.concatenate([np.empty(0), *(self._tiles[i][ends[:n]] for i, (_, n) in enumerate(self._panels()))])
 
     def dense(self) -> F64:
         """L as a full (n, n) array, for tests and diagnostics."""
@@ -134,24 +139,33 @@ class Factor:
 
     def pack(self) -> F64:
         """The rows of L one after the other, shape (n (n + 1) / 2,)."""
-        packed = np.empty(self._size * (self._size + 1) // 2)
+        packed = np.empty(_packed(self._size))
         position = 0
         for n in range(self._size):
             panel, i = divmod(n, PANEL)
             start = panel * PANEL
             packed[position : position + start] = self._left[panel][i]
-            packed[position + start : position + n + 1] = self._tiles[panel][i, : i + 1]
+            packed[position + start : position + n + 1] = self._tiles[panel][_packed(i) : _packed(i + 1)]
             position += n + 1
         return packed
+
+    def _panels(self) -> list[tuple[int, int]]:
+        """First row and number of rows of each."""
+        return [(start, min(PANEL, self._size - start)) for start in range(0, self._size, PANEL)]
 
     @classmethod
     def unpack(cls, packed: F64) -> Factor:
         factor = cls()
         n = int((np.sqrt(8.0 * len(packed) + 1.0) - 1.0) / 2.0 + 0.5)
-        if n * (n + 1) // 2 != len(packed):
+        if _packed(n) != len(packed):
             raise StateFormatError(f"{len(packed)} numbers are not a packed triangle")
         position = 0
         for i in range(n):
             factor.append(packed[position : position + i], float(packed[position + i]))
             position += i + 1
         return factor
+
+
+def _packed(n: N) -> N:
+    """How many numbers the first n rows of a triangle are."""
+    return n * (n + 1) // 2
