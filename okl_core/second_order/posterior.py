@@ -23,8 +23,8 @@ import math
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.linalg.blas import ddot, dsymm, dsymv, dsyr, dsyrk, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import StateFormatError
@@ -115,22 +115,24 @@ class Posterior:
         """A <- factor A + (1 - factor) alpha I, s <- factor s, 0 < factor < 1: O(p^3)."""
         if not len(self.u):
             return
-        full = self.full()
-        # B has its eigenvalues in [factor, 1]: P = B^{-1} P is as stable as P itself, where inverting twice is not.
-        B = ((1.0 - factor) * self.alpha) * full
+        rest = (1.0 - factor) * self.alpha
+        # B = factor I + rest P has its eigenvalues in [factor, 1], and P <- B^{-1} P = (I - factor B^{-1}) / rest.
+        B = rest * self.P.T
         B[np.diag_indices_from(B)] += factor
-        try:
-            solver = cho_factor(B, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
+        L, has_failed = dpotrf(B, lower=1, overwrite_a=1)
+        if has_failed:
             # Rounding has made P indefinite by more than `factor`; what is below 0 of it was 0.
-            eigenvalues, V = np.linalg.eigh(full)
+            eigenvalues, V = np.linalg.eigh(self.P, UPLO="U")
             kept = np.maximum(eigenvalues, 0.0)
-            inverse = 1.0 / (factor + (1.0 - factor) * self.alpha * kept)
+            inverse = 1.0 / (factor + rest * kept)
             self.u = factor * (V * inverse) @ (V.T @ self.u)
             self.P = np.triu((V * (kept * inverse)) @ V.T)
         else:
-            self.u = factor * cho_solve(solver, self.u, check_finite=False)
-            self.P = np.triu(cho_solve(solver, full, check_finite=False))
+            inverted, _ = dpotri(L, lower=1, overwrite_c=1)
+            self.u = dsymv(factor, inverted, self.u, lower=1)
+            inverted *= -factor / rest
+            inverted[np.diag_indices_from(inverted)] += 1.0 / rest
+            self.P = inverted.T
         self.largest = factor * self.largest + (1.0 - factor) * self.alpha
 
     def full(self) -> F64:
