@@ -11,7 +11,7 @@ recorded, and on replay the recorded outcome is taken, since BLAS differs in the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,8 @@ class RoundRng:
     """
 
     __slots__ = (
-        "_bits", "_drawn", "_forks", "_name", "_position", "_record", "_replay", "_rounds", "_seeded", "_start", "_t"
+        "_bits", "_drawn", "_first", "_forks", "_name", "_position", "_record", "_replay", "_rounds", "_seeded", "_start",
+        "_t",
     )  # fmt: skip
 
     def __init__(self, seed: int, stream: str = "") -> None:
@@ -50,6 +51,7 @@ class RoundRng:
         self._bits = np.random.Philox(counter=0, key=np.frombuffer(digest, dtype=np.uint64))
         self._seeded = self._bits.state
         self._t = 0
+        self._first = 0
         self._drawn = 0
         self._start = 0
         self._record: list[int] = []
@@ -68,26 +70,28 @@ class RoundRng:
         self._replay = replay
         self._position = 0
 
-    def begin_forks(self, names: Sequence[str], first: int, rounds: int) -> list[RoundRng]:
+    def begin_forks(self, parts: Mapping[str, int], first: int, rounds: int) -> list[RoundRng]:
         """The coins of a learner's parts, each with a record of its own, for `rounds` rounds from `first` on.
 
-        Their draws depend on the seed, the name and the round. `end_forks` takes their choices into this record.
+        `parts` are their names, and what each of them calls the first round: one that rests counts fewer. Their draws depend
+        on the seed, the name and the round of the part. `end_forks` takes their choices into this record.
         """
         replays: list[list[int]] | None = None
         if self._replay is not None:
-            replays = [[] for _ in names]
+            replays = [[] for _ in parts]
             for t in range(first, first + rounds):
                 self._t = t
                 for replay in replays:
                     replay += [self.pick(0) for _ in range(self.pick(0))]
         forks = []
-        for i, name in enumerate(names):
+        for i, (name, own_first) in enumerate(parts.items()):
             if name not in self._forks:
                 seed, stream = self._name
                 self._forks[name] = RoundRng(seed, f"{stream}/{name}")
             fork = self._forks[name]
             fork._begin(None if replays is None else replays[i])
-            fork.at(first)
+            fork.at(own_first)
+            fork._first = own_first
             forks.append(fork)
         return forks
 
@@ -106,7 +110,7 @@ class RoundRng:
             self._t = t
             for i, fork in enumerate(forks):
                 start = stop = positions[i]
-                while stop < len(fork._rounds) and fork._rounds[stop] <= t:
+                while stop < len(fork._rounds) and fork._rounds[stop] - fork._first <= t - first:
                     stop += 1
                 self.pick(stop - start)
                 for choice in fork._record[start:stop]:

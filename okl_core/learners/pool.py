@@ -11,32 +11,24 @@ import numpy as np
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import part_of, unpack
 from okl_core.contract.workload import rows_at_once
-from okl_core.errors import StateFormatError
 from okl_core.losses import LOSSES, Loss
-from okl_core.pool.experts import BLOCK, Cells
+from okl_core.pool.experts import BLOCK
 from okl_core.pool.pool_config import PoolConfig
+from okl_core.pool.pool_state import PoolState
+from okl_core.pool.resting import awake_after, stretch_left
 from okl_core.pool.units import UnitRound
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Standing, Target
-
-
-@dataclass(slots=True)
-class PoolState(LearnerState):
-    """The experts' states, their weights p, shape (N,), their cumulative losses, (N,), and that of the pool."""
-
-    cells: Cells
-    weights: F64
-    losses: F64
-    loss: float
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round, Standing, Target
 
 
 @dataclass(slots=True)
 class PoolRound(Round):
-    turns: list[UnitRound]
+    turns: list[UnitRound | None]
     weights: F64
     """After the round."""
     expert_losses: F64
+    awake: F64
+    """Of the next round."""
 
 
 @final
@@ -46,19 +38,21 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
 
     value = the Aggregating Algorithm's forecast from the experts', each clipped to [-C, C]; after the truth an expert's
     weight is multiplied by exp(-eta loss), and a share of all weight is spread evenly. Time and memory are those of
-    the experts together; those with the same kernel and dictionary share it.
+    the experts together; those with the same kernel and dictionary share it. With `resting` those that have lost nearly all
+    weight rest at times.
 
     Notes
     -----
     N experts, squared loss, truths in [-C, C], share 0: the cumulative loss is at most that of the best expert, clipped, plus
     2 C^2 ln N (`aggregating`) or 8 C^2 ln N (`exponential`); logistic loss: plus ln N. With a share s, against the best
     sequence of experts that changes k times in T rounds: ((k + 1) ln N + k ln(1/s) + (T - k) ln(1/(1-s))) / eta. Nothing
-    is assumed about inputs, truths or experts. `describe` has every expert's cumulative loss and weight.
+    is assumed about inputs, truths or experts. `describe` has every expert's cumulative loss and weight. An expert at rest
+    counts as if it had said what the pool says: then the bounds are those of experts that follow the pool at times.
 
     An expert's lags are the truths that the pool has learned when the round is learned, also for late truths; `lags` of
     the spec itself are kept with a waiting prediction.
 
-    References: [vovk1998] theorem 1; [herbster1998] theorem 7; [cesabianchi2006] chapters 3 and 5.
+    References: [vovk1998] theorem 1; [herbster1998] theorem 7; [cesabianchi2006] chapters 3 and 5; [freund1997].
 
     Examples
     --------
@@ -71,7 +65,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     """
 
     kind: ClassVar[str] = "pool"
-    references: ClassVar[tuple[str, ...]] = ("vovk1998", "herbster1998", "cesabianchi2006")
+    references: ClassVar[tuple[str, ...]] = ("vovk1998", "herbster1998", "cesabianchi2006", "freund1997")
     config_type = PoolConfig
     state_type = PoolState
 
@@ -95,33 +89,27 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return config.team.extra_work(state.cells, rounds)
 
     def init(self, config: PoolConfig, dim: int) -> PoolState:
-        experts = config.team
-        N = experts.count
-        return PoolState(0, experts.init(dim), np.full(N, 1.0 / N), np.zeros(N), 0.0)
+        return PoolState.first(config.team, dim)
 
     def unpack(self, config: PoolConfig, arrays: Mapping[str, F64]) -> PoolState:
-        own = {name: array for name, array in arrays.items() if not name.startswith("cells.")}
-        cells = part_of(arrays, "cells")
-        kept = unpack(PoolNumbers, own)
-        experts = config.team
-        if kept.weights.shape != (experts.count,) or kept.losses.shape != (experts.count,):
-            raise StateFormatError(f"the weights or the losses of the pool's {experts.count} experts are missing")
-        return PoolState(kept.t, Cells.unpack_units(experts.units, cells, kept.t), kept.weights, kept.losses, kept.loss)
+        return PoolState.of(config.team, arrays)
 
     def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:
-        values = _clipped(config, config.team.predict(state.cells, x))
+        values = _clipped(config, config.team.predict(state.cells, state.awake, x))
         return self._forecast(config, config.weighing.value(state.weights, values))
 
     def play(self, config: PoolConfig, state: PoolState, x: F64, y: float, rng: RoundRng) -> PoolRound:
-        values, turns = config.team.play(state.cells, x, y, state.t + 1, rng)
+        t = state.t + 1
+        values, turns = config.team.play(state.cells, state.awake, x, y, t, rng)
         value, losses, weights = _weigh(config, state, _clipped(config, values), y)
+        awake = awake_after(t, state.awake, config.team.weights(weights), config.resting, rng)
         loss = self.loss(config).value(value, y)
         forecast = self._forecast(config, value)
-        return PoolRound(state.t + 1, x, y, forecast, loss, rng.choices(), turns, weights, losses)
+        return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, awake)
 
     def learn(self, config: PoolConfig, state: PoolState, played: PoolRound) -> None:
         config.team.learn(state.cells, played.turns, played.y)
-        state.weights = played.weights
+        state.weights, state.awake = played.weights, played.awake
         state.losses += played.expert_losses
         state.loss += played.loss
         state.t += 1
@@ -129,16 +117,18 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def run(self, config: PoolConfig, state: PoolState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         experts, loss = config.team, self.loss(config)
         values = np.empty(len(y))
-        step = rows_at_once(experts.count, BLOCK)
-        for start in range(0, len(y), step):
-            rows = slice(start, start + step)
-            forecasts = _clipped(config, experts.run(state.cells, X[rows], y[rows], state.t + 1, rng))
+        most, start = rows_at_once(experts.count, BLOCK), 0
+        while start < len(y):
+            rows = slice(start, start + stretch_left(state.t, config.resting, most))
+            forecasts = _clipped(config, experts.run(state.cells, state.awake, X[rows], y[rows], state.t + 1, rng))
             for j, truth in enumerate(y[rows].tolist()):
                 value, losses, state.weights = _weigh(config, state, forecasts[j], truth)
                 state.losses += losses
                 state.loss += loss.value(value, truth)
                 values[start + j] = value
             state.t += len(forecasts)
+            state.awake = awake_after(state.t, state.awake, experts.weights(state.weights), config.resting, rng)
+            start = rows.stop
         given = None
         if config.truth == "labels":
             aggregation = config.weighing
@@ -154,6 +144,8 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             "bytes": nbytes + state.weights.nbytes + state.losses.nbytes,
             "loss": state.loss,
             "experts": experts.count,
+            "units": len(experts.units),
+            "awake": int(state.awake.sum()),
             "leader": int(np.argmax(state.weights)),
             "best": int(np.argmin(state.losses)),
             "best_loss": float(state.losses.min()),
@@ -173,15 +165,6 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return Forecast(value, config.weighing.probability(value) if config.truth == "labels" else None)
 
 
-@dataclass(slots=True)
-class PoolNumbers(LearnerState):
-    """What a pool keeps beside its experts."""
-
-    weights: F64
-    losses: F64
-    loss: float
-
-
 def _bound(config: PoolConfig) -> float:
     """Of the regret to the best expert, clipped."""
     return math.log(config.team.count) / config.weighing.eta
@@ -194,5 +177,6 @@ def _clipped(config: PoolConfig, values: F64) -> F64:
 def _weigh(config: PoolConfig, state: PoolState, values: F64, y: float) -> tuple[float, F64, F64]:
     """The forecast from the experts', their losses, and their weights after the round."""
     aggregation, p = config.weighing, state.weights
-    losses = aggregation.losses(values, y)
-    return aggregation.value(p, values), losses, aggregation.weigh(p, losses, state.losses + losses)
+    value = aggregation.value(p, values)
+    losses = aggregation.losses(values, value, y)
+    return value, losses, aggregation.weigh(p, losses, state.losses + losses)

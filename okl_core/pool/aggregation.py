@@ -50,8 +50,11 @@ class Aggregation(NamedTuple):
         return 1.0 / ((2.0 if self.name == "aggregating" else 8.0) * self.clip * self.clip)
 
     def value(self, p: F64, v: F64) -> float:
-        """The forecast from the experts', shapes (N,), in [-C, C]."""
+        """The forecast from the experts', shapes (N,), in [-C, C]; NaN is that of an expert at rest, and is left out."""
         C, eta = self.clip, self.eta
+        is_awake = v == v
+        if not is_awake.all():
+            p, v = p[is_awake] / p[is_awake].sum(), v[is_awake]
         if self.loss == "logistic":
             # Both logarithms on their own: 1 - P would lose the odds of experts that are sure of themselves.
             value = _log_mean_exp(p, -np.logaddexp(0.0, -v)) - _log_mean_exp(p, -np.logaddexp(0.0, v))
@@ -68,9 +71,9 @@ class Aggregation(NamedTuple):
         """That of the label +1: squared loss asks for the mean of the labels, logistic loss for the logarithm of the odds."""
         return sigmoid(value) if self.loss == "logistic" else 0.5 * (1.0 + min(max(value, -1.0), 1.0))
 
-    def losses(self, v: F64, y: float) -> F64:
-        """Those of the experts, shape (N,)."""
-        return LOSSES[self.loss].values(v, np.full(len(v), y))
+    def losses(self, v: F64, value: float, y: float) -> F64:
+        """Those of the experts, shape (N,), from their forecasts v and that of the pool, which is theirs at rest."""
+        return LOSSES[self.loss].values(np.where(v == v, v, value), np.full(len(v), y))
 
     def weigh(self, p: F64, losses: F64, cumulative: F64) -> F64:
         """The weights after a round from those before it and the losses, in it and in all rounds with it; shapes (N,)."""

@@ -76,7 +76,7 @@ class Cells(list[Cell]):
             if lags is None or lags.shape != (unit.lags,):
                 raise StateFormatError(f"the lags of unit {i} of the pool are missing, or not {unit.lags}")
             state = unit.unpack(own)
-            if state.t != t:
+            if state.t > t:
                 raise StateFormatError(f"unit {i} of the pool has learned {state.t} rounds, the pool {t}")
             cells.append(Cell(state, np.array(lags, dtype=np.float64)))
             used += len(own) + 1
@@ -95,6 +95,9 @@ class Experts:
         """What a user reads."""
         self.units = units_of(experts)
         self._streams = [f"unit-{i}" for i in range(len(self.units))]
+        self._unit_of = np.empty(self.count, dtype=np.intp)
+        for i, unit in enumerate(self.units):
+            self._unit_of[unit.places] = i
 
     def initial_bytes(self, dim: int) -> int:
         """What the experts' states take at least."""
@@ -114,56 +117,74 @@ class Experts:
     def init(self, dim: int) -> Cells:
         return Cells(Cell(unit.init(dim + unit.lags), first_lags(unit.lags)) for unit in self.units)
 
-    def predict(self, cells: Cells, x: F64) -> F64:
-        """The experts' forecasts for x, shape (N,)."""
-        values = np.empty(self.count)
-        for unit, cell in zip(self.units, cells, strict=True):
-            with _named(unit):
-                values[unit.places] = unit.predict(cell.state, np.concatenate((x, cell.lags)))
+    def weights(self, weights: F64) -> F64:
+        """Those of the units, shape (units,), from those of the experts."""
+        return np.asarray(np.bincount(self._unit_of, weights, len(self.units)), dtype=np.float64)
+
+    def predict(self, cells: Cells, awake: F64, x: F64) -> F64:
+        """The experts' forecasts for x, shape (N,), NaN from those at rest."""
+        values = np.full(self.count, np.nan)
+        for unit, cell, plays in zip(self.units, cells, awake.tolist(), strict=True):
+            if plays:
+                with _named(unit):
+                    values[unit.places] = unit.predict(cell.state, np.concatenate((x, cell.lags)))
         return values
 
-    def play(self, cells: Cells, x: F64, y: float, t: int, rng: RoundRng) -> tuple[F64, list[UnitRound]]:
-        """The experts' forecasts, shape (N,), and their rounds; changes nothing."""
-        values = np.empty(self.count)
-        rounds: list[UnitRound] = []
-        forks = rng.begin_forks(self._streams, t, 1)
-        for unit, cell, fork in zip(self.units, cells, forks, strict=True):
+    def play(
+        self, cells: Cells, awake: F64, x: F64, y: float, t: int, rng: RoundRng
+    ) -> tuple[F64, list[UnitRound | None]]:
+        """The experts' forecasts, shape (N,), NaN from those at rest, and the units' rounds; changes nothing."""
+        values = np.full(self.count, np.nan)
+        rounds: list[UnitRound | None] = []
+        coins = iter(forks := rng.begin_forks(self._parts(cells, awake), t, 1))
+        for unit, cell, plays in zip(self.units, cells, awake.tolist(), strict=True):
+            if not plays:
+                rounds.append(None)
+                continue
             with _named(unit):
-                played = unit.play(cell.state, np.concatenate((x, cell.lags)), y, fork)
+                played = unit.play(cell.state, np.concatenate((x, cell.lags)), y, next(coins))
             values[unit.places] = played.values
             rounds.append(played)
         rng.end_forks(forks, t, 1)
         return values, rounds
 
-    def learn(self, cells: Cells, rounds: Sequence[UnitRound], y: float) -> None:
+    def learn(self, cells: Cells, rounds: Sequence[UnitRound | None], y: float) -> None:
         """Carry played rounds into the cells."""
         for unit, cell, played in zip(self.units, cells, rounds, strict=True):
-            unit.learn(cell.state, played)
+            if played is not None:
+                unit.learn(cell.state, played)
             if unit.lags:
                 cell.lags = next_lags(cell.lags, y)
 
-    def run(self, cells: Cells, X: F64, y: F64, t: int, rng: RoundRng) -> F64:
-        """The experts' forecasts in at most BLOCK rounds from t on, shape (n, N).
+    def run(self, cells: Cells, awake: F64, X: F64, y: F64, t: int, rng: RoundRng) -> F64:
+        """The experts' forecasts in at most BLOCK rounds from t on, shape (n, N), NaN from those at rest.
 
         If anything is raised, a NumericalError or a ReplayDivergence, nothing has changed.
         """
-        values = np.empty((len(y), self.count))
-        forks = rng.begin_forks(self._streams, t, len(y))
-        before = copy.deepcopy(list(cells))
+        values = np.full((len(y), self.count), np.nan)
+        coins = iter(forks := rng.begin_forks(self._parts(cells, awake), t, len(y)))
+        # What rests is not written to, but for its lags.
+        before = [copy.deepcopy(cell) if awake[i] else copy.copy(cell) for i, cell in enumerate(cells)]
         try:
-            for unit, cell, fork in zip(self.units, cells, forks, strict=True):
+            for unit, cell, plays in zip(self.units, cells, awake.tolist(), strict=True):
                 own = X
                 if unit.lags:
                     lags = lag_rows(cell.lags, y)
                     own, cell.lags = np.hstack((X, lags[:-1])), lags[-1].copy()
-                with _named(unit):
-                    values[:, unit.places] = unit.run(cell.state, own, y, fork)
+                if plays:
+                    with _named(unit):
+                        values[:, unit.places] = unit.run(cell.state, own, y, next(coins))
             rng.end_forks(forks, t, len(y))
         except BaseException:
             # Whatever it is: experts at different rounds would never come together again.
             cells[:] = before
             raise
         return values
+
+    def _parts(self, cells: Cells, awake: F64) -> dict[str, int]:
+        """The coins of the units that play, and the number that their next round has for them."""
+        playing = zip(self._streams, cells, awake.tolist(), strict=True)
+        return {stream: cell.state.t + 1 for stream, cell, plays in playing if plays}
 
     def sizes(self, cells: Cells) -> tuple[int, int]:
         """Stored points and bytes of all units."""

@@ -11,6 +11,7 @@ from okl_core.contract.learner import parse_spec
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
 from okl_core.pool.expert_specs import ExpertSpec, Truth, default_experts, trivial_experts
 from okl_core.pool.experts import Experts
+from okl_core.pool.resting import RestingStretches
 from okl_core.types import Interval, LearnerConfig
 
 LARGEST_LOG_ODDS = 300.0
@@ -43,6 +44,7 @@ class PoolConfig(LearnerConfig):
     share: float = Field(
         default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
     )
+    resting: RestingStretches = 1
 
     @model_validator(mode="after")
     def _experts_fit(self) -> Self:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from okl_core import create, parse_spec, restore
 from okl_core.contract.rng import RoundRng
@@ -20,6 +21,7 @@ from okl_core.errors import (
     ReplayDivergence,
     StateFormatError,
 )
+from okl_core.pool import resting
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
 from okl_core.pool.expert_specs import ExpertSpec, default_experts
 from okl_core.pool.experts import units_of
@@ -29,14 +31,15 @@ AGGREGATIONS = list(itertools.product(get_args(MixedLoss), get_args(AggregationN
 ALD: dict[str, Any] = {"kind": "ald", "threshold": 0.2}
 
 
-def played(aggregation: Aggregation, V: F64, y: F64) -> tuple[F64, F64]:
-    """The losses of the pool, shape (T,), and of the experts, (T, N)."""
+def played(aggregation: Aggregation, V: F64, y: F64, rests: NDArray[np.bool_] | None = None) -> tuple[F64, F64]:
+    """The losses of the pool, shape (T,), and of the experts, (T, N). `rests`, (T, N): who does, were it not the leader."""
     p = np.full(V.shape[1], 1.0 / V.shape[1])
     own, theirs = np.empty(len(y)), np.empty(V.shape)
     for t, truth in enumerate(y.tolist()):
-        value = aggregation.value(p, V[t])
-        theirs[t] = aggregation.losses(V[t], truth)
-        own[t] = aggregation.losses(np.array([value]), truth)[0]
+        v = V[t] if rests is None else np.where(rests[t] & (p < p.max()), np.nan, V[t])
+        value = aggregation.value(p, v)
+        theirs[t] = aggregation.losses(v, value, truth)
+        own[t] = aggregation.losses(np.array([value]), value, truth)[0]
         p = aggregation.weigh(p, theirs[t], theirs[: t + 1].sum(axis=0))
     return own, theirs
 
@@ -63,6 +66,19 @@ def test_regret_to_the_best_expert(loss: MixedLoss, name: AggregationName, case:
     V, y, C = case
     aggregation = Aggregation(loss, name, C, 0.0)
     own, theirs = played(aggregation, V, y if loss == "logistic" else C * y)
+    assert own.sum() <= theirs.sum(axis=0).min() + math.log(V.shape[1]) / aggregation.eta + 1e-9
+
+
+@pytest.mark.parametrize(("loss", "name"), AGGREGATIONS)
+@given(case=adversarial(), seed=st.integers(0, 2**32 - 1), often=st.floats(0.0, 1.0))
+def test_regret_to_experts_that_rest(
+    loss: MixedLoss, name: AggregationName, case: tuple[F64, F64, float], seed: int, often: float
+) -> None:
+    """At rest an expert has the pool's loss: over the rounds that it plays it beats the pool by no more than the bound."""
+    V, y, C = case
+    rests = np.random.default_rng(seed).random(V.shape) < often
+    aggregation = Aggregation(loss, name, C, 0.0)
+    own, theirs = played(aggregation, V, y if loss == "logistic" else C * y, rests)
     assert own.sum() <= theirs.sum(axis=0).min() + math.log(V.shape[1]) / aggregation.eta + 1e-9
 
 
@@ -258,6 +274,59 @@ def test_a_bank_throws_the_coins_of_its_members(way: str) -> None:
         assert loss == pytest.approx(((np.clip(values, -1.0, 1.0) - y) ** 2).sum(), rel=1e-9)
 
 
+RESTING: dict[str, Any] = {
+    "kind": "pool",
+    "seed": 3,
+    "config": {
+        "resting": 4,
+        "experts": [
+            {"kind": "pros-n-kons", "config": {"loss": "squared"}, "sigmas": [0.2, 50.0]},
+            {"kind": "pros-n-kons", "config": {"loss": "squared", "half_life": 80}, "lags": 2, "sigmas": [50.0]},
+            {"kind": "fogd", "config": {"loss": "hinge"}, "sigmas": [9.0]},
+        ],
+    },
+}
+
+
+def test_units_that_have_lost_play_one_stretch_in_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resting, "FIRST", 64)
+    X, y = stream(1600)
+    learner = create(RESTING, 2)
+    awake = []
+    for start in range(0, 1600, 64):
+        awake.append(learner.state()["awake"])
+        learner.run(X[start : start + 64], y[start : start + 64])
+    state = learner.state()
+    rounds = np.array([state[f"cells.{i}.state.t"] for i in range(len(awake[0]))])
+    assert rounds.tolist() == (64 * np.array(awake).sum(axis=0)).tolist()
+    leader = int(np.argmax(rounds))
+    assert rounds[leader] == 1600.0
+    assert rounds.min() < 900.0
+    # From the second on every one of four stretches has a turn of each unit.
+    assert (np.lib.stride_tricks.sliding_window_view(np.array(awake), 4, axis=0).sum(axis=-1) >= 1.0).all()
+    assert learner.describe()["awake"] == state["awake"].sum()
+
+
+def test_with_units_at_rest_every_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By update, by run in blocks of any length, restored, and replayed by its choices."""
+    monkeypatch.setattr(resting, "FIRST", 64)
+    X, y = stream(700)
+    learner = create(RESTING, 2)
+    infos = [learner.update(x, truth) for x, truth in zip(X, y.tolist(), strict=True)]
+    values = np.array([info.forecast.value for info in infos])
+    assert learner.state()["awake"].min() == 0.0
+    other = create(RESTING, 2)
+    played = [other.run(X[a:b], y[a:b]) for a, b in itertools.pairwise([0, 100, 500, 501])]
+    again = restore(RESTING, other.state(), 2)
+    played.append(again.run(X[501:], y[501:]))
+    assert np.concatenate([part.values for part in played]) == pytest.approx(values, abs=1e-9)
+    for name, array in learner.state().items():
+        assert again.state()[name] == pytest.approx(array, rel=1e-7, abs=1e-9), name
+    replayed = create(RESTING, 2).run(X, y, choices=b"".join(part.choices for part in played))
+    assert replayed.values == pytest.approx(values, abs=1e-9)
+    assert replayed.choices == b"".join(part.choices for part in played)
+
+
 def test_restored_in_the_middle_it_continues() -> None:
     X, y = stream()
     spec = {"kind": "pool", "seed": 3}
@@ -270,6 +339,7 @@ def test_restored_in_the_middle_it_continues() -> None:
         {"cells.99.lags": np.zeros(0)},
         {"weights": np.ones(3)},
         {"losses": np.ones(3)},
+        {"awake": np.ones(3)},
         {"t": np.array(9.0)},
     ):
         with pytest.raises(StateFormatError):

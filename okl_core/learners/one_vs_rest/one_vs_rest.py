@@ -127,7 +127,7 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
 
     def play(self, config: OneVsRestConfig, state: OneVsRestState, x: F64, y: float, rng: RoundRng) -> OneVsRestRound:
         (learner, own), t = config.member.parsed, state.t + 1
-        forks = rng.begin_forks(config.streams, t, 1)
+        forks = rng.begin_forks(dict.fromkeys(config.streams, t), t, 1)
         turns: list[Round] = []
         for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
             with named(k):
@@ -159,7 +159,7 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
     def _learn_block(self, config: OneVsRestConfig, state: OneVsRestState, X: F64, y: F64, rng: RoundRng) -> F64:
         """The probabilities of n rounds that the members learn, shape (n, K). If it raises nothing has changed."""
         (learner, own), t = config.member.parsed, state.t + 1
-        forks = rng.begin_forks(config.streams, t, len(y))
+        forks = rng.begin_forks(dict.fromkeys(config.streams, t), t, len(y))
         P = np.empty((len(y), config.classes))
         before = copy.deepcopy(list(state.members))
         try:
