@@ -142,6 +142,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         floor=lambda: (row(400),),
     ),
     Scenario(
+        id="pool-magic-resting",
+        kind="pool",
+        config={"resting": 8},
+        stream=magic_stream,
+        floor=lambda: (row(400),),
+    ),
+    Scenario(
         id="pros-n-kons-magic",
         kind="pros-n-kons",
         config={"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "squared-hinge", "clip": 2.0},

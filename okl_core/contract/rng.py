@@ -112,10 +112,10 @@ class RoundRng:
                 start = stop = positions[i]
                 while stop < len(fork._rounds) and fork._rounds[stop] - fork._first <= t - first:
                     stop += 1
-                self.pick(stop - start)
-                for choice in fork._record[start:stop]:
-                    self.pick(choice)
+                self._record.append(stop - start)
+                self._record += fork._record[start:stop]
                 positions[i] = stop
+            self._rounds += [t] * (len(self._record) - len(self._rounds))
 
     def at(self, t: int) -> None:
         """The draws that follow belong to round t."""

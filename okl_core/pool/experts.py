@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -126,8 +125,10 @@ class Experts:
         values = np.full(self.count, np.nan)
         for unit, cell, plays in zip(self.units, cells, awake.tolist(), strict=True):
             if plays:
-                with _named(unit):
-                    values[unit.places] = unit.predict(cell.state, np.concatenate((x, cell.lags)))
+                try:
+                    values[unit.places] = unit.predict(cell.state, _with_lags(x, cell.lags))
+                except NumericalError as error:
+                    raise _named(unit, error) from error
         return values
 
     def play(
@@ -141,8 +142,10 @@ class Experts:
             if not plays:
                 rounds.append(None)
                 continue
-            with _named(unit):
-                played = unit.play(cell.state, np.concatenate((x, cell.lags)), y, next(coins))
+            try:
+                played = unit.play(cell.state, _with_lags(x, cell.lags), y, next(coins))
+            except NumericalError as error:
+                raise _named(unit, error) from error
             values[unit.places] = played.values
             rounds.append(played)
         rng.end_forks(forks, t, 1)
@@ -172,8 +175,10 @@ class Experts:
                     lags = lag_rows(cell.lags, y)
                     own, cell.lags = np.hstack((X, lags[:-1])), lags[-1].copy()
                 if plays:
-                    with _named(unit):
+                    try:
                         values[:, unit.places] = unit.run(cell.state, own, y, next(coins))
+                    except NumericalError as error:
+                        raise _named(unit, error) from error
             rng.end_forks(forks, t, len(y))
         except BaseException:
             # Whatever it is: experts at different rounds would never come together again.
@@ -193,11 +198,11 @@ class Experts:
         return sum(points for points, _ in sizes), sum(nbytes for _, nbytes in sizes) + lags
 
 
-@contextmanager
-def _named(unit: Unit[Any, Any]) -> Iterator[None]:
-    """Errors of the arithmetic say which expert's it is."""
-    try:
-        yield
-    except NumericalError as error:
-        what = "experts" if len(unit.places) > 1 else "expert"
-        raise type(error)(f"{what} {', '.join(map(str, unit.places))}, {unit.kinds}: {error}") from error
+def _with_lags(x: F64, lags: F64) -> F64:
+    return np.concatenate((x, lags)) if len(lags) else x
+
+
+def _named(unit: Unit[Any, Any], error: NumericalError) -> NumericalError:
+    """An error of the arithmetic that says which expert's it is."""
+    what = "experts" if len(unit.places) > 1 else "expert"
+    return type(error)(f"{what} {', '.join(map(str, unit.places))}, {unit.kinds}: {error}")
