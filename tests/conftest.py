@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -29,6 +30,12 @@ settings.load_profile("okl")
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     return is_left_out(collection_path, config) or None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Three for two cores: a quarter of its time a test waits. Four take no less time than three, measured."""
+    return (3 * len(os.sched_getaffinity(0)) + 1) // 2
 
 
 @pytest.hookimpl(wrapper=True)
