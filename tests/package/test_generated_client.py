@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from service.app import create_app
-from service.settings import Settings
 from tests.package.uv import uv
+from tests.service.api import openapi
 from tests.service.listening import listening
 
 # Its own environment: it asks for another version of typer than the service has.
@@ -30,7 +29,7 @@ post_hooks: []
 
 OPTIONS = ["--meta", "none", "--path", "openapi.json", "--config", "config.yml", "--output-path", "okl_generated"]
 
-document = create_app(Settings(store="sqlite://")).openapi()
+document = openapi()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -161,6 +162,16 @@ def app_with(settings: Settings) -> FastAPI:
 @cache
 def _routes() -> list[BaseRoute]:
     return create_app(Settings(store="sqlite://")).router.routes
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document, which is the same for all settings; the caller's own."""
+    return json.loads(_document())
+
+
+@cache
+def _document() -> str:
+    return json.dumps(app_with(Settings(store="sqlite://")).openapi())
 
 
 @asynccontextmanager
