@@ -18,7 +18,7 @@ run: .venv/runtime
 serve: .venv/runtime
 	$(BIN)/okl serve
 
-# A process a core; one that has nothing left to do takes tests from another.
+# Three processes for two cores (tests/conftest.py); one that has nothing left to do takes tests from another.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 test: .venv/dev tools

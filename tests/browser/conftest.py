@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from service.app import create_app
-from service.server import config
 from service.settings import Settings
 from tests.chromium import chromium_browser
 from tests.service.dashboard import MadeUp, app_of
+from tests.service.listening import listening
 
 SIZES = {"desktop": (1280, 800), "phone": (390, 844), "small": (360, 640)}
 
@@ -74,23 +67,6 @@ class Opened:
         return page
 
 
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    settings = Settings(store="sqlite://", log_level="error", shutdown_grace_s=1)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(config(app, settings))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        base = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        try:
-            with httpx.Client(base_url=base, transport=httpx.HTTPTransport(retries=20)) as http:
-                assert http.get("/healthz").status_code == 200
-            yield base
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
 class Told(MadeUp):
     """Made-up sessions, and the stream of events that tells of their changes."""
 
@@ -125,14 +101,14 @@ def dashboard(told: Told) -> Iterator[str]:
     """A service that shows made-up sessions; its API is the real one, on an empty store."""
     app = app_of(told, Settings(store="sqlite://", log_level="error"))
     app.router.routes.insert(0, Route("/sessions/{session}/events", told.stream))
-    with serving(app) as base:
+    with listening("sqlite://", app) as base:
         yield base
         told.is_streaming = False
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    with serving(create_app(Settings(store="sqlite://", log_level="error"))) as base:
+    with listening("sqlite://") as base:
         yield base
 
 

@@ -10,10 +10,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from service.app import create_app
 from service.commands import keys
-from service.settings import Settings
-from tests.browser.conftest import Opened, Seen, serving
+from tests.browser.conftest import Opened, Seen
+from tests.service.listening import listening
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +24,7 @@ def closed(tmp_path: Path, chromium: Browser, seen: Seen) -> Iterator[tuple[Open
     # The browser's loop runs in this thread, and the command has one of its own.
     with ThreadPoolExecutor(1) as thread:
         made = {scope: thread.submit(keys.create, store, scope, scope).result()[1] for scope in ("read", "admin")}
-    with serving(create_app(Settings(store=store, log_level="error", shutdown_grace_s=1))) as base:
+    with listening(store) as base:
         opened = Opened(chromium, base, seen)
         yield opened, made
         for context in opened.contexts:

@@ -19,13 +19,13 @@ from service import cli
 from service.api import answers, guards, round_schemas, schemas, streams, watching_answers
 from service.api.problems import PROBLEMS
 from service.api.schemas import SessionCreate
-from service.app import create_app
 from service.replica import cache
 from service.session import scorecard
 from service.settings import CONFIG_FILE_VARIABLE, SECRETS_VARIABLE, Settings
 from service.store import base
 from tests.docs.generated import END, Json, own_learners
 from tests.docs.pages import DOCS, PAGES, README, ROOT, name_of, section, table_rows, text_of
+from tests.service.api import openapi
 
 SETTING = re.compile(r"\bOKL_[A-Z_]+\b")
 NO_SETTINGS = {
@@ -43,8 +43,7 @@ NO_SETTINGS = {
 
 def routes() -> set[str]:
     """The API's routes as "METHOD /path"; sockets and the dashboard are not in the OpenAPI document."""
-    app = create_app(Settings(store="sqlite://"))
-    paths = app.openapi()["paths"]
+    paths = openapi()["paths"]
     sockets = {f"WS {route.path}" for route in streams.streams.routes if isinstance(route, WebSocketRoute)}
     return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods} | sockets | {"GET /"}
 

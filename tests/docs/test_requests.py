@@ -8,14 +8,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from service.app import create_app
-from service.settings import Settings
 from tests.docs.requests import EXAMPLES, examples, play
+from tests.service.api import openapi
 
 NO_JSON = {"events", "metrics", "put_snapshot", "stream", "take_snapshot"}
 """What they take or answer is no JSON."""
 
-document = create_app(Settings(store="sqlite://")).openapi()
+document = openapi()
 OPERATIONS = {operation["operationId"]: operation for item in document["paths"].values() for operation in item.values()}
 
 

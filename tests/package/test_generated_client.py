@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from service.app import create_app
-from service.settings import Settings
-from tests.command import serving
 from tests.package.uv import uv
+from tests.service.api import openapi
+from tests.service.listening import listening
 
 # Its own environment: it asks for another version of typer than the service has.
 GENERATOR = "openapi-python-client==0.29.1"
@@ -30,7 +29,7 @@ post_hooks: []
 
 OPTIONS = ["--meta", "none", "--path", "openapi.json", "--config", "config.yml", "--output-path", "okl_generated"]
 
-document = create_app(Settings(store="sqlite://")).openapi()
+document = openapi()
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +52,9 @@ def test_no_operation_is_left_out(package: Path) -> None:
     assert {path.stem for path in package.glob("api/*/*.py")} - {"__init__"} == wanted
 
 
-def test_a_round(package: Path, tmp_path: Path) -> None:
+def test_a_round(package: Path) -> None:
     models = importlib.import_module("okl_generated.models")
-    with serving("sqlite://", tmp_path) as (_, url), ExitStack() as opened:
+    with listening("sqlite://") as url, ExitStack() as opened:
         client = opened.enter_context(importlib.import_module("okl_generated").Client(base_url=url))
 
         def ask(call: str, *path: str, body: Any = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,11 @@ import httpx
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, TypeAdapter
-from starlette.routing import compile_path
+from starlette.routing import BaseRoute, compile_path
 
 from okl_core import LearnerSpec
 from service.api.answers import Metrics
-from service.api.dependencies import Worker, challengers_of, rounds_of, sessions_of, store_of, templates_of
+from service.api.dependencies import Worker
 from service.api.problems import PROBLEM_JSON, PROBLEMS
 from service.app import create_app, make_worker
 from service.settings import Settings
@@ -147,10 +148,36 @@ def check_problem(response: httpx.Response, slug: str) -> dict[str, Any]:
     return document
 
 
+def app_with(settings: Settings) -> FastAPI:
+    """An app with these settings. It shares its routes with the others: what FastAPI works out about them at the first
+    request of each app is the same for all, and takes longer than most tests.
+    """
+    app = create_app(settings)
+    routes = _routes()
+    assert len(app.router.routes) == len(routes)
+    app.router.routes[:] = routes
+    return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    return create_app(Settings(store="sqlite://")).router.routes
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document, which is the same for all settings; the caller's own."""
+    return json.loads(_document())
+
+
+@cache
+def _document() -> str:
+    return json.dumps(app_with(Settings(store="sqlite://")).openapi())
+
+
 @asynccontextmanager
 async def serving(store: str, **settings: Any) -> AsyncIterator[Api]:
     """One worker of the service, started and stopped as a server would."""
-    app = create_app(Settings(store=store, log_level="error", **settings))
+    app = app_with(Settings(store=store, log_level="error", **settings))
     async with app.router.lifespan_context(app), _client(app) as http:
         yield Api(app, http, app.state.worker)
 
@@ -159,14 +186,8 @@ async def serving(store: str, **settings: Any) -> AsyncIterator[Api]:
 async def serving_on(store: Store, **settings: Any) -> AsyncIterator[Api]:
     """One worker on a store that the test has opened."""
     worker = make_worker(Settings(store="sqlite://", log_level="error", **settings), store)
-    app = create_app(worker.settings)
-    app.dependency_overrides = {
-        rounds_of: lambda: worker.rounds,
-        sessions_of: lambda: worker.sessions,
-        challengers_of: lambda: worker.challengers,
-        templates_of: lambda: worker.templates,
-        store_of: lambda: worker.store,
-    }
+    app = app_with(worker.settings)
+    app.state.worker = worker
     async with _client(app) as http:
         yield Api(app, http, worker)
     await worker.close()

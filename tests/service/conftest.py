@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from okl.client import Client
 from okl.errors import SessionNotFound
 from service.api.dependencies import Worker
-from service.app import create_app
-from service.server import config
-from service.settings import Settings
 from service.store.sqlite import SqliteStore
 from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, serving
+from tests.service.listening import listening
 from tests.service.worker import Clock, Loop, Watched, working
 
 
@@ -79,18 +73,8 @@ async def worker(watched: Watched) -> AsyncIterator[Worker]:
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """A service on a real socket, in a thread of this process; its sessions are all the tests' together."""
-    settings = Settings(store="sqlite://", log_level="error")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(config(create_app(settings), settings))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with Client(address) as client:
-            while not client.is_ready():
-                time.sleep(0.01)
-        yield address
-        server.should_exit = True
-        thread.join()
+    with listening("sqlite://") as url:
+        yield url
 
 
 @pytest.fixture

@@ -12,9 +12,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from okl.client import Client
 from okl.errors import Unauthenticated
+from service.cli import app
 
 
 def okl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -59,8 +61,9 @@ def test_keys_are_made_listed_and_revoked_on_the_store_itself(tmp_path: Path) ->
     ],
 )
 def test_a_key_that_cannot_be_is_not_made(tmp_path: Path, options: list[str]) -> None:
-    found = okl("keys", "create", "k", *options, OKL_STORE=f"sqlite:///{tmp_path / 'okl.sqlite3'}")
-    assert found.returncode == 2
+    environment = {"OKL_STORE": f"sqlite:///{tmp_path / 'okl.sqlite3'}"}
+    found = CliRunner().invoke(app, ["keys", "create", "k", *options], env=environment)
+    assert found.exit_code == 2
     assert "Traceback" not in found.stderr
     assert found.stdout == ""
 

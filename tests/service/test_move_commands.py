@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from okl.client import Client
 from service.cli import app
-from tests.command import serving
 from tests.service.api import MEAN
+from tests.service.listening import listening
 
 NAMES = ("a", "b", "c")
 
@@ -27,7 +27,7 @@ def okl(*arguments: str, code: int = 0) -> str:
 def store(tmp_path: Path) -> str:
     """With three sessions, each of which has something that waits."""
     found = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    with serving(found, tmp_path) as (_, url), Client(url) as client:
+    with listening(found) as url, Client(url) as client:
         for name in NAMES:
             client.create(name, MEAN)
             client.rounds(name, [[1.0], [2.0], [3.0]], [3.0, 6.0, 9.0])
@@ -35,8 +35,8 @@ def store(tmp_path: Path) -> str:
     return found
 
 
-def sessions(store: str, folder: Path) -> dict[str, tuple[int, int]]:
-    with serving(store, folder) as (_, url), Client(url) as client:
+def sessions(store: str) -> dict[str, tuple[int, int]]:
+    with listening(store) as url, Client(url) as client:
         found = client.sessions()
         for one in found:
             assert client.update(one["name"], 12.0, id="waits")["t"] == 4
@@ -54,8 +54,8 @@ def test_all_sessions_go_through_a_file(store: str, tmp_path: Path) -> None:
         "b: imported at round 3, before",
         "c: imported at round 3",
     ]
-    assert sessions(target, tmp_path) == dict.fromkeys(NAMES, (3, 1))
-    assert sessions(store, tmp_path) == dict.fromkeys(NAMES, (3, 1))
+    assert sessions(target) == dict.fromkeys(NAMES, (3, 1))
+    assert sessions(store) == dict.fromkeys(NAMES, (3, 1))
 
 
 def test_a_folder_gets_a_file_a_session(store: str, tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_sessions_move_and_tell_where(store: str, tmp_path: Path) -> None:
     okl("move", "a", "--store", store, "--to", target, "--tell", "https://new.example")
     assert okl("move", "a", "--store", store, "--to", target) == "a: moved at round 3, before\n"
     assert okl("move", "--store", store, "--to", target).splitlines() == [f"{name}: moved at round 3" for name in "bc"]
-    assert sessions(target, tmp_path) == dict.fromkeys(NAMES, (3, 1))
-    with serving(store, tmp_path) as (_, url):
+    assert sessions(target) == dict.fromkeys(NAMES, (3, 1))
+    with listening(store) as url:
         told = httpx.get(f"{url}/sessions/a").json()
         assert (told["type"], told["location"]) == ("/problems/session-moved", "https://new.example")
 

@@ -22,9 +22,8 @@ from schemathesis.checks import (
 
 from okl.client import Client
 from okl.errors import SessionNotFound
-from service.app import create_app
-from service.settings import Settings
 from tests.budget import TIMES
+from tests.service.api import openapi
 
 pytestmark = pytest.mark.fuzz
 
@@ -39,7 +38,7 @@ CHECKS = [
     unsupported_method,
 ]
 
-schema = schemathesis.openapi.from_dict(create_app(Settings(store="sqlite://")).openapi())
+schema = schemathesis.openapi.from_dict(openapi())
 
 
 @schemathesis.serializer("application/x-ndjson")

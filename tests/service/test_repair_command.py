@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from okl.client import Client
 from service.cli import app
 from service.store.base import Committed, Entry, Reading, open_store
-from tests.command import serving
 from tests.service.api import MEAN
+from tests.service.listening import listening
 
 
 def repair(store: str, *arguments: str, code: int) -> str:
@@ -40,7 +40,7 @@ async def spoil(url: str) -> None:
 
 def test_a_session_goes_back_to_its_last_round_that_replays(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    with serving(store, tmp_path) as (_, url), Client(url) as client:
+    with listening(store) as url, Client(url) as client:
         client.create("s", MEAN)
         client.rounds("s", [[1.0], [2.0], [3.0]], [3.0, 6.0, 9.0])
     assert "all 3 rounds replay" in repair(store, "s", code=0)
@@ -52,7 +52,7 @@ def test_a_session_goes_back_to_its_last_round_that_replays(tmp_path: Path) -> N
     told = repair(store, "s", "--yes", code=0)
     assert "is at round 3 now; the last 2 rounds are gone" in told
     assert "all 3 rounds replay" in repair(store, "s", "--yes", code=0)
-    with serving(store, tmp_path) as (_, url), Client(url) as client:
+    with listening(store) as url, Client(url) as client:
         assert client.inspect("s")["t"] == 3
         assert client.update("s", 6.0, x=[1.0], id="first")["t"] == 4
 

@@ -197,7 +197,9 @@ def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) 
             time.sleep(0.2)
 
     with okl("serve", "--port", str(port), "--workers", "2", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
-        until(process, "Application startup complete")
+        with Client(f"http://127.0.0.1:{port}") as client:
+            while not client.is_ready():  # a worker says that it has started before it listens
+                time.sleep(0.02)
         wait(2)
         assert [path.name[:12] for path in tmp_path.glob("okl-metrics-*")] == ["okl-metrics-"]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

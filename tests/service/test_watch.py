@@ -87,30 +87,28 @@ def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: Client)
     assert "[bold]" in told
 
 
-def test_lines_on_each_change_until_it_is_gone(tmp_path: Path) -> None:
-    """Real processes: rounds are told as they come, and the end of the session too."""
-    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), Client(url) as client:
-        fill(client, "s")
-        with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
-            assert line_of(process).startswith("t 100 · ")
-            client.update("s", "yes", x=[5.0])
-            while not (told := line_of(process)).startswith("t 101 · "):
-                assert told.startswith("t 100 · ")
-            client.delete("s")
-            assert process.wait(20) == 1
-            assert process.stderr is not None
-            assert process.stderr.read() == "Session gone: s was deleted.\n"
+def test_lines_on_each_change_until_it_is_gone(url: str, client: Client, tmp_path: Path) -> None:
+    """A real process: rounds are told as they come, and the end of the session too."""
+    fill(client, "s")
+    with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
+        assert line_of(process).startswith("t 100 · ")
+        client.update("s", "yes", x=[5.0])
+        while not (told := line_of(process)).startswith("t 101 · "):
+            assert told.startswith("t 100 · ")
+        client.delete("s")
+        assert process.wait(20) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == "Session gone: s was deleted.\n"
 
 
-def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
-    with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}", tmp_path) as (_, url), Client(url) as client:
-        fill(client, "s")
-        with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
-            line_of(process)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
-            assert process.stderr is not None
-            assert process.stderr.read() == ""
+def test_ctrl_c_ends_it_without_a_word(url: str, client: Client, tmp_path: Path) -> None:
+    fill(client, "s")
+    with okl("watch", "s", cwd=tmp_path, OKL_URL=url, PYTHONUNBUFFERED="1") as process:
+        line_of(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_it_goes_on_when_the_service_starts_anew(tmp_path: Path) -> None:
