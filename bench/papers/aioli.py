@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from bench.papers import aioli_budget, aioli_hard, aioli_real
 from bench.papers.aioli_budget import Study
 from bench.papers.aioli_figures import draw
-from bench.papers.aioli_hard import AIOLIS, FORECAST_INPUTS, FTRLS, Forecasts, Hard, flatness, theorem_1
+from bench.papers.aioli_hard import AIOLIS, FORECAST_INPUTS, FTRLS, Forecasts, Hard, theorem_1
 from bench.papers.aioli_real import CONTESTANTS, RIVER, Score, Scores, Source
 from bench.papers.markdown import table
 from okl_core.learners.aioli import AioliConfig
@@ -146,17 +146,17 @@ def regret_lines(data: Source, scored: Mapping[str, Score]) -> tuple[list[list[s
         told = max((played.told for played in passes), key=lambda told: told["loss"])
         if told["loss"] <= told["bound"]:
             # No loss is below 0: the bound holds against whatever weights are the best.
-            rows.append([f"{data.name}, B = {B:g}", "-", "-", f"{told['bound']:.1f}", "-", "-"])
+            rows.append([f"{data.name}, {by.name}", "-", "-", f"{told['bound']:.1f}", "-", "-"])
             continue
         best = aioli_real.best_weights(Phi, y, B)
         norm = float(np.linalg.norm(best.theta))
         regret = told["loss"] - best.loss
         bounds = [regularization * norm**2 + told["bound"]]
         bounds += [
-            theorem_1(norm, regularization, flatness(B, R, curvature), R, len(y), Phi.shape[1])
+            theorem_1(norm, regularization, B, R, len(y), Phi.shape[1], curvature)
             for curvature in (config.curvature, "paper")
         ]
-        rows.append([f"{data.name}, B = {B:g}", f"{best.loss:.1f}", f"{regret:.1f}", *(f"{b:.1f}" for b in bounds)])
+        rows.append([f"{data.name}, {by.name}", f"{best.loss:.1f}", f"{regret:.1f}", *(f"{b:.1f}" for b in bounds)])
         if regret > min(bounds):
             broken.append(f"{data.name}, {by.name}: regret {regret} > {min(bounds)}")
     return rows, broken

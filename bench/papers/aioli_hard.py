@@ -59,17 +59,16 @@ def _weight(name: str, B: float) -> dict[str, float]:
     return {"regularization": 1.0 / B**2 if "1/B²" in name else 1.0}
 
 
-def flatness(B: float, R: float, curvature: str) -> float:
-    """kappa of AIOLI."""
-    return 1.0 + B * R * (1.0 if curvature == "paper" else 0.5)
+def theorem_1(norm: float, regularization: float, B: float, R: float, n: int, p: int, curvature: str) -> float:
+    r"""lambda |theta|^2 + p kappa log(1 + n R^2 / (8 p lambda least)): AIOLI's regret on p features is no larger.
 
+    kappa is what a round's may be at most, and least what it is at least.
 
-def theorem_1(norm: float, regularization: float, kappa: float, R: float, n: int, p: int) -> float:
-    r"""lambda |theta|^2 + p kappa log(1 + n R^2 / (8 p lambda kappa)): AIOLI's regret on p features is no larger.
-
-    References: [jezequel2020] theorem 1, where kappa = 1 + B R.
+    References: [jezequel2020] theorem 1, where both are 1 + B R; docs/theorems.md, 2.
     """
-    return regularization * norm**2 + p * kappa * math.log1p(n * R * R / (8.0 * p * regularization * kappa))
+    kappa = 1.0 + B * R * (1.0 if curvature == "paper" else 0.5)
+    least = 1.0 if curvature == "exact" else kappa
+    return regularization * norm**2 + p * kappa * math.log1p(n * R * R / (8.0 * p * regularization * least))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,7 @@ def _bound(rival: Rival, slope: float, n: int) -> float:
     if rival.kind != "aioli":
         return math.inf
     B, R = rival.config["comparator_norm"], rival.config["input_norm"]
-    kappa = flatness(B, R, rival.config["curvature"])
-    return theorem_1(abs(slope), rival.config["regularization"], kappa, R, n, 1)
+    return theorem_1(abs(slope), rival.config["regularization"], B, R, n, 1, rival.config["curvature"])
 
 
 # -- forecasts as functions of the input ------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ BINS = 10
 
 MEDIAN: dict[str, Any] = {"kernel": {"kind": "gaussian", "sigma": "median"}}
 LOGISTIC: dict[str, Any] = {"loss": "logistic"}
+EXACT: dict[str, Any] = {"curvature": "exact"}
 
 AIOLI = "aioli"
 NYSTROM = "nystrom-aioli"
@@ -83,7 +84,10 @@ class Contestant:
 CONTESTANTS = (
     Contestant(AIOLI, "aioli"),
     Contestant("aioli, B = 30", "aioli", {"comparator_norm": 30.0}),
+    Contestant("aioli, exact", "aioli", EXACT),
+    Contestant("aioli, exact, B = 30", "aioli", EXACT | {"comparator_norm": 30.0}),
     Contestant(NYSTROM, "nystrom-aioli", MEDIAN),
+    Contestant("nystrom-aioli, exact", "nystrom-aioli", MEDIAN | EXACT),
     Contestant("nystrom-aioli, σ = 1", "nystrom-aioli"),
     Contestant("nystrom-aioli, lags, half-life", "nystrom-aioli", MEDIAN | {"half_life": 500}, 1, is_for_drift=True),
     Contestant("fourier-aioli", "fourier-aioli", MEDIAN),
