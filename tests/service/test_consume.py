@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from bench.processes import Worker
+from okl.client import Client
 from okl.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.values import Id
 from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
@@ -29,6 +29,7 @@ from service.keys.key import KeyScope, Rate
 from tests.command import environment
 from tests.redis_server import free_port, redis_process, wait_until
 from tests.service.keyed import make, revoke
+from tests.service.listening import listening
 
 ENTRY = "1700000000000-3"
 
@@ -172,17 +173,13 @@ def consuming(redis_url: str, *options: str, name: str = "one", **variables: str
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    folder = tmp_path_factory.mktemp("consume")
-    found = Worker(f"sqlite:///{folder / 'okl.sqlite3'}", log=folder / "log")
-    found.start()
-    try:
-        with found.connection() as connection:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The url of a service with five sessions."""
+    with listening(f"sqlite:///{tmp_path_factory.mktemp('consume') / 'okl.sqlite3'}") as url:
+        with Client(url) as client:
             for session in ("a", "b", "c", "d", "e"):
-                connection.post("/sessions", {"name": session, "labels": ["no", "yes"]})
-        yield found
-    finally:
-        found.kill()
+                client.create(session, labels=["no", "yes"])
+        yield url
 
 
 def add(client: Any, session: str, message: str) -> str:
@@ -198,7 +195,7 @@ def answered(client: Any) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.redis
 @pytest.mark.slow
-def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, worker: Worker) -> None:
+def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, served: str) -> None:
     with connected(redis_url) as client:
         poison = [
             add(client, "a", "not JSON"),
@@ -212,7 +209,7 @@ def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, worker: Worker) 
         ]
         fine = [add(client, session, '{"x": [1, 2], "y": "yes"}') for session in "abab"]
         # One socket at a time: sessions take turns.
-        with consuming(redis_url, "--create", "--sockets", "1", "--url", worker.url) as process:
+        with consuming(redis_url, "--create", "--sockets", "1", "--url", served) as process:
             wait_until(lambda: len(answered(client)) == len(poison + fine), 30.0)
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
@@ -228,41 +225,36 @@ def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> No
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     admin, fresh = asyncio.run(make(store)), asyncio.run(make(store, KeyScope.WRITE))
     slow = asyncio.run(make(store, KeyScope.WRITE, rate=Rate(20.0, 5.0)))
-    worker = Worker(store, log=tmp_path / "log")
-    worker.start()
-    try:
-        httpx.post(f"{worker.url}/sessions", json={"name": "a"}, headers=admin.headers).raise_for_status()
-        with connected(redis_url) as client:
-            entries = [add(client, "a", '{"x": [1, 2], "y": "yes"}') for _ in range(60)]
-            with consuming(redis_url, "--create", "--url", worker.url, OKL_KEY=slow.text):
-                wait_until(lambda: len(answered(client)) > 20, 30.0)
-                asyncio.run(revoke(store, slow))
-                time.sleep(4.0)
-            with consuming(redis_url, "--url", worker.url, OKL_KEY=fresh.text):
-                wait_until(lambda: len(answered(client)) == len(entries), 30.0)
-            assert sorted(answered(client)[one].get("t") for one in entries) == list(range(1, 61))
-    finally:
-        worker.kill()
+    with listening(store) as url, connected(redis_url) as client:
+        httpx.post(f"{url}/sessions", json={"name": "a"}, headers=admin.headers).raise_for_status()
+        entries = [add(client, "a", '{"x": [1, 2], "y": "yes"}') for _ in range(60)]
+        with consuming(redis_url, "--create", "--url", url, OKL_KEY=slow.text):
+            wait_until(lambda: len(answered(client)) > 20, 30.0)
+            asyncio.run(revoke(store, slow))
+            time.sleep(4.0)
+        with consuming(redis_url, "--url", url, OKL_KEY=fresh.text):
+            wait_until(lambda: len(answered(client)) == len(entries), 30.0)
+        assert sorted(answered(client)[one].get("t") for one in entries) == list(range(1, 61))
 
 
 @pytest.mark.redis
 @pytest.mark.slow
-def test_a_dead_consumers_entries_are_taken_over(redis_url: str, worker: Worker) -> None:
+def test_a_dead_consumers_entries_are_taken_over(redis_url: str, served: str) -> None:
     with connected(redis_url) as client:
         client.xgroup_create("rounds", "okl", "0", mkstream=True)
         entries = [add(client, "c", '{"x": [1, 2], "y": "yes"}') for _ in range(40)]
         client.xreadgroup("okl", "dead", {"rounds": ">"}, count=30)
-        with consuming(redis_url, "--claim-after", "0.5", "--url", worker.url):
+        with consuming(redis_url, "--claim-after", "0.5", "--url", served):
             wait_until(lambda: len(answered(client)) == len(entries), 30.0)
         assert sorted(one["t"] for one in answered(client).values()) == list(range(1, 41))
 
 
 @pytest.mark.redis
 @pytest.mark.slow
-def test_two_consumers_share_a_stream_and_nothing_is_answered_twice(redis_url: str, worker: Worker) -> None:
+def test_two_consumers_share_a_stream_and_nothing_is_answered_twice(redis_url: str, served: str) -> None:
     with connected(redis_url) as client:
         entries = [add(client, "e", '{"x": [1, 2], "y": "no"}') for _ in range(600)]
-        options = ("--create", "--claim-after", "0.2", "--under-way", "50", "--url", worker.url)
+        options = ("--create", "--claim-after", "0.2", "--under-way", "50", "--url", served)
         with consuming(redis_url, *options, name="two"):
             for killed_at in (100, 250, 400):
                 with consuming(redis_url, *options):
@@ -272,7 +264,7 @@ def test_two_consumers_share_a_stream_and_nothing_is_answered_twice(redis_url: s
 
 
 @pytest.mark.slow
-def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tmp_path: Path, worker: Worker) -> None:
+def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tmp_path: Path, served: str) -> None:
     port, nobody = free_port(), free_port()
     url = f"redis://127.0.0.1:{port}/0"
     with consuming(url, "--create", "--under-way", "20", "--url", f"http://127.0.0.1:{nobody}") as process:
@@ -287,7 +279,7 @@ def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tm
             assert client.xpending("rounds", "okl")["pending"] == 20
             process.kill()
             process.wait()
-            with consuming(url, "--max-length", "30", "--url", worker.url):
+            with consuming(url, "--max-length", "30", "--url", served):
                 wait_until(
                     lambda: client.xinfo_groups("rounds")[0]["pending"] == 0 and client.xlen("answers") == 50, 20
                 )

@@ -257,6 +257,7 @@ def scaled(X: F64, low: F64, high: F64) -> F64:
     return np.clip(unit, -1.0, 2.0) + np.sign(unit - 0.5) * far
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("learner", "settings"), WARMUPS.values(), ids=WARMUPS)
 async def test_warmup_by_hand(api: Api, learner: dict[str, Any], settings: dict[str, Any]) -> None:
     """The majority answers; then the real learner, made at 8, 12 (the end) of all rounds so far, scaled by what it saw."""

@@ -50,6 +50,7 @@ NEAR: list[tuple[str, Any, str, str, str]] = [
 ]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("path", "body", "pointer", "meant", "slug"), NEAR, ids=[f"{n[0]} {n[3]}" for n in NEAR])
 async def test_a_near_name_is_told(api: Api, path: str, body: Any, pointer: str, meant: str, slug: str) -> None:
     await api.create(MEAN)

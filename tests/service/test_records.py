@@ -198,6 +198,7 @@ async def ask(api: Api, action: str, body: Any) -> dict[str, Any] | None:
 
 
 @pytest.mark.anyio
+@pytest.mark.each
 @pytest.mark.parametrize(
     "truths", [["a", "b", "c"], [1.0, -2.5, 1e6], [True, False]], ids=["texts", "numbers", "booleans"]
 )

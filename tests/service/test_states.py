@@ -67,6 +67,7 @@ def is_named(settings: dict[str, Any]) -> bool:
     return "labels" in settings
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", KINDS, ids=range(len(KINDS)))
 async def test_a_state_makes_the_same_session_elsewhere(api: Api, kind: dict[str, Any]) -> None:
     await api.create(**kind)
@@ -85,6 +86,7 @@ async def test_a_state_makes_the_same_session_elsewhere(api: Api, kind: dict[str
         assert (await take(other, "copy"))[0] != blob
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("kind", KINDS, ids=range(len(KINDS)))
 async def test_a_clone_goes_on_as_its_original_and_on_its_own(api: Api, kind: dict[str, Any]) -> None:
     await api.create(**kind)
