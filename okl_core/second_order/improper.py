@@ -37,7 +37,7 @@ from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.kernels.kernels import Kernel
-from okl_core.losses import LOSSES, sigmoid
+from okl_core.losses import LOSSES, least_flatness, sigmoid
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import F64, REALS, LearnerConfig
 
@@ -45,10 +45,6 @@ TOLERANCE = 1e-14
 """Relative step at which Newton's iteration stops."""
 STEPS = 60
 """Steps at most. Far below the root they are about 1 each, and from 38 on tanh is 1 in float64."""
-NEAR = 1e-5
-"""Nearer to the largest |u| the formula loses digits, and the first term of its series is as exact."""
-LARGEST_EXPONENT = 700.0
-"""Of exp in float64; a smaller one makes the surrogate flatter."""
 
 
 Curvature = Literal["paper", "half", "exact"]
@@ -126,21 +122,6 @@ def improper_value(m: float, q: float) -> float:
         if step <= TOLERANCE * a:
             break
     return math.copysign(a, m)
-
-
-def least_flatness(a: float, reach: float) -> float:
-    """The least kappa with l(a) + l'(a) (u - a) + l''(a) (u - a)^2 / (2 kappa) <= l(u) for all |u| <= reach.
-
-    It is at most 1 + reach / 2. The parabola touches l once more where |u| is largest, on the side of a: docs/theorems.md, 2.
-    """
-    b = abs(a)
-    d, p = reach - b, sigmoid(-b)
-    if p == 0.0:
-        return 1.0 + 0.5 * reach
-    if abs(d) < NEAR:
-        return 1.0 / (1.0 - (1.0 - 2.0 * p) * d / 3.0)
-    rest = p * d + math.log1p(p * math.expm1(min(-d, LARGEST_EXPONENT)))
-    return 0.5 * p * (1.0 - p) * d * d / rest
 
 
 @final

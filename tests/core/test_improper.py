@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from okl_core.contract.learner import parse_spec
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError
 from okl_core.learners.aioli import AioliConfig
-from okl_core.second_order.improper import improper_value, least_flatness
+from okl_core.losses import least_flatness
+from okl_core.second_order.improper import improper_value
 from okl_core.second_order.space_and_rule import Moments
 
 EPS = float(np.finfo(np.float64).eps)
@@ -100,8 +102,34 @@ def test_no_smaller_kappa_would_do(C: float, side: float, far: float) -> None:
 
 
 @given(log_uniform(0.01, 1e3), st.floats(-1.0, 1.0), log_uniform(1e-3, 1e6))
+@example(742.9084231024315, 1.0, 742.6270696231957)
+@example(743.4321087295622, -1.0, 744.7320429553841)
+@example(744.02, 1.0, 744.0)
 def test_the_least_kappa_is_a_number_for_all_forecasts(C: float, side: float, far: float) -> None:
     assert 0.0 < least_flatness(math.copysign(far, side), C) <= (1.0 + 0.5 * C) * (1.0 + 1e-9)
+
+
+def decimal_kappa(b: float, C: float) -> Decimal:
+    """The least kappa where the parabola touches at C, b >= 0, from the definition, in decimal digits that leave 60."""
+    with localcontext(prec=400):
+        at, to = Decimal(b), Decimal(C)
+        tail = (-at).exp()
+        remainder = (1 + (-to).exp()).ln() - (1 + tail).ln() + (to - at) * tail / (1 + tail)
+        return tail / (1 + tail) ** 2 * (to - at) ** 2 / (2 * remainder)
+
+
+@given(log_uniform(0.01, 600.0), log_uniform(1e-9, 60.0), st.sampled_from([-1.0, 1.0]), st.sampled_from([-1.0, 1.0]))
+@example(4.0, 0.01, -1.0, 1.0)
+@example(4.0, math.nextafter(0.01, 0.0), 1.0, 1.0)
+@example(0.04, 0.01, -1.0, 1.0)
+@example(0.01, 1.0, 1.0, -1.0)
+@example(0.01, 690.0, 1.0, 1.0)
+@example(600.0, 600.0, -1.0, 1.0)
+def test_the_least_kappa_is_exact_to_twelve_digits(C: float, distance: float, way: float, side: float) -> None:
+    b = abs(C + way * distance)
+    if b != C:
+        kappa = least_flatness(side * b, C)
+        assert abs(Decimal(kappa) / decimal_kappa(b, C) - 1) <= Decimal("1e-12")
 
 
 def test_the_halved_constant_is_tight() -> None:
