@@ -136,7 +136,7 @@ class Posterior:
         self.largest = factor * self.largest + (1.0 - factor) * self.alpha
 
     def full(self) -> F64:
-        """P with both triangles; a copy."""
+        """P with both triangles, a copy: for tests."""
         P = self.P + self.P.T
         P[np.diag_indices_from(P)] *= 0.5
         return P
