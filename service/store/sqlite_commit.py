@@ -102,12 +102,12 @@ def cancel(db: sqlite3.Cursor, limits: Limits, now: float, name: str, id: str) -
     found = None if session is None else db.execute(FIND_CANCELLED, (session.key, id)).fetchone()
     if session is None or found is None:
         return False
-    check_open(db, session, now)
     if tuple(map(type, found)) != (float, float, int):
         raise corrupt(name, "a waiting prediction is damaged")
     due, forget_at, size = found
     if due <= now:
         return False
+    check_open(db, session, now)
     forget_at = now + (forget_at - due)
     db.execute(CANCEL, (forget_at, session.key, id))
     session.waiting, session.waiting_bytes = session.waiting - 1, session.waiting_bytes - size

@@ -116,6 +116,15 @@ async def test_a_seal_for_a_while_lapses(session: Store, place: Place) -> None:
     assert await session.seal(NAME, OTHER_HELD, 10.0) is True
 
 
+async def test_what_does_not_wait_is_cancelled_in_a_sealed_session_as_in_any(session: Store, place: Place) -> None:
+    await wait(session, hold("p"), hold("gone", wait_s=0.0))
+    await place.clock.pass_time(0.05)
+    await session.seal(NAME, HELD, 60.0)
+    assert [await session.cancel(NAME, id) for id in ("gone", "never made")] == [False, False]
+    with pytest.raises(SessionMoving):
+        await session.cancel(NAME, "p")
+
+
 async def test_a_seal_gives_way_to_who_knows_it(session: Store) -> None:
     assert await session.seal(NAME, HELD, 60.0) is True
     assert await session.seal(NAME, HELD, 60.0) is True
