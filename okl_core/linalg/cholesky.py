@@ -21,6 +21,8 @@ PANEL = 256
 """Rows per panel: large enough that the calls do not count, small enough to be unpacked for many right-hand sides."""
 ROOM = 32
 """Rows that the last panel gets at once."""
+FIRST_ROOM = 8
+"""The same, while it is the first: it is short, and a worker may have thousands that are no longer."""
 
 N = TypeVar("N", int, NDArray[np.int64])
 
@@ -63,8 +65,9 @@ class Factor:
             self._left.append(np.empty((0, start)))
             self._tiles.append(np.empty(0))
         if i == len(self._left[panel]):
-            self._left[panel] = np.concatenate((self._left[panel], np.empty((ROOM, start))))
-            self._tiles[panel] = np.concatenate((self._tiles[panel], np.empty(_packed(i + ROOM) - _packed(i))))
+            room = ROOM if panel else FIRST_ROOM
+            self._left[panel] = np.concatenate((self._left[panel], np.empty((room, start))))
+            self._tiles[panel] = np.concatenate((self._tiles[panel], np.empty(_packed(i + room) - _packed(i))))
         self._left[panel][i] = row[:start]
         first, last = _packed(i), _packed(i + 1) - 1
         self._tiles[panel][first:last] = row[start:]

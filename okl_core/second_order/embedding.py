@@ -74,7 +74,7 @@ Dictionary = Annotated[KorsDictionary | AldDictionary, Field(discriminator="kind
 class EmbeddingState(StatePart):
     """The dictionary I and its factor L. `independent` is 1.0, or 0.0 for a point without a coordinate.
 
-    `kept` is what row sampling keeps of the points; None for the other rule.
+    `kept` is what row sampling keeps of the points; None for the other rule, and once the budget is used up.
     """
 
     points: Points
@@ -143,6 +143,12 @@ class Embedding(NamedTuple):
         if isinstance(chosen, KorsDictionary) and state.kept is not None and growth.leverage is not None:
             chosen.kors.keep(state.kept, growth.leverage, chosen.kors.probability(growth.leverage.tau))
         extend(state, x, phi, growth.outside, growth.is_independent)
+        self.drop_unused(state)
+
+    def drop_unused(self, state: EmbeddingState) -> None:
+        """No point is chosen any more once the budget is used up: what row sampling keeps is a third of the state."""
+        if self.room(state) <= 0:
+            state.kept = None
 
     def require_bearable(self, t: int, kappa: float) -> None:
         """Raises DivergedError for a point that the leverage scores cannot take."""
@@ -258,6 +264,7 @@ class EmbeddingBlock:
         self._state.points, self._state.independent, self._state.L = grown.points, grown.independent, grown.L
         if self._scores is not None:
             self._scores.settle()
+        self._embedding.drop_unused(self._state)
 
 
 def copied(state: EmbeddingState) -> EmbeddingState:

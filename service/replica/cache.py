@@ -16,14 +16,13 @@ class Replicas:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._replicas: OrderedDict[str, Replica] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        """Memory of each copy as it is in `nbytes`: to add up thousands of copies would take longer than a round."""
+        self.nbytes = 0
+        """Memory of all copies, about."""
 
     def __len__(self) -> int:
         return len(self._replicas)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all copies, about."""
-        return sum(replica.nbytes for replica in self._replicas.values())
 
     def enter(self, name: str) -> Replica:
         """The place of this session, which stays until somebody says `leave` to it; nothing is loaded yet."""
@@ -38,7 +37,9 @@ class Replicas:
         replica.is_used = False
         if replica.session is None:
             # A name that no session has must not stay.
-            self._replicas.pop(replica.name, None)
+            self._drop(replica.name)
+        else:
+            self._count(replica)
 
     def forget(self, name: str, id: str) -> None:
         """What is remembered here of this prediction, if anything."""
@@ -55,10 +56,21 @@ class Replicas:
 
     def make_room(self, newcomer: Replica) -> None:
         """Drop the copies used least recently that nobody uses, until the rest fits."""
-        total = self.nbytes
-        for replica in list(self._replicas.values()):
-            if total <= self._most_bytes:
-                return
+        self._count(newcomer)
+        surplus, dropped = self.nbytes - self._most_bytes, list[str]()
+        for replica in self._replicas.values():
+            if surplus <= 0:
+                break
             if replica is not newcomer and not replica.is_used:
-                total -= replica.nbytes
-                del self._replicas[replica.name]
+                surplus -= self._sizes.get(replica.name, 0)
+                dropped.append(replica.name)
+        for name in dropped:
+            self._drop(name)
+
+    def _count(self, replica: Replica) -> None:
+        self.nbytes += replica.nbytes - self._sizes.get(replica.name, 0)
+        self._sizes[replica.name] = replica.nbytes
+
+    def _drop(self, name: str) -> None:
+        self._replicas.pop(name, None)
+        self.nbytes -= self._sizes.pop(name, 0)
