@@ -145,7 +145,7 @@ class Settings(BaseSettings):
         default=256 << 20, ge=4096, description="Memory of one learner; updates past it are refused."
     )
     resident_bytes: int = Field(
-        default=1 << 30, ge=4096, description="Memory of the learners kept by one worker; the least recently used go."
+        default=768 << 20, ge=4096, description="Memory of the sessions kept by one worker; the least recently used go."
     )
     max_checkpoints: int = Field(default=16, ge=0, description="Checkpoints of a session.")
     max_checkpoint_bytes: int = Field(
@@ -162,7 +162,7 @@ class Settings(BaseSettings):
     retain_bytes: int = Field(default=256 << 10, ge=0, description="Bytes of these entries, at most.")
     snapshot_min_bytes: int = Field(default=16 << 10, ge=0, description="No snapshot before the journal has this size.")
     snapshot_replay_s: float = Field(
-        default=5.0, gt=0.0, description="A snapshot is due when replaying the journal would take this many seconds."
+        default=1.0, gt=0.0, description="A snapshot is due when replaying the journal would take this many seconds."
     )
     patience_s: float = Field(
         default=10.0,

@@ -8,6 +8,7 @@ is its last bytes, is a digest of all that goes before: damage is refused before
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -17,6 +18,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from okl_core.errors import StateFormatError
 from okl_core.types import F64, StatePart
@@ -62,7 +64,7 @@ def unpack(
     """
     values: dict[str, Any] = {}
     used: set[str] = set()
-    kinds: dict[str, Any] = get_type_hints(state_type) | dict(parts or {})
+    kinds: dict[str, Any] = _hints(state_type) | dict(parts or {})
     for name, kind in kinds.items():
         own = {part: f"{name}.{part}" for part in part_of(arrays, name)}
         if NoneType in get_args(kind):
@@ -95,6 +97,12 @@ def unpack(
     return state_type(**values)
 
 
+@functools.cache
+def _hints(state_type: type[StatePart]) -> dict[str, Any]:
+    """Those of its fields: they are strings, each to be compiled."""
+    return get_type_hints(state_type)
+
+
 def to_bytes(arrays: Mapping[str, F64], meta: Mapping[str, Any]) -> bytes:
     """Named float64 arrays and JSON-able metadata as bytes."""
     document = {"format": FORMAT_VERSION, **meta}
@@ -124,8 +132,7 @@ def from_bytes(blob: bytes) -> tuple[dict[str, F64], dict[str, Any]]:
                 raise StateFormatError("a part of it is compressed")
             if sum(one.file_size for one in members) > len(blob):
                 raise StateFormatError("its parts are larger than the whole")
-        with np.load(io.BytesIO(blob), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            arrays = {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
         meta = json.loads(arrays.pop(META).tobytes())
         version = meta["format"]
     # A digest is no signature: bytes made up by a stranger reach the parsers, and they may raise anything.
@@ -134,6 +141,10 @@ def from_bytes(blob: bytes) -> tuple[dict[str, F64], dict[str, Any]]:
     if version != FORMAT_VERSION:
         raise StateFormatError(f"state format {version!r}; this version reads {FORMAT_VERSION}")
     return arrays, meta
+
+
+def _array(member: bytes) -> NDArray[Any]:
+    return np.lib.format.read_array(io.BytesIO(member), allow_pickle=False)
 
 
 def _digest(body: bytes) -> bytes:

@@ -65,7 +65,7 @@ class Factor:
             self._left.append(np.empty((0, start)))
             self._tiles.append(np.empty(0))
         if i == len(self._left[panel]):
-            room = ROOM if panel else FIRST_ROOM
+            room = _room(i + 1, start) - i
             self._left[panel] = np.concatenate((self._left[panel], np.empty((room, start))))
             self._tiles[panel] = np.concatenate((self._tiles[panel], np.empty(_packed(i + room) - _packed(i))))
         self._left[panel][i] = row[:start]
@@ -162,13 +162,29 @@ class Factor:
         n = int((np.sqrt(8.0 * len(packed) + 1.0) - 1.0) / 2.0 + 0.5)
         if _packed(n) != len(packed):
             raise StateFormatError(f"{len(packed)} numbers are not a packed triangle")
-        position = 0
-        for i in range(n):
-            factor.append(packed[position : position + i], float(packed[position + i]))
-            position += i + 1
+        if not (packed[_packed(np.arange(1, n + 1)) - 1] > 0.0).all():
+            raise StateFormatError("a factor's diagonal is not positive")
+        for start in range(0, n, PANEL):
+            rows = min(PANEL, n - start)
+            room = _room(rows, start)
+            left, tile = np.empty((room, start)), np.empty(_packed(room))
+            for i in range(rows if start else 0):
+                row = packed[_packed(start + i) : _packed(start + i + 1)]
+                left[i], tile[_packed(i) : _packed(i + 1)] = row[:start], row[start:]
+            if start == 0:
+                tile[: _packed(rows)] = packed[: _packed(rows)]
+            factor._left.append(left)
+            factor._tiles.append(tile)
+        factor._size = n
         return factor
 
 
 def _packed(n: N) -> N:
     """How many numbers the first n rows of a triangle are."""
     return n * (n + 1) // 2
+
+
+def _room(rows: int, start: int) -> int:
+    """How many rows a panel has room for once it has so many."""
+    step = ROOM if start else FIRST_ROOM
+    return -(-rows // step) * step

@@ -16,8 +16,10 @@ from ..store.base import Full, Head
 WAITING_BYTES = 1 << 20
 """Waiting predictions of a session that a worker remembers; the store has them all."""
 
+SESSION_BYTES = 30_000
+"""What Python's objects take of a replica, beside the numbers in it: `python -m bench.scale`."""
 OBJECT_BYTES = 1_000
-"""What Python's objects take of a replica, or of a waiting prediction, beside the numbers in it."""
+"""The same, of a waiting prediction."""
 
 
 CONTENDED_S = 1.0
@@ -115,7 +117,7 @@ class Replica:
 
     @property
     def nbytes(self) -> int:
-        return self.size + self.beside + self.waiting_bytes + OBJECT_BYTES
+        return self.size + self.beside + self.waiting_bytes + SESSION_BYTES
 
     def measure(self, session: Session) -> None:
         """Look at the memory that it takes."""

@@ -18,6 +18,9 @@ from .scheduling import Scheduler
 
 log = logging.getLogger("okl.sessions")
 
+BYTES_PER_S = 10e6
+"""Of snapshots, a second of learning: the largest states would else be packed and written most of the time."""
+
 
 class Snapshots:
     """Snapshots no larger than the journals that they replace at most double what is written; but nobody replays for long."""
@@ -66,10 +69,11 @@ class Snapshots:
         every = session.definition.snapshot_every
         if every is not None:
             return journal.rounds >= every
-        if replica.wants_snapshot or journal.seconds > self._replay_s:
-            return True
         # The size looked at last spares a look after each round: the journal has to reach that one first.
-        least = max(self._least_bytes, journal.snapshot_bytes, replica.size + replica.beside)
+        size = replica.size + replica.beside
+        if replica.wants_snapshot or journal.seconds > max(self._replay_s, size / BYTES_PER_S):
+            return True
+        least = max(self._least_bytes, journal.snapshot_bytes, size)
         return journal.bytes >= least and journal.bytes >= session.nbytes + session.history.nbytes
 
     async def _write(self, replica: Replica, position: Position, blob: bytes) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
+from service.replica import snapshots
 from service.session.requests import Batch, Report
 from tests.service.definitions import GAUSSIAN, MEAN, RIDGE, SIGMA, define
 from tests.service.worker import (
@@ -96,9 +98,14 @@ async def test_every_so_many_rounds_if_the_session_says_so(watched: Watched, eve
     assert rounds_of(watched) == [*range(every, 31, every), 45]
 
 
-@pytest.mark.parametrize(("most_s", "is_due"), [(1e-6, True), (1e6, False)])
-async def test_before_a_replay_would_take_too_long(watched: Watched, most_s: float, is_due: bool) -> None:
-    """Seconds are counted, not bytes: whoever loads the session does not wait for ever."""
+@pytest.mark.parametrize(
+    ("most_s", "bytes_per_s", "is_due"), [(1e-6, math.inf, True), (1e6, math.inf, False), (1e-6, 1.0, False)]
+)
+async def test_before_a_replay_would_take_too_long(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, most_s: float, bytes_per_s: float, is_due: bool
+) -> None:
+    """Seconds are counted, not bytes: whoever loads the session does not wait for ever. Large states are written seldom."""
+    monkeypatch.setattr(snapshots, "BYTES_PER_S", bytes_per_s)
     async with working(watched.as_store, snapshot_min_bytes=1 << 30, snapshot_replay_s=most_s) as worker:
         await worker.sessions.create(define(RIDGE, dim=10))
         for start in range(0, 150, 50):
