@@ -89,7 +89,8 @@ class Service(NamedTuple):
 
 @contextmanager
 def service(store: Process) -> Iterator[Service]:
-    with start_okl({"OKL_STORE": f"redis://{HOST}:{store.port}/0"}) as worker:
+    settings = {"OKL_STORE": f"redis://{HOST}:{store.port}/0", "OKL_MAX_SESSIONS": "1000000"}
+    with start_okl(settings) as worker:
         client = RawClient(worker.port)
         yield Service(worker, client)
         client.close()
