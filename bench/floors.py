@@ -92,6 +92,12 @@ def product(n: int, m: int, with_loss: bool = False) -> Part:
     return Part(lambda: A.dot(x), 1.0, with_loss)
 
 
+def small(n: int, times: float) -> Part:
+    """A dense system of a few equations."""
+    A, b = np.eye(n), np.ones(n)
+    return Part(lambda: np.linalg.solve(A, b), times)
+
+
 def largest(n: int, with_loss: bool = True) -> Part:
     """The place of the largest of n numbers."""
     a = np.random.default_rng(0).random(n)

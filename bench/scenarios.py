@@ -26,6 +26,7 @@ from bench.floors import (
     product,
     rank_one,
     row,
+    small,
     solve,
     symmetric,
     triangle,
@@ -299,6 +300,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         config={"classes": 4},
         stream=magic_classes,
         floor=lambda: (symmetric(11, 4), rank_one(11, 4), axpy(11, 4)),
+    ),
+    Scenario(
+        id="softmax-aioli-magic-classes",
+        kind="softmax-aioli",
+        config={"classes": 4},
+        stream=magic_classes,
+        # Newton's steps, and an eigenvalue decomposition that takes as long as two more.
+        floor=lambda: (product(33, 33), product(99, 33), product(99, 33), small(4, 8.0)),
     ),
     Scenario(
         id="packing-magic-ranks",

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
 from bench.streams import magic_stream
@@ -31,6 +33,7 @@ CLIP = 1.5
 ALPHA = 0.5
 NORM = 4.0
 """B."""
+CLASSES = 3
 ROUNDING = 1e-7
 """The room that the solver of the comparator may miss."""
 STEPS = 40
@@ -220,6 +223,37 @@ def frequencies(stream: Stream) -> Sides:
     return Sides(float((is_long | is_far).mean()), epsilon)
 
 
+def classes(stream: Stream) -> Sides:
+    """Theorem 7, of three classes, for each hedge in turn; NaN: the class that is the least probable."""
+    config = {"classes": CLASSES, "comparator_norm": NORM, "intercept": False, "hedge": (0.5, 1.0)[stream.seed % 2]}
+    learner = create({"kind": "softmax-aioli", "config": config}, 2)
+    y = np.empty(ROUNDS)
+    for t, x in enumerate(stream.X):
+        p = learner.predict(x).probabilities or ()
+        number = stream.y[t]
+        y[t] = p.index(min(p)) if math.isnan(number) else min(CLASSES - 1, max(0, int(CLASSES * (number + 1.0) / 2.0)))
+        learner.update(x, y[t])
+    told = learner.describe()
+    return Sides(told["loss"], best_matrix(stream.X, y, CLASSES, NORM, 1.0 / NORM**2) + told["bound"])
+
+
+def best_matrix(X: F64, y: F64, K: int, norm: float, lam: float) -> float:
+    """The least log-loss of a softmax and lambda |W|^2, over the W with |W| <= norm."""
+    rows, truths = np.arange(len(y)), y.astype(int)
+
+    def cost(w: F64) -> tuple[float, F64]:
+        Z = X @ w.reshape(K, -1).T
+        log_sums = np.asarray(logsumexp(Z, axis=1))
+        G = np.exp(Z - log_sums[:, None])
+        G[rows, truths] -= 1.0
+        return float((log_sums - Z[rows, truths]).sum() + lam * (w @ w)), (G.T @ X).ravel() + 2.0 * lam * w
+
+    ball = {"type": "ineq", "fun": lambda w: norm * norm - w @ w, "jac": lambda w: -2.0 * w}
+    start = np.zeros(K * X.shape[1])
+    found = minimize(cost, start, jac=True, method="SLSQP", constraints=[ball], options={"maxiter": 500, "ftol": 1e-12})
+    return float(found.fun)
+
+
 THEOREMS: dict[str, Callable[[Stream], Sides]] = {
     "1 newton steps": newton,
     "2 aioli": improper,
@@ -228,6 +262,7 @@ THEOREMS: dict[str, Callable[[Stream], Sides]] = {
     "4 points": points,
     "5 switching": switching,
     "6 frequencies": frequencies,
+    "7 classes": classes,
 }
 
 

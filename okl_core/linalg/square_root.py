@@ -9,6 +9,9 @@ r"""A square root S of the inverse of a matrix A that gains rank-one terms, A <-
 
 S S^T stays positive semi-definite, however S is rounded. S is C-contiguous; S and u are written in place.
 
+A term of rank k, A <- A + Phi E E^T Phi^T with Phi of shape (p, k), is S <- S (I - F D F^T) with F = S^T Phi and, for the
+eigenvalues nu of E^T F^T F E = V nu V^T and e = sqrt(1 + nu), D = E V diag(1 / (e (e + 1))) V^T E^T.
+
 References: [bierman1977].
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from scipy.linalg.blas import dgemv, dger  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.types import F64
@@ -39,3 +43,18 @@ def step(S: F64, u: F64, f: F64, gain: float, beta: float) -> None:
     v = dgemv(1.0, S.T, f, trans=1)
     u += gain * v
     dger(-beta, f, v, a=S.T, overwrite_a=1)
+
+
+def shrinkage_of_block(E: F64, Q: F64) -> F64:
+    """D of a term of rank k, shape (k, k), from E, shape (k, .), and Q = F^T F."""
+    nu, V = np.linalg.eigh(E.T @ Q @ E)
+    e = np.sqrt(1.0 + np.maximum(nu, 0.0))
+    V = E @ V
+    return (V / (e * (e + 1.0))) @ V.T
+
+
+def step_of_block(S: F64, u: F64, F: F64, gains: F64, D: F64) -> None:
+    """u <- u + S F gains, then S <- S (I - F D F^T); F of shape (p, k)."""
+    G = S @ F
+    u += G @ gains
+    S -= G @ (D @ F.T)

@@ -109,6 +109,10 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "member": {"kind": "pool", "config": {"experts": [{"kind": "ons", "config": {"loss": "squared"}}]}},
         },
     },
+    "softmax-aioli": {
+        "four": {"classes": 4, "comparator_norm": 3.0},
+        "aioli": {"classes": 3, "hedge": 1.0, "intercept": False, "regularization": 0.5},
+    },
     "pros-n-kons": {
         "squared": {"clip": 2.0, "kernel": GAUSSIAN, "half_life": 16},
         "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "budget": 12},

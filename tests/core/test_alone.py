@@ -34,7 +34,7 @@ for kind in okl_core.learner_kinds():
     learner = okl_core.create(okl_core.resolve(kind, X, np.sign(X[:, 0] - 0.5)), dim=1)
     x = X[0]
     learner.predict(x)
-    learner.update(x, 0.0 if kind in ("auto", "frequencies", "one-vs-rest") else 1.0)
+    learner.update(x, 0.0 if kind in ("auto", "frequencies", "one-vs-rest", "softmax-aioli") else 1.0)
     assert learner.t == 1, kind
     print(kind)
 """

@@ -325,6 +325,7 @@ def test_every_error_is_one_of_ours() -> None:
         {"kind": "fourier-aioli", "config": {"frequencies": 30}},
         {"kind": "fogd", "config": {"frequencies": 5000}},
         {"kind": "one-vs-rest", "config": {"classes": 7}},
+        {"kind": "softmax-aioli", "config": {"classes": 7}},
         {"kind": "pool", "config": {"experts": [{"kind": "ons", "lags": 2}, {"kind": "aioli"}]}},
     ],
     ids=lambda spec: spec["kind"],

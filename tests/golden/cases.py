@@ -269,6 +269,9 @@ CASES = {
         60,
         block=range(70, 90),
     ),
+    "softmax-aioli": Case(
+        {"learner": {"kind": "softmax-aioli"}, "labels": ["hadron", "gamma", "gamma from aside"]}, 100, 60
+    ),
     "probabilities": Case(
         {"learner": {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "logistic", "clip": 2.0}}}, 60, 30
     ),

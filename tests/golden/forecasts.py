@@ -69,6 +69,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
         {"classes": 3, "member": {"kind": "nystrom-aioli", "config": {"kernel": GAUSSIAN, "budget": 40}}},
     ),
     "ons": ("ons", {}),
+    "softmax-aioli": ("softmax-aioli", {"classes": 3}),
     "ons-half-life": ("ons", {"loss": "logistic", "step": "adaptive", "half_life": 64}),
     "packing": ("packing", {}),
     "packing-linear": ("packing", {"estimate": "linear"}),

@@ -19,7 +19,7 @@ from service.session.session import Session
 from tests.okl.kinds import CHECKED
 from tests.service.definitions import define
 
-CONFIGS: dict[str, dict[str, Any]] = {"one-vs-rest": {"classes": 7}}
+CONFIGS: dict[str, dict[str, Any]] = {"one-vs-rest": {"classes": 7}, "softmax-aioli": {"classes": 7}}
 """River's checks show the seven labels of a stream one after the other, past the warm-up."""
 
 

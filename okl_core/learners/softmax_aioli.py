@@ -1,0 +1,208 @@
+"""AIOLI for more than two classes: improper regression on the softmax of linear logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, final
+
+import numpy as np
+from pydantic import Field
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.contract.learner import Learner, register
+from okl_core.contract.rng import RoundRng
+from okl_core.kernels.feature_maps import LinearMap
+from okl_core.kernels.intercept import Intercept
+from okl_core.linalg import square_root
+from okl_core.losses import LOSSES, Loss
+from okl_core.second_order.feature_space import FeatureSpace
+from okl_core.second_order.forgetting import HalfLife
+from okl_core.second_order.root_posterior import RootPosterior
+from okl_core.second_order.softmax import basis, hedged, reach, surplus
+from okl_core.types import F64, MAX_CLASSES, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
+
+
+class SoftmaxAioliConfig(LearnerConfig):
+    """Parameters of softmax-aioli."""
+
+    classes: int = Field(
+        default=2,
+        ge=2,
+        le=MAX_CLASSES,
+        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
+    )
+    intercept: Intercept = True
+    comparator_norm: float = Field(
+        default=8.0,
+        gt=0.0,
+        description="B: bound on the norm of the matrices that it competes with; larger is less cautious.",
+    )
+    regularization: float | None = Field(default=None, gt=0.0, description="lambda; 1 / B^2 by default.")
+    hedge: float = Field(
+        default=0.5,
+        ge=0.5,
+        le=1.0,
+        description="h: how far the forecast leans to all classes before it sees the truth. 1 is AIOLI for two classes; its "
+        "bound is twice that of 1/2.",
+    )
+
+    @cached_property
+    def space(self) -> FeatureSpace:
+        """The features of an input, and alpha = 2 lambda."""
+        norm = self.comparator_norm
+        alpha = 2.0 / (norm * norm) if self.regularization is None else 2.0 * self.regularization
+        return FeatureSpace(LinearMap(self.intercept), alpha, HalfLife(None))
+
+    @cached_property
+    def basis(self) -> F64:
+        return basis(self.classes)
+
+
+@final
+@dataclass(slots=True)
+class SoftmaxAioliState(LearnerState):
+    """Of the (K - 1) p numbers that W has in the basis; the cumulative loss, and the running sum of the bound."""
+
+    posterior: RootPosterior
+    loss: float
+    bound: float
+
+
+@final
+@dataclass(slots=True)
+class SoftmaxAioliRound(Round):
+    F: F64
+    """S^T (I x phi), shape ((K - 1) p, K - 1)."""
+    gains: F64
+    D: F64
+    surplus: float
+
+
+@final
+@register
+class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRound]):
+    r"""K classes at once: probabilities from the softmax of K linear functions, with regret logarithmic in time.
+
+    phi is the input, with one more coordinate of 1 for the intercept; W is a K x p matrix. With the symbols of
+    `second_order.softmax`, A over all entries of W,
+
+        A_t = A_{t-1} + kappa H x phi_t phi_t^T,   A_0 = 2 lambda I,
+        v_t = the root of  v + h (2 Q p - c) = m,   p = softmax(v),   value = max p.
+
+    Time O(K^3 p^2), memory O(K^2 p^2). `one-vs-rest` takes K times what `aioli` does, and has a bound to the sum of K losses
+    of two labels each only.
+
+    Notes
+    -----
+    Against every W with |W| <= B (root of the sum of squares) the regret of the log-loss is at most lambda |W|^2 + `bound`,
+    and with |phi_t| <= R
+
+        bound <= h (b / kappa) p (K - 1) log(1 + T R^2 / (2 lambda p (K - 1))),   1 / kappa <= 1 + (log K + sqrt(2) B R) / 2,
+
+    b = x / log(1 + x) with x = kappa R^2 / (4 lambda), which is at most 1.5 where lambda is kappa R^2 / 4 or more.
+    No learner that predicts with the softmax of a linear function can do without a factor exp(B R) in place of B R there, or
+    else has a regret that grows with a power of T.
+
+    The construction is ours, after [jezequel2020] and [agarwal2022], who first had a regret of this order at a cost quadratic
+    in p. For two classes and h = 1 it is `aioli`, with a kappa of its own.
+
+    References: [jezequel2020] algorithm 1; docs/theorems.md, 7.
+
+    Examples
+    --------
+    >>> from okl_core import create
+    >>> learner = create({"kind": "softmax-aioli", "config": {"classes": 3}}, dim=1)
+    >>> for y in (0.0, 2.0, 2.0):
+    ...     info = learner.update(np.array([1.0]), y)
+    >>> forecast = learner.predict(np.array([1.0]))
+    >>> [round(q, 2) for q in forecast.probabilities], forecast.label
+    ([0.05, 0.03, 0.93], 2)
+    """
+
+    kind: ClassVar[str] = "softmax-aioli"
+    references: ClassVar[tuple[str, ...]] = ("jezequel2020", "agarwal2022")
+    config_type = SoftmaxAioliConfig
+    state_type = SoftmaxAioliState
+
+    def loss(self, config: SoftmaxAioliConfig) -> Loss:
+        return LOSSES["logistic"]
+
+    def target(self, config: SoftmaxAioliConfig) -> Target:
+        return "class"
+
+    def truth_range(self, config: SoftmaxAioliConfig) -> Interval:
+        return 0.0, config.classes - 1.0
+
+    def initial_bytes(self, config: SoftmaxAioliConfig, dim: int) -> int:
+        return config.space.initial_bytes((config.classes - 1) * config.space.map.width(dim) - config.intercept)
+
+    def conditioning(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> float:
+        posterior = state.posterior
+        return posterior.condition() + float(np.linalg.norm(posterior.u)) / math.sqrt(config.space.alpha)
+
+    def init(self, config: SoftmaxAioliConfig, dim: int) -> SoftmaxAioliState:
+        width = (config.classes - 1) * config.space.map.width(dim)
+        return SoftmaxAioliState(0, RootPosterior.prior(config.space.alpha, width), 0.0, 0.0)
+
+    def predict(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> Forecast:
+        return _Moments(config, state, x).forecast
+
+    def play(
+        self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64, y: float, rng: RoundRng
+    ) -> SoftmaxAioliRound:
+        """O(K p^2) numbers read."""
+        t, told = state.t + 1, _Moments(config, state, x)
+        v, p, H, kappa, M = told.played
+        g = p.copy()
+        g[int(y)] -= 1.0
+        U = config.basis
+        # H is diag(r) (I - r r^T) diag(r) with r = sqrt(p), and I - r r^T a projection.
+        r = np.sqrt(p)
+        E = math.sqrt(kappa) * (U.T * r - np.multiply.outer((r * r) @ U, r))
+        gains = U.T @ (M.T @ (kappa * (H @ (v - told.m)) - g))
+        loss = float(np.log(np.exp(v - v.max()).sum()) + v.max() - v[int(y)])
+        over = surplus(told.played, told.m, told.Q, int(y))
+        D = square_root.shrinkage_of_block(E, told.F.T @ told.F)
+        return SoftmaxAioliRound(t, x, y, told.forecast, loss, rng.choices(), told.F, gains, D, over)
+
+    def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
+        """O(K^3 p^2)."""
+        posterior = state.posterior
+        square_root.step_of_block(posterior.S, posterior.u, played.F, played.gains, played.D)
+        state.loss += played.loss
+        state.bound += played.surplus
+        state.t += 1
+
+    def describe(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> dict[str, float]:
+        return {
+            "t": state.t,
+            "dictionary": 0,
+            "bytes": state.nbytes,
+            "features": len(state.posterior),
+            "classes": config.classes,
+            "loss": state.loss,
+            "bound": state.bound,
+        }
+
+
+class _Moments:
+    """What the past says of an input; the letters of `second_order.softmax`."""
+
+    def __init__(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> None:
+        t, K, U = state.t + 1, config.classes, config.basis
+        phi = config.space.map.phi(None, x)
+        square = ddot(phi, phi)
+        config.space.require_bearable(t, square)
+        S, u = state.posterior.S, state.posterior.u
+        self.F = (phi @ S.reshape(K - 1, len(phi), len(u))).T
+        self.m = U @ (u.reshape(K - 1, len(phi)) @ phi)
+        self.Q = U @ (self.F.T @ self.F) @ U.T
+        L = reach(K, config.comparator_norm, square)
+        self.played = hedged(self.m, self.Q, L, config.hedge, t)
+
+    @property
+    def forecast(self) -> Forecast:
+        p = self.played.p
+        return Forecast(float(p.max()), None, tuple(p.tolist()))

@@ -1,0 +1,153 @@
+r"""Improper regression on the softmax of K logits: what AIOLI becomes for more than two classes.
+
+| symbol | meaning                                                                                          | shape    |
+|--------|--------------------------------------------------------------------------------------------------|----------|
+| v, p   | the logits played, which sum to 0, and their softmax                                             | (K,)     |
+| H      | diag(p) - p p^T, the Hessian of the log-loss                                                     | (K, K)   |
+| B, R   | bounds on the norm \|W\| of those it competes with, and of the input                             |          |
+| L      | log(1 + (K - 1) e^{sqrt(2) B R}): no competitor gives a class less than e^{-L}                   |          |
+| kappa  | 2 (e^{-l} - 1 + l) / l^2 with l = L + log max p; at least 1 / (1 + l / 2)                         |          |
+| m, Q   | mean and variance of the logits before the round: those of the surrogates and the norm alone     | (K,), (K, K) |
+| c      | the diagonal of Q, less its mean                                                                 | (K,)     |
+| M, Q'  | (I + kappa Q H)^{-1}, and M Q: the variance after the round                                       | (K, K)   |
+| h      | the hedge                                                                                        |          |
+
+The surrogate of a round with the truth y is the parabola under its loss l_y(u) = log sum exp(u) - u_y that touches it at v,
+
+    l_y(v) + (p - e_y)^T (u - v) + (kappa / 2) (u - v)^T H (u - v) <= l_y(u)   for all u that a competitor may give.
+
+For the difference of the two sides without the parabola is KL(p, q) with q = softmax(u), and (u - v)^T H (u - v) is the
+variance under p of z = log(q / p), at most its mean square, while KL(p, q) = E_p(e^z - 1 - z) and z >= -l: the quotient
+(e^z - 1 - z) / z^2 grows with z. The logits played are the root of
+
+    v + h (2 Q p - c) = m.
+
+With it no truth costs more than h tr(H Q) over what the surrogates' minimum grows by: docs/theorems.md, 7. For K = 2 c is 0,
+and h = 1 is AIOLI, which leans to the losses of all labels. For K > 2 the sum of all losses is no such lean.
+
+References: [jezequel2020] for K = 2; [agarwal2022] for the rate.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, final
+
+import numpy as np
+from scipy.linalg.lapack import dgesv  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.errors import DivergedError
+from okl_core.types import F64
+
+STEPS = 100
+"""Newton steps at most; half a dozen are usual."""
+HALVINGS = 40
+GROWTH, ROUGH = 16.0, 0.1
+"""Of the logits from one shrunken equation to the next, and how well these are solved."""
+TOLERANCE = 1e-12
+"""Of the equation, relative to its coefficients; and of what a step must gain."""
+SMALL = 1e-4
+"""Below it the quotient is its series."""
+
+
+@final
+class Logits(NamedTuple):
+    """What was played; the letters of the module's table."""
+
+    v: F64
+    p: F64
+    H: F64
+    kappa: float
+    M: F64
+
+
+def basis(K: int) -> F64:
+    """Orthonormal columns that sum to 0 each, shape (K, K - 1): logits of one sum are K - 1 numbers."""
+    U = np.zeros((K, K - 1))
+    for j in range(K - 1):
+        U[: j + 1, j] = 1.0
+        U[j + 1, j] = -(j + 1.0)
+        U[:, j] /= math.sqrt((j + 1.0) * (j + 2.0))
+    return U
+
+
+def reach(K: int, norm: float, square: float) -> float:
+    """L of competitors with norm at most `norm`, for an input with |x|^2 = `square`."""
+    width = norm * math.sqrt(2.0 * square)
+    # log(1 + (K - 1) e^width), where e^width may overflow.
+    return width + math.log(K - 1.0 + math.exp(-width))
+
+
+def curvature(below: float) -> float:
+    """2 (e^{-l} - 1 + l) / l^2 for l = `below` >= 0: from 1 at 0 down, at least 1 / (1 + l / 2)."""
+    if below < SMALL:
+        return 1.0 - max(below, 0.0) / 3.0
+    return 2.0 * (math.expm1(-below) + below) / (below * below)
+
+
+def hedged(m: F64, Q: F64, L: float, hedge: float, t: int) -> Logits:
+    """The logits of round t, from m, shape (K,), and Q, (K, K), both without a part along (1, ..., 1).
+
+    With v = m + h c - 2 h Q s the equation is s = p: the least of s^T (2 h Q) s / 2 + log sum exp(v), a convex function of s,
+    found by Newton's steps. Raises DivergedError for numbers that are not finite.
+    """
+    if not (np.isfinite(m).all() and np.isfinite(Q).all()):
+        raise DivergedError(f"round {t}: the logits are not finite; raise the regularization, or scale the inputs down")
+    K, G = len(m), (2.0 * hedge) * Q
+    centre = m + hedge * (Q.diagonal() - Q.diagonal().mean())
+    s = np.full(K, 1.0 / K)
+    # Far from one, the equation is stiff: it is solved for logits shrunk so far that it is not, and these are let grow.
+    shrunk = GROWTH * max(1.0, float(np.abs(G).max()), float(np.abs(centre).max()))
+    while shrunk > 1.0:
+        shrunk = max(1.0, shrunk / GROWTH)
+        s = _least(s, centre / shrunk, G / shrunk, ROUGH if shrunk > 1.0 else TOLERANCE)
+    v, p, H, _ = _at(s, centre, G)
+    kappa = curvature(L + math.log(p.max()))
+    one = np.eye(K)
+    return Logits(v, p, H, kappa, dgesv(one + kappa * (Q @ H), one)[2])
+
+
+def _least(s: F64, centre: F64, G: F64, tolerance: float) -> F64:
+    """Newton's steps from s to the least of s^T G s / 2 + log sum exp(centre - G s)."""
+    one, most = np.eye(len(s)), tolerance * (1.0 + float(np.abs(centre).max()) + float(np.abs(G).max()))
+    _, p, H, value = _at(s, centre, G)
+    for _ in range(STEPS):
+        r = s - p
+        left = G @ r
+        if float(np.maximum.reduce(np.abs(left))) <= most:
+            break
+        step = dgesv(one + H @ G, r)[2]
+        gain = float(left @ step)
+        tried = _at(s - step, centre, G)
+        for _ in range(HALVINGS):
+            if tried[-1] <= value - 0.1 * gain + TOLERANCE * abs(value):
+                break
+            step, gain = 0.5 * step, 0.5 * gain
+            tried = _at(s - step, centre, G)
+        s, (_, p, H, value) = s - step, tried
+    return s
+
+
+def _at(s: F64, centre: F64, G: F64) -> tuple[F64, F64, F64, float]:
+    """v = centre - G s, p, H, and the function that is made least."""
+    drop = G @ s
+    v = centre - drop
+    top = float(np.maximum.reduce(v))
+    p = np.exp(v - top)
+    total = float(np.add.reduce(p))
+    p /= total
+    H = -p[:, None] * p
+    H.ravel()[:: len(p) + 1] += p
+    return v, p, H, 0.5 * float(s @ drop) + top + math.log(total)
+
+
+def surplus(played: Logits, m: F64, Q: F64, y: int) -> float:
+    """By how much the loss of the round exceeds what it adds to the minimum of the surrogates.
+
+    (g - s)^T Q' (g - s) / 2 - s^T Q s / 2 with g = p - e_y and Q s = m - v. For the root it is at most hedge tr(H Q).
+    """
+    v, p, H, kappa, M = played
+    g, r = p.copy(), m - v
+    g[y] -= 1.0
+    after = M @ r
+    return float(0.5 * (g @ M @ (Q @ g)) - g @ after - 0.5 * kappa * (r @ H @ after))

@@ -1,0 +1,199 @@
+"""AIOLI for K classes against dense algebra, against `aioli` for two, its bound against the best matrix, what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp, softmax
+
+from bench.theorems import best_matrix
+from okl_core import OnlineLearner, create
+from okl_core.errors import ConfigError, DivergedError, LabelError
+from okl_core.second_order import softmax as rule
+from okl_core.types import F64
+from tests.oracles.softmax import DenseSoftmax, least_quotient
+
+HEDGES = (0.5, 0.7, 1.0)
+
+
+def learner_of(K: int, dim: int, **config: Any) -> OnlineLearner:
+    return create({"kind": "softmax-aioli", "config": {"classes": K, "intercept": False} | config}, dim)
+
+
+def logits_of(learner: OnlineLearner, x: F64) -> F64:
+    """Up to a sum: those that sum to 0."""
+    probabilities = learner.predict(x).probabilities
+    assert probabilities is not None
+    v = np.log(probabilities)
+    return v - v.mean()
+
+
+def stream(K: int, n: int, d: int, seed: int, scale: float = 1.0) -> tuple[F64, F64]:
+    rng = np.random.default_rng(seed)
+    X = scale * rng.standard_normal((n, d))
+    W = rng.standard_normal((K, d))
+    return X, np.array([rng.choice(K, p=softmax(W @ x / scale)) for x in X], dtype=np.float64)
+
+
+@pytest.mark.parametrize("hedge", HEDGES)
+@pytest.mark.parametrize("K", [2, 3, 5])
+def test_it_is_the_dense_algebra(K: int, hedge: float) -> None:
+    X, y = stream(K, 30, 3, K)
+    learner = learner_of(K, 3, comparator_norm=4.0, regularization=0.2, hedge=hedge)
+    dense = DenseSoftmax(K, 3, 4.0, 0.2, hedge)
+    total = 0.0
+    for x, truth in zip(X, y.tolist(), strict=True):
+        v = logits_of(learner, x)
+        np.testing.assert_allclose(dense.left(v, x), 0.0, atol=1e-6)
+        loss = learner.update(x, truth).loss
+        assert loss == pytest.approx(logsumexp(v) - v[int(truth)], rel=1e-9)
+        kappa = rule.curvature(rule.reach(K, 4.0, float(x @ x)) + math.log(softmax(v).max()))
+        total += dense.learn(v, x, int(truth), kappa)
+    told = learner.describe()
+    assert told["bound"] == pytest.approx(total, rel=1e-9)
+    m, Q = dense.moments(X[0])
+    np.testing.assert_allclose(m, _moments(learner, X[0], K)[0], atol=1e-9)
+    np.testing.assert_allclose(Q, _moments(learner, X[0], K)[1], atol=1e-9)
+
+
+def _moments(learner: OnlineLearner, x: F64, K: int) -> tuple[F64, F64]:
+    """m and Q from the state's arrays."""
+    arrays, U = learner.state(), rule.basis(K)
+    S, u = arrays["posterior.S"], arrays["posterior.u"]
+    Phi = np.kron(np.eye(K - 1), x[:, None])
+    return U @ (Phi.T @ u), U @ (Phi.T @ S @ S.T @ Phi) @ U.T
+
+
+def test_the_basis_is_orthonormal_and_sums_to_nothing() -> None:
+    for K in (2, 3, 7, 40):
+        U = rule.basis(K)
+        np.testing.assert_allclose(U.T @ U, np.eye(K - 1), atol=1e-13)
+        np.testing.assert_allclose(U.sum(axis=0), 0.0, atol=1e-13)
+
+
+@given(K=st.integers(2, 6), L=st.floats(0.7, 40.0), seed=st.integers(0, 2**32 - 1))
+def test_kappa_is_the_least_quotient(K: int, L: float, seed: int) -> None:
+    p = np.random.default_rng(seed).dirichlet(np.full(K, 0.5))
+    below = max(L, math.log(K)) + math.log(p.max())
+    assert rule.curvature(below) == pytest.approx(least_quotient(max(L, math.log(K)), p), rel=1e-3)
+    assert rule.curvature(below) >= 1.0 / (1.0 + 0.5 * below)
+
+
+@given(
+    K=st.integers(2, 6),
+    norm=st.floats(0.05, 15.0),
+    spread=st.floats(0.0, 30.0),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=300, deadline=None)
+def test_no_parabola_is_above_the_loss(K: int, norm: float, spread: float, seed: int) -> None:
+    """Of any logits played, at any that a matrix of norm 1 gives an input of this norm."""
+    rng = np.random.default_rng(seed)
+    v = spread * rng.standard_normal(K)
+    u = rng.standard_normal(K)
+    # A competitor's logits have this norm at most; the worst have two entries.
+    u = norm * (u / np.linalg.norm(u) if rng.random() < 0.5 else (np.eye(K)[0] - np.eye(K)[-1]) / math.sqrt(2.0))
+    p = softmax(v)
+    H = np.diag(p) - np.outer(p, p)
+    kappa = rule.curvature(rule.reach(K, 1.0, norm * norm) + math.log(p.max()))
+    left = float(np.asarray(logsumexp(u)) - np.asarray(logsumexp(v)) - p @ (u - v))
+    assert left - 0.5 * kappa * (u - v) @ H @ (u - v) >= -1e-9 * (1.0 + abs(left))
+
+
+def test_for_two_classes_it_is_aioli(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a hedge of 1, the same flattening, and twice the regularization: |W|^2 is half of |theta|^2."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    y = np.where(X[:, 0] + 0.3 * rng.standard_normal(60) > 0.0, 1.0, -1.0)
+    monkeypatch.setattr(rule, "curvature", lambda below: 1.0 / (1.0 + 0.5 * 3.0))
+    two = create({"kind": "aioli", "config": {"comparator_norm": 3.0, "regularization": 0.1, "intercept": False}}, 3)
+    many = learner_of(2, 3, comparator_norm=3.0, regularization=0.2, hedge=1.0)
+    for x, truth in zip(X, y.tolist(), strict=True):
+        expected = two.update(x, truth).forecast.probability
+        found = many.update(x, float(truth > 0.0)).forecast.probabilities
+        assert found is not None
+        assert found[1] == pytest.approx(expected, abs=1e-12)
+    # The bound of `aioli` leaves out what is below 0 in each round.
+    assert many.describe()["bound"] <= two.describe()["bound"]
+
+
+def test_classes_have_no_order() -> None:
+    X, y = stream(4, 40, 2, 3)
+    order = np.array([2, 0, 3, 1])
+    one, other = learner_of(4, 2).run(X, y), learner_of(4, 2).run(X, order[y.astype(int)].astype(float))
+    assert one.probabilities is not None
+    assert other.probabilities is not None
+    np.testing.assert_allclose(one.probabilities, other.probabilities[:, order], atol=1e-9)
+
+
+def worst_truth(learner: OnlineLearner, x: F64) -> float:
+    probabilities = learner.predict(x).probabilities
+    assert probabilities is not None
+    return float(np.argmin(probabilities))
+
+
+@given(
+    K=st.integers(2, 5),
+    d=st.integers(1, 3),
+    norm=st.floats(0.2, 12.0),
+    hedge=st.sampled_from(HEDGES),
+    scale=st.floats(0.1, 5.0),
+    repeats=st.booleans(),
+    choice=st.sampled_from(["coin", "worst", "constant"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_regret_is_below_the_bound(
+    K: int, d: int, norm: float, hedge: float, scale: float, repeats: bool, choice: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    X = scale * rng.standard_normal((15, d))
+    X = X[rng.integers(3, size=15)] if repeats else X
+    learner, truths, loss = learner_of(K, d, comparator_norm=norm, hedge=hedge), [], 0.0
+    for x in X:
+        y = worst_truth(learner, x) if choice == "worst" else float(rng.integers(K)) if choice == "coin" else 1.0
+        loss += learner.update(x, y).loss
+        truths.append(y)
+    told, lam = learner.describe(), 1.0 / norm**2
+    assert told["loss"] == pytest.approx(loss)
+    assert loss <= best_matrix(X, np.array(truths), K, norm, lam) + told["bound"] + 1e-6 * (1.0 + loss)
+
+
+@given(K=st.integers(2, 7), hedge=st.sampled_from(HEDGES), size=st.floats(0.01, 1e5), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=200, deadline=None)
+def test_no_truth_costs_more_than_the_hedge_times_the_trace(K: int, hedge: float, size: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    U, B = rule.basis(K), rng.standard_normal((K - 1, K - 1))
+    Q, m = size * (U @ B @ B.T @ U.T), 3.0 * math.sqrt(size) * (U @ rng.standard_normal(K - 1))
+    played = rule.hedged(m, Q, 5.0, hedge, 1)
+    trace = float(np.trace(played.H @ Q))
+    for y in range(K):
+        assert rule.surplus(played, m, Q, y) <= hedge * trace + 1e-9 * (1.0 + size)
+
+
+def test_an_input_of_zeros_says_nothing() -> None:
+    learner = learner_of(3, 2)
+    learner.run(*stream(3, 10, 2, 0))
+    before = learner.state()["posterior.u"]
+    info = learner.update(np.zeros(2), 1.0)
+    assert info.forecast.probabilities == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    np.testing.assert_array_equal(learner.state()["posterior.u"], before)
+
+
+def test_what_it_refuses() -> None:
+    for config in ({"classes": 1}, {"classes": 1001}, {"hedge": 0.4}, {"hedge": 1.1}, {"comparator_norm": 0.0}):
+        with pytest.raises(ConfigError, match=next(iter(config))):
+            create({"kind": "softmax-aioli", "config": config}, 2)
+    learner = learner_of(3, 2)
+    for y in (3.0, -1.0, 0.5):
+        with pytest.raises(LabelError, match="classes 0 to 2"):
+            learner.update(np.ones(2), y)
+    with pytest.raises(DivergedError, match="scale the inputs down"):
+        learner.update(np.full(2, 1e20), 0.0)
+    assert learner.t == 0

@@ -1,0 +1,53 @@
+"""`softmax-aioli` as dense algebra on the whole matrix W, one entry after the other: slow, and without a square root."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from okl_core.types import F64
+
+
+def least_quotient(L: float, p: F64) -> float:
+    """kappa by its definition, as the least of (e^z - 1 - z) / (z^2 / 2) over a grid of z from the lowest on."""
+    z = np.linspace(-(L + math.log(p.max())), 3.0, 20_001)
+    z = z[np.abs(z) > 1e-3]
+    return float((2.0 * (np.expm1(z) - z) / (z * z)).min()) if len(z) else 1.0
+
+
+class DenseSoftmax:
+    """A (K p x K p) and b of the surrogates; `X` has the features, the intercept among them."""
+
+    def __init__(self, K: int, p: int, norm: float, lam: float, hedge: float) -> None:
+        self.K, self.norm, self.hedge = K, norm, hedge
+        self.A, self.b, self.constant = 2.0 * lam * np.eye(K * p), np.zeros(K * p), 0.0
+
+    def moments(self, phi: F64) -> tuple[F64, F64]:
+        """m and Q of the logits."""
+        P, Phi = np.linalg.inv(self.A), np.kron(np.eye(self.K), phi[:, None])
+        centred = np.eye(self.K) - 1.0 / self.K
+        return Phi.T @ P @ self.b, centred @ Phi.T @ P @ Phi @ centred
+
+    def left(self, v: F64, phi: F64) -> F64:
+        """What the logits v leave of the equation of the round."""
+        m, Q = self.moments(phi)
+        return v + self.hedge * (2.0 * Q @ softmax(v) - (np.diag(Q) - np.diag(Q).mean())) - m
+
+    def kappa(self, phi: F64, p: F64) -> float:
+        reach = math.sqrt(2.0) * self.norm * float(np.linalg.norm(phi))
+        return least_quotient(float(np.logaddexp(0.0, math.log(self.K - 1.0) + reach)), p)
+
+    def least(self) -> float:
+        """The minimum over W of the surrogates and lambda |W|^2."""
+        return self.constant - 0.5 * float(self.b @ np.linalg.solve(self.A, self.b))
+
+    def learn(self, v: F64, phi: F64, y: int, kappa: float) -> float:
+        """By how much the loss exceeds what the minimum grows by."""
+        before, p, loss = self.least(), softmax(v), float(logsumexp(v) - v[y])
+        H, g = np.diag(p) - np.outer(p, p), p - np.eye(self.K)[y]
+        self.A += kappa * np.kron(H, np.outer(phi, phi))
+        self.b += np.kron(kappa * H @ v - g, phi)
+        self.constant += loss - float(g @ v) + 0.5 * kappa * float(v @ H @ v)
+        return loss - (self.least() - before)
