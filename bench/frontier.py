@@ -1,21 +1,27 @@
 """All learners on a budget, on the same sets: `python -m bench.frontier [--set FILE.npz ...] [--budget B ...] [--orders N]`.
 
-A set is an .npz file with X and y: labels in {-1, 1}, or numbers. MAGIC comes with the service. Inputs are scaled to [0, 1]
-by column, and so are truths that are numbers. Each learner takes the Gaussian kernel of the sigma that is best for it on
-the first order of the rows, out of one grid for all of them; the steps of gradient descent, and the parameters of
-`pomdr` and `bao2ks`, are those of `bench.papers.pomdr` on MAGIC. Then it plays all orders.
+A set is an .npz file with X and y: labels in {-1, 1}, or numbers. MAGIC, which comes with the service, is `--set magic`, and
+played if none is named. Inputs are scaled to [0, 1] by column, and so are truths that are numbers. Each learner takes the
+Gaussian kernel of the sigma that is best for it on the first order of the rows, out of one grid for all of them; the steps of
+gradient descent, and the parameters of `pomdr` and `bao2ks`, are those of `bench.papers.pomdr` on MAGIC. Then it plays all
+orders.
 
 The table has the share of mistakes in %, or the mean squared error times 1,000, with the standard error over the orders; the
-points that are stored at the end; the bytes of the state; and the CPU time of a round by `run`. The best is marked.
+points that are stored at the end; the bytes of the state; and the CPU time of a round by `run`. The best is marked. The last
+table has a line a set: our best, the best of the others, and by how many standard errors ours is ahead.
+
+`--results FILE` keeps what was played, and plays only what is not there. `--figures DIR` draws, for each set with several
+budgets, the errors against the time of a round and against the bytes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +36,7 @@ from okl_core.types import F64
 from service.demo_data import magic
 
 SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0)
+OURS = ("nystrom-", "pros-n-kons")
 COLUMNS = ("learner", "sigma", "error", "s.e.", "points", "KiB", "us a round")
 
 
@@ -48,7 +55,33 @@ class Told:
     error: float
     points: float
     bytes: float
-    seconds: float
+    us: float
+    """A round."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A learner on a set, with its best sigma: one `Told` an order."""
+
+    set: str
+    learner: str
+    budget: int
+    sigma: float
+    orders: list[Told] = field(default_factory=list[Told])
+
+    def mean(self, what: str) -> float:
+        return float(np.mean([getattr(told, what) for told in self.orders]))
+
+    @property
+    def spread(self) -> float:
+        """The standard error of the error; nan of one order."""
+        if len(self.orders) < 2:
+            return math.nan
+        return float(np.std([told.error for told in self.orders], ddof=1) / math.sqrt(len(self.orders)))
+
+    @property
+    def is_ours(self) -> bool:
+        return self.learner.startswith(OURS)
 
 
 def of_labels(T: int, B: int) -> list[Contender]:
@@ -96,57 +129,123 @@ def play(one: Contender, sigma: float, X: F64, y: F64, seed: int) -> Told:
     made = create({"kind": one.kind, "seed": seed, "config": config}, X.shape[1])
     start = time.process_time()
     values = made.run(X[order], y[order]).values
-    seconds = time.process_time() - start
+    us = 1e6 * (time.process_time() - start) / len(y)
     is_wrong = np.where(values >= 0.0, 1.0, -1.0) != y[order]
     error = 100.0 * is_wrong.mean() if has_labels(y) else 1000.0 * np.square(values - y[order]).mean()
     told = made.describe()
-    return Told(float(error), told["dictionary"], told["bytes"], seconds)
+    return Told(float(error), told["dictionary"], told["bytes"], us)
 
 
 def has_labels(y: F64) -> bool:
     return set(np.unique(y[:1000]).tolist()) <= {-1.0, 1.0}
 
 
-def lines(X: F64, y: F64, budget: int, orders: int) -> Iterator[tuple[float, list[str]]]:
-    """The mean error and the cells of each learner."""
-    contenders = (of_labels if has_labels(y) else of_numbers)(len(y), budget)
-    for one in contenders:
-        first = {sigma: play(one, sigma, X, y, 0) for sigma in SIGMAS}
-        sigma = min(first, key=lambda sigma: first[sigma].error)
-        told = [first[sigma], *(play(one, sigma, X, y, seed) for seed in range(1, orders))]
-        errors = [each.error for each in told]
-        spread = f"{np.std(errors, ddof=1) / math.sqrt(orders):.2f}" if orders > 1 else ""
-        points, kib = np.mean([each.points for each in told]), np.mean([each.bytes for each in told]) / 1024
-        us = 1e6 * np.mean([each.seconds for each in told]) / len(y)
-        cells = [one.name, f"{sigma:g}", f"{np.mean(errors):.2f}", spread, f"{points:.0f}", f"{kib:,.0f}", f"{us:.0f}"]
-        yield float(np.mean(errors)), cells
+class Results:
+    """What was played, kept in a file of JSON lines, if one is named; the last line of an entry counts."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._entries: dict[tuple[str, str, int], Entry] = {}
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                found = json.loads(line)
+                found["orders"] = [Told(**told) for told in found["orders"]]
+                self._put(Entry(**found))
+
+    def _put(self, entry: Entry) -> None:
+        self._entries[entry.set, entry.learner, entry.budget] = entry
+
+    def find(self, name: str, learner: str, budget: int) -> Entry | None:
+        return self._entries.get((name, learner, budget))
+
+    def add(self, entry: Entry) -> None:
+        self._put(entry)
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(entry)) + "\n")
 
 
-def sets(files: Sequence[Path]) -> Iterator[tuple[str, F64, F64]]:
+def entries(name: str, X: F64, y: F64, budget: int, orders: int, results: Results) -> list[Entry]:
+    """Of all learners on a set; what the results do not have is played."""
+    found: list[Entry] = []
+    for one in (of_labels if has_labels(y) else of_numbers)(len(y), budget):
+        entry = results.find(name, one.name, budget)
+        is_new = entry is None or len(entry.orders) < orders
+        if entry is None:
+            first = {sigma: play(one, sigma, X, y, 0) for sigma in SIGMAS}
+            sigma = min(first, key=lambda sigma: first[sigma].error)
+            entry = Entry(name, one.name, budget, sigma, [first[sigma]])
+        entry.orders += [play(one, entry.sigma, X, y, seed) for seed in range(len(entry.orders), orders)]
+        if is_new:
+            results.add(entry)
+        found.append(entry)
+    return found
+
+
+def lines(found: Sequence[Entry]) -> Iterator[list[str]]:
+    """The cells of each learner; the least error is bold."""
+    best = min(entry.mean("error") for entry in found)
+    for entry in found:
+        error = f"{entry.mean('error'):.2f}"
+        error = f"**{error}**" if entry.mean("error") == best else error
+        spread = "" if math.isnan(entry.spread) else f"{entry.spread:.2f}"
+        numbers = f"{entry.mean('points'):.0f}", f"{entry.mean('bytes') / 1024:,.0f}", f"{entry.mean('us'):.0f}"
+        yield [entry.learner, f"{entry.sigma:g}", error, spread, *numbers]
+
+
+def duel(found: Sequence[Entry]) -> list[str]:
+    """A set's cells of the last table."""
+    ours, other = (
+        min((entry for entry in found if entry.is_ours == is_ours), key=lambda entry: entry.mean("error"))
+        for is_ours in (True, False)
+    )
+    ahead = other.mean("error") - ours.mean("error")
+    width = math.hypot(ours.spread, other.spread)
+    names, errors = [each.learner for each in (ours, other)], [f"{each.mean('error'):.2f}" for each in (ours, other)]
+    return [
+        found[0].set,
+        str(found[0].budget),
+        names[0],
+        errors[0],
+        names[1],
+        errors[1],
+        f"{ahead / width:+.0f}" if width > 0.0 else "",
+    ]
+
+
+def sets(named: Sequence[str]) -> Iterator[tuple[str, F64, F64]]:
     """Name, inputs and truths of each."""
-    for name, (X, y) in [("magic", magic()), *((file.stem, load(file)) for file in files)]:
-        if not has_labels(y):
-            y = scaled(y[:, None])[:, 0]
-        yield name, scaled(X), y
+    for one in named:
+        X, y = magic() if one == "magic" else load(Path(one))
+        yield Path(one).stem, scaled(X), y if has_labels(y) else scaled(y[:, None])[:, 0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.frontier", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--set", type=Path, action="append", default=[], metavar="FILE.npz", help="repeatable")
+    parser.add_argument("--set", action="append", metavar="FILE.npz", help="or magic; repeatable")
     parser.add_argument("--budget", type=int, action="append", help="points at most; repeatable; by default 400")
     parser.add_argument("--orders", type=int, default=10)
+    parser.add_argument("--results", type=Path, help="a file of JSON lines")
+    parser.add_argument("--figures", type=Path, help="a folder")
     options = parser.parse_args()
+    results, budgets = Results(options.results), options.budget or [400]
+    duels: list[list[str]] = []
     with threadpool_limits(1):
-        for name, X, y in sets(options.set):
-            for budget in options.budget or [400]:
-                print(f"\n{name}, {len(y):,} rounds of {X.shape[1]} inputs, budget {budget}\n", flush=True)
-                told = list(lines(X, y, budget, options.orders))
-                best = min(error for error, _ in told)
-                for error, cells in told:
-                    cells[2] = f"**{cells[2]}**" if error == best else cells[2]
-                print("\n".join(table(COLUMNS, [cells for _, cells in told])), flush=True)
+        for name, X, y in sets(options.set or ["magic"]):
+            curves: list[Entry] = []
+            for budget in budgets:
+                found = entries(name, X, y, budget, options.orders, results)
+                print(f"\n{name}, {len(y):,} rounds of {X.shape[1]} inputs, budget {budget}, {options.orders} orders\n")
+                print("\n".join(table(COLUMNS, list(lines(found)))), flush=True)
+                duels.append(duel(found))
+                curves += found
+            if options.figures is not None and len(budgets) > 1:
+                from bench.frontier_figures import draw
+
+                draw(options.figures / f"frontier-{name}.svg", name, has_labels(y), curves)
+    print("\n" + "\n".join(table(("set", "budget", "ours", "error", "other", "error", "s.e. ahead"), duels)))
 
 
 if __name__ == "__main__":
