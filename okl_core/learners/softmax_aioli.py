@@ -20,7 +20,7 @@ from okl_core.losses import LOSSES, Loss
 from okl_core.second_order.feature_space import FeatureSpace
 from okl_core.second_order.forgetting import HalfLife
 from okl_core.second_order.root_posterior import RootPosterior
-from okl_core.second_order.softmax import basis, hedged, reach, surplus
+from okl_core.second_order.softmax import LogitMoments, Logits, basis, hedged, moments, reach, surplus
 from okl_core.types import F64, MAX_CLASSES, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
 
@@ -147,25 +147,24 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         return SoftmaxAioliState(0, RootPosterior.prior(config.space.alpha, width), 0.0, 0.0)
 
     def predict(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> Forecast:
-        return _Moments(config, state, x).forecast
+        return _forecast(_played(config, state, x)[1])
 
     def play(
         self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64, y: float, rng: RoundRng
     ) -> SoftmaxAioliRound:
-        """O(K p^2) numbers read."""
-        t, told = state.t + 1, _Moments(config, state, x)
-        v, p, H, kappa, M = told.played
+        (F, m, Q), played = _played(config, state, x)
+        v, p, H, kappa, M = played
         g = p.copy()
         g[int(y)] -= 1.0
         U = config.basis
         # H is diag(r) (I - r r^T) diag(r) with r = sqrt(p), and I - r r^T a projection.
         r = np.sqrt(p)
         E = math.sqrt(kappa) * (U.T * r - np.multiply.outer((r * r) @ U, r))
-        gains = U.T @ (M.T @ (kappa * (H @ (v - told.m)) - g))
+        gains = U.T @ (M.T @ (kappa * (H @ (v - m)) - g))
         loss = float(np.log(np.exp(v - v.max()).sum()) + v.max() - v[int(y)])
-        over = surplus(told.played, told.m, told.Q, int(y))
-        D = square_root.shrinkage_of_block(E, told.F.T @ told.F)
-        return SoftmaxAioliRound(t, x, y, told.forecast, loss, rng.choices(), told.F, gains, D, over)
+        over = surplus(played, m, Q, int(y))
+        D = square_root.shrinkage_of_block(E, F.T @ F)
+        return SoftmaxAioliRound(state.t + 1, x, y, _forecast(played), loss, rng.choices(), F, gains, D, over)
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
         """O(K^3 p^2)."""
@@ -187,22 +186,14 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         }
 
 
-class _Moments:
-    """What the past says of an input; the letters of `second_order.softmax`."""
+def _played(config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> tuple[LogitMoments, Logits]:
+    """What the past says of an input, and the logits that follow. Raises DivergedError."""
+    t, phi = state.t + 1, config.space.map.phi(None, x)
+    square = ddot(phi, phi)
+    config.space.require_bearable(t, square)
+    told = moments(state.posterior, phi, config.basis)
+    return told, hedged(told.m, told.Q, reach(config.classes, config.comparator_norm, square), config.hedge, t)
 
-    def __init__(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> None:
-        t, K, U = state.t + 1, config.classes, config.basis
-        phi = config.space.map.phi(None, x)
-        square = ddot(phi, phi)
-        config.space.require_bearable(t, square)
-        S, u = state.posterior.S, state.posterior.u
-        self.F = (phi @ S.reshape(K - 1, len(phi), len(u))).T
-        self.m = U @ (u.reshape(K - 1, len(phi)) @ phi)
-        self.Q = U @ (self.F.T @ self.F) @ U.T
-        L = reach(K, config.comparator_norm, square)
-        self.played = hedged(self.m, self.Q, L, config.hedge, t)
 
-    @property
-    def forecast(self) -> Forecast:
-        p = self.played.p
-        return Forecast(float(p.max()), None, tuple(p.tolist()))
+def _forecast(played: Logits) -> Forecast:
+    return Forecast(float(played.p.max()), None, tuple(played.p.tolist()))

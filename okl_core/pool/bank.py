@@ -1,7 +1,8 @@
 """Several second-order learners on one dictionary: they differ in rule, regularization and memory, and share the embedding.
 
 The dictionary looks at the inputs alone, so learners with the same kernel and the same rule for it have the same one. A
-bank computes the kernel values, the coordinates and the coins once for all of them.
+bank computes the kernel values, the coordinates and the coins once for all of them. Members may have truths of their own, as
+the classes of `one-vs-rest` have.
 
 References: [calandriello2017b] algorithm 1.
 """
@@ -119,11 +120,15 @@ class Bank(Unit[BankState, BankRound]):
         return values
 
     def play(self, state: BankState, x: F64, y: float, rng: RoundRng) -> BankRound:
+        return self.play_each(state, x, [y] * len(self._members), rng)
+
+    def play_each(self, state: BankState, x: F64, truths: Sequence[float], rng: RoundRng) -> BankRound:
+        """`play` with a truth for each member."""
         embedding, known, t = self._embedding, state.embedding, state.t + 1
         row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
         phi = embedding.coordinates(known, row)
-        pairs = zip(self._members, state.posteriors, strict=True)
-        played = [posterior.play(t, phi, kappa, y, rule, rng)[1:] for (_, rule), posterior in pairs]
+        each = zip(self._members, state.posteriors, truths, strict=True)
+        played = [posterior.play(t, phi, kappa, y, rule, rng)[1:] for (_, rule), posterior, y in each]
         return BankRound(x, phi, played, embedding.choose(known, t, x, row, phi, kappa, rng))
 
     def learn(self, state: BankState, played: BankRound) -> None:
@@ -137,29 +142,31 @@ class Bank(Unit[BankState, BankRound]):
         self._discount(state)
 
     def run(self, state: BankState, X: F64, y: F64, rng: RoundRng) -> F64:
-        values = np.empty((len(y), len(self._members)))
+        truths = np.broadcast_to(y[:, None], (len(y), len(self._members)))
+        values = np.empty(truths.shape)
         start = 0
         while start < len(y):
-            rows = slice(start, start + self._room(state))
-            values[rows] = self._run_block(state, X[rows], y[rows], rng)
-            self._discount(state)
+            rows = slice(start, start + self.room(state))
+            values[rows] = self.run_each(state, X[rows], truths[rows], rng)
             start = rows.stop
         return values
 
-    def _room(self, state: BankState) -> int:
+    def room(self, state: BankState) -> int:
+        """Rounds that the next block may have, at least 1."""
         # Each member has arrays of its own for the block.
         points = len(state.embedding.points) * len(self._members)
         return min(space.room_after(state.t, points) for space, _ in self._members)
 
-    def _run_block(self, state: BankState, X: F64, y: F64, rng: RoundRng) -> F64:
+    def run_each(self, state: BankState, X: F64, truths: F64, rng: RoundRng) -> F64:
+        """One block, for which there is room, with truths of shape (n, members). If it raises nothing has changed."""
         first = state.t + 1
         inputs = EmbeddingBlock(self._embedding, state.embedding, first, X)
         blocks = [PosteriorBlock(posterior, inputs.Phi) for posterior in state.posteriors]
-        values = np.empty((len(y), len(blocks)))
-        for j, truth in enumerate(y.tolist()):
+        values = np.empty(truths.shape)
+        for j, told in enumerate(truths.tolist()):
             t, kappa = first + j, inputs.kappa[j]
             rng.at(t)
-            for i, (block, (_, rule)) in enumerate(zip(blocks, self._members, strict=True)):
+            for i, (block, (_, rule), truth) in enumerate(zip(blocks, self._members, told, strict=True)):
                 values[j, i] = block.play(j, t, kappa, truth, rule, rng)[1].value
             added = inputs.choose(j, rng)
             if added is not None:
@@ -168,7 +175,8 @@ class Bank(Unit[BankState, BankRound]):
         for block in blocks:
             block.settle()
         inputs.settle()
-        state.t += len(y)
+        state.t += len(values)
+        self._discount(state)
         return values
 
     def conditioning(self, state: BankState) -> list[float]:

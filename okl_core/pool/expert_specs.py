@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from okl_core.contract.lags import MAX_LAGS
 from okl_core.contract.learner import from_kind, or_a_kind, parse_spec, taken_dim
 from okl_core.errors import ConfigError
+from okl_core.second_order.forgetting import HalfLifeRounds
 
 Truth = Literal["labels", "numbers"]
 
+HALF_LIVES: tuple[int | None, ...] = (16, 64, 256, 1024, 4096, None)
+"""`"learned"`: of two neighbours in this grid one is at most twice as far from any half-life as it need be."""
+
 
 class ExpertSpec(BaseModel):
-    """A learner in a pool, or, with `sigmas`, one with a Gaussian kernel of each of these length scales. A kind alone
-    is short for it."""
+    """A learner in a pool; with `sigmas` one with a Gaussian kernel of each of these length scales, with `half_lives` one
+    of each memory, with both one of each pair. A kind alone is short for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -27,8 +31,21 @@ class ExpertSpec(BaseModel):
     sigmas: list[float] | None = Field(
         default=None, min_length=1, fail_fast=True, description="A grid of length scales."
     )
+    half_lives: list[HalfLifeRounds] | None = Field(
+        default=None,
+        min_length=1,
+        fail_fast=True,
+        description='A grid of half-lives; null in it never forgets. "learned" is 16, 64, 256, 1024, 4096 and null.',
+    )
 
     _from_kind = model_validator(mode="before")(from_kind)
+
+    @field_validator(
+        "half_lives", mode="before", json_schema_input_type=list[HalfLifeRounds] | Literal["learned"] | None
+    )
+    @classmethod
+    def _as_a_grid(cls, value: Any) -> Any:
+        return list(HALF_LIVES) if value == "learned" else value
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -40,6 +57,8 @@ class ExpertSpec(BaseModel):
             raise ValueError("a pool is no expert of a pool")
         if self.sigmas is not None and "kernel" in self.config:
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
+        if self.half_lives is not None and "half_life" in self.config:
+            raise ValueError("give either half_lives, or a half_life in the config")
         for expert in self.expand():
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
@@ -54,7 +73,9 @@ class ExpertSpec(BaseModel):
         """A name for the i-th expert of a pool."""
         sigma = self.config.get("kernel", {}).get("sigma")
         scale = f"_sigma_{sigma:g}" if isinstance(sigma, float | int) else ""
-        return f"{i}_{self.kind}{scale}" + (f"_lags_{self.lags}" if self.lags else "")
+        half_life = self.config.get("half_life")
+        memory = "" if half_life is None else f"_half_life_{half_life}"
+        return f"{i}_{self.kind}{scale}{memory}" + (f"_lags_{self.lags}" if self.lags else "")
 
     @property
     def dim(self) -> int | None:
@@ -65,11 +86,14 @@ class ExpertSpec(BaseModel):
 
     def expand(self) -> list[ExpertSpec]:
         """One expert each."""
-        if self.sigmas is None:
+        if self.sigmas is None and self.half_lives is None:
             return [self]
-        kernels = [{"kind": "gaussian", "sigma": sigma} for sigma in self.sigmas]
+        kernels = [{"kernel": {"kind": "gaussian", "sigma": sigma}} for sigma in self.sigmas or ()]
+        memories = [{"half_life": half_life} for half_life in self.half_lives or ()]
         return [
-            ExpertSpec(kind=self.kind, config=self.config | {"kernel": kernel}, lags=self.lags) for kernel in kernels
+            ExpertSpec(kind=self.kind, config=self.config | kernel | memory, lags=self.lags)
+            for kernel in kernels or [{}]
+            for memory in memories or [{}]
         ]
 
 

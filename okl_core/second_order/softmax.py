@@ -37,6 +37,7 @@ import numpy as np
 from scipy.linalg.lapack import dgesv  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import DivergedError
+from okl_core.second_order.root_posterior import RootPosterior
 from okl_core.types import F64
 
 STEPS = 100
@@ -59,6 +60,23 @@ class Logits(NamedTuple):
     H: F64
     kappa: float
     M: F64
+
+
+@final
+class LogitMoments(NamedTuple):
+    """What the past says of an input's logits; the letters of the module's table."""
+
+    F: F64
+    """S^T (I x phi) for A^{-1} = S S^T, shape ((K - 1) p, K - 1)."""
+    m: F64
+    Q: F64
+
+
+def moments(posterior: RootPosterior, phi: F64, U: F64) -> LogitMoments:
+    """Of the features phi, shape (p,), with the `basis` U: O(K^2 p^2)."""
+    S, u, K = posterior.S, posterior.u, len(U)
+    F = (phi @ S.reshape(K - 1, len(phi), len(u))).T
+    return LogitMoments(F, U @ (u.reshape(K - 1, len(phi)) @ phi), U @ (F.T @ F) @ U.T)
 
 
 def basis(K: int) -> F64:

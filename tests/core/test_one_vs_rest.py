@@ -25,6 +25,12 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "kons": {"kind": "kons", "config": {"loss": "logistic", "kernel": GAUSSIAN}},
     "majority": {"kind": "majority"},
 }
+FAR: dict[str, Any] = {"kernel": GAUSSIAN, "dictionary": {"kind": "ald", "threshold": 0.3}}
+"""Without coins, so that a learner by itself has the same dictionary."""
+ON_A_DICTIONARY: dict[str, dict[str, Any]] = {
+    "nystrom-aioli": {"kind": "nystrom-aioli", "config": FAR | {"half_life": 32}},
+    "pros-n-kons": {"kind": "pros-n-kons", "config": FAR | {"loss": "logistic", "budget": 9}},
+}
 
 
 def spec(K: int, member: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -51,7 +57,7 @@ def by_hand(member: dict[str, Any], K: int, X: F64, y: F64) -> F64:
     return P
 
 
-@pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS)
+@pytest.mark.parametrize("member", (MEMBERS | ON_A_DICTIONARY).values(), ids=MEMBERS | ON_A_DICTIONARY)
 @pytest.mark.parametrize("K", [2, 3, 7])
 def test_probabilities_are_the_members_scaled(member: dict[str, Any], K: int) -> None:
     X, y = stream(K, 60)
@@ -62,12 +68,35 @@ def test_probabilities_are_the_members_scaled(member: dict[str, Any], K: int) ->
         forecast = learner.predict(x)
         info = learner.update(x, truth)
         assert info.forecast == forecast
-        assert forecast.probabilities == pytest.approx(tuple(Q[t]), rel=1e-12)
+        assert forecast.probabilities == pytest.approx(
+            tuple(Q[t]), rel=1e-9 if member["kind"] in ON_A_DICTIONARY else 1e-12
+        )
         assert sum(forecast.probabilities or ()) == pytest.approx(1.0, abs=1e-12)
         assert forecast.value == max(forecast.probabilities or ())
         assert forecast.label == np.argmax(forecast.probabilities)
-        assert info.loss == pytest.approx(-math.log(Q[t, int(truth)]), rel=1e-12)
+        assert info.loss == pytest.approx(-math.log(Q[t, int(truth)]), rel=1e-9)
     assert learner.describe()["loss"] == pytest.approx(-np.log(Q[np.arange(60), y.astype(int)]).sum())
+
+
+@pytest.mark.parametrize("member", ON_A_DICTIONARY.values(), ids=ON_A_DICTIONARY)
+def test_classes_share_a_dictionary(member: dict[str, Any]) -> None:
+    """One, whatever the number of classes; a run is its updates, and what is restored goes on the same."""
+    X, y = stream(5, 300)
+    many, one = create(spec(5, member), 2), create(spec(5, member), 2)
+    alone = create(member, 2)
+    alone.run(X, np.where(y == 0.0, 1.0, -1.0))
+    P = many.run(X, y).probabilities
+    assert P is not None
+    assert many.describe()["dictionary"] == alone.describe()["dictionary"]
+    assert many.nbytes < 5 * alone.nbytes
+    single = [one.update(x, truth).forecast.probabilities for x, truth in zip(X, y.tolist(), strict=True)]
+    np.testing.assert_allclose(P, np.array(single), rtol=0.0, atol=1e-9)
+    again = restore(many.spec, many.state(), 2)
+    assert again.predict(X[0]) == many.predict(X[0])
+    arrays = many.state()
+    arrays["members.t"] = np.array(7.0)
+    with pytest.raises(StateFormatError, match="has learned 7 rounds, the learner 300"):
+        restore(many.spec, arrays, 2)
 
 
 @settings(max_examples=30, deadline=None)

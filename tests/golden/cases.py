@@ -260,7 +260,7 @@ CASES = {
             "learner": {
                 "kind": "one-vs-rest",
                 "config": {
-                    "member": {"kind": "pros-n-kons", "config": {"kernel": GAUSSIAN, "loss": "logistic", "budget": 12}}
+                    "member": {"kind": "pros-n-kons", "config": {"kernel": GAUSSIAN, "loss": "logistic", "budget": 80}}
                 },
             },
             "labels": ["hadron", "gamma", "gamma from aside"],

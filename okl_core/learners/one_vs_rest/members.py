@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Self, final
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from okl_core.contract.learner import Learner, from_kind, or_a_kind, parse_spec, taken_dim
-from okl_core.contract.state import pack
-from okl_core.errors import ConfigError, DivergedError, NumericalError, StateFormatError
-from okl_core.types import F64, MAX_CLASSES, Forecast, LearnerConfig, LearnerState, Parameters
-
-AnyLearner = Learner[Any, Any, Any]
-
-
-LEAST_PROBABILITY = 1e-300
-"""Members' smaller probabilities count as this one: logarithms stay finite, and if all are 0 the classes are equal."""
+from okl_core.contract.learner import from_kind, or_a_kind, parse_spec, taken_dim
+from okl_core.errors import ConfigError
+from okl_core.learners.one_vs_rest.apart import AnyLearner, Apart
+from okl_core.learners.one_vs_rest.classes import Classes
+from okl_core.learners.one_vs_rest.together import Together
+from okl_core.pool.bank import member_of
+from okl_core.types import F64, MAX_CLASSES, LearnerConfig, Parameters
 
 
 class ClassLearner(Parameters):
@@ -92,54 +87,10 @@ class OneVsRestConfig(LearnerConfig):
     member: ClassLearner = Field(default_factory=_default_member, description="The learner that each class has one of.")
 
     @cached_property
-    def streams(self) -> list[str]:
-        """The names of the members' coins."""
-        return [f"class-{k}" for k in range(self.classes)]
-
-
-@final
-class Members(list[LearnerState]):
-    """The state of each class's learner."""
-
-    def pack(self) -> dict[str, F64]:
-        return {f"{k}.{name}": array for k, member in enumerate(self) for name, array in pack(member).items()}
-
-    @classmethod
-    def unpack_classes(cls, config: OneVsRestConfig, arrays: Mapping[str, F64], t: int) -> Members:
-        """Those after t rounds. Raises StateFormatError."""
-        learner, own = config.member.parsed
-        parts: dict[str, dict[str, F64]] = {str(k): {} for k in range(config.classes)}
-        for name, array in arrays.items():
-            k, _, part = name.partition(".")
-            if k not in parts:
-                raise StateFormatError(f"the state has an array {name!r} of a class that there is not")
-            parts[k][part] = array
-        members = cls(learner.unpack(own, part) for part in parts.values())
-        for k, member in enumerate(members):
-            if member.t != t:
-                raise StateFormatError(f"class {k} has learned {member.t} rounds, the learner {t}")
-        return members
-
-
-@contextmanager
-def named(k: int) -> Iterator[None]:
-    """Errors of the arithmetic say which class's learner it is."""
-    try:
-        yield
-    except NumericalError as error:
-        raise type(error)(f"class {k} against the rest: {error}") from error
-
-
-def composed(forecasts: Sequence[Forecast], t: int) -> Forecast:
-    """The forecast of round t from the members'."""
-    q = scaled(np.array([forecast.probability for forecast in forecasts], dtype=np.float64), t)
-    return Forecast(float(q.max()), None, tuple(q.tolist()))
-
-
-def scaled(P: F64, t: int) -> F64:
-    """The members' probabilities from round t on, shape (..., K), so that they sum to one. Raises DivergedError."""
-    P = np.maximum(P, LEAST_PROBABILITY)
-    sums = P.sum(axis=-1, keepdims=True)
-    if not np.isfinite(sums).all():
-        raise DivergedError(f"round {t} or later in its block: a probability is not finite; raise the regularization")
-    return P / sums
+    def team(self) -> Classes[Any, Any]:
+        """The members at work: on a dictionary, which looks at the inputs alone, all together."""
+        learner, own = self.member.parsed
+        shared = member_of(learner, own)
+        if shared is None:
+            return Apart(self.classes, learner, own)
+        return Together(self.classes, learner.kind, shared)

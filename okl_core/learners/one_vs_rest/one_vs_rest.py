@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from okl_core.contract.learner import Learner, register, require_dims
+from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import part_of, unpack
-from okl_core.contract.workload import rows_at_once
-from okl_core.learners.one_vs_rest.members import Members, OneVsRestConfig, composed, named, scaled
+from okl_core.learners.one_vs_rest.apart import ApartRound, ClassStates
+from okl_core.learners.one_vs_rest.classes import composed
+from okl_core.learners.one_vs_rest.members import OneVsRestConfig
 from okl_core.losses import Loss, log_loss
-from okl_core.pool.experts import BLOCK
+from okl_core.pool.bank import BankRound, BankState
 from okl_core.types import (
     F64,
     BlockInfo,
@@ -31,13 +31,14 @@ from okl_core.types import (
 class OneVsRestState(LearnerState):
     """`loss` is the cumulative log-loss of the forecasts."""
 
-    members: Members
+    members: ClassStates | BankState
     loss: float
 
 
 @dataclass(slots=True)
 class OneVsRestRound(Round):
-    turns: list[Round]
+    turns: ApartRound | BankRound
+    """Those of the members, as `Classes` has them."""
 
 
 @final
@@ -49,7 +50,8 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
 
         q_k = p_k / (p_0 + ... + p_{K-1}),   loss = -log q_y,   value = max q.
 
-    All K learn in every round: time and memory are K times those of one.
+    All K learn in every round: time and memory are K times those of one. Members on a dictionary have one in common, since it
+    looks at the inputs alone, and each its own posterior.
 
     Notes
     -----
@@ -61,7 +63,7 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
     the loss of the best function for the class and of the member's regret to it. Nothing better follows: to the best K
     functions whose probabilities are scaled, too, there is no regret bound.
 
-    Coins and choices are those of each member, independent of the others'.
+    Coins and choices are those of each member, independent of the others', or those of the dictionary in common.
 
     References: [rifkin2004] for how it compares with other reductions.
 
@@ -102,84 +104,54 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
         return config.classes * learner.initial_bytes(own, dim)
 
     def conditioning(self, config: OneVsRestConfig, state: OneVsRestState) -> float:
-        learner, own = config.member.parsed
-        return max(learner.conditioning(own, member) for member in state.members)
+        return config.team.conditioning(state.members)
 
     def extra_work(self, config: OneVsRestConfig, state: OneVsRestState, rounds: int) -> float:
-        """The long rounds of several classes may be the same one."""
-        learner, own = config.member.parsed
-        return sum(learner.extra_work(own, member, rounds) for member in state.members)
+        return config.team.extra_work(state.members, rounds)
 
     def init(self, config: OneVsRestConfig, dim: int) -> OneVsRestState:
-        learner, own = config.member.parsed
-        require_dims(learner, dim)
-        return OneVsRestState(0, Members(learner.init(own, dim) for _ in range(config.classes)), 0.0)
+        return OneVsRestState(0, config.team.init(dim), 0.0)
 
     def unpack(self, config: OneVsRestConfig, arrays: Mapping[str, F64]) -> OneVsRestState:
         own = {name: array for name, array in arrays.items() if not name.startswith("members.")}
         members = part_of(arrays, "members")
         kept = unpack(OneVsRestNumbers, own)
-        return OneVsRestState(kept.t, Members.unpack_classes(config, members, kept.t), kept.loss)
+        return OneVsRestState(kept.t, config.team.unpack(members, kept.t), kept.loss)
 
     def predict(self, config: OneVsRestConfig, state: OneVsRestState, x: F64) -> Forecast:
-        learner, own = config.member.parsed
-        return composed([learner.predict(own, member, x) for member in state.members], state.t + 1)
+        return composed(config.team.predict(state.members, x), state.t + 1)
 
     def play(self, config: OneVsRestConfig, state: OneVsRestState, x: F64, y: float, rng: RoundRng) -> OneVsRestRound:
-        (learner, own), t = config.member.parsed, state.t + 1
-        forks = rng.begin_forks(dict.fromkeys(config.streams, t), t, 1)
-        turns: list[Round] = []
-        for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
-            with named(k):
-                turns.append(learner.play(own, member, x, 1.0 if k == y else -1.0, fork))
-        rng.end_forks(forks, t, 1)
-        forecast = composed([turn.forecast for turn in turns], t)
+        t = state.t + 1
+        P, turns = config.team.play(state.members, x, int(y), t, rng)
+        forecast = composed(P, t)
         assert forecast.probabilities is not None
         return OneVsRestRound(t, x, y, forecast, log_loss(forecast.probabilities[int(y)]), rng.choices(), turns)
 
     def learn(self, config: OneVsRestConfig, state: OneVsRestState, played: OneVsRestRound) -> None:
-        learner, own = config.member.parsed
-        for member, turn in zip(state.members, played.turns, strict=True):
-            learner.learn(own, member, turn)
+        config.team.learn(state.members, played.turns)
         state.loss += played.loss
         state.t += 1
 
     def run(self, config: OneVsRestConfig, state: OneVsRestState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         Q, losses = np.empty((len(y), config.classes)), np.empty(len(y))
-        step = rows_at_once(config.classes, BLOCK)
-        for start in range(0, len(y), step):
-            rows = slice(start, start + step)
-            Q[rows] = self._learn_block(config, state, X[rows], y[rows], rng)
+        start = 0
+        while start < len(y):
+            rows = slice(start, start + config.team.room(state.members))
+            Q[rows] = config.team.run(state.members, X[rows], y[rows], state.t + 1, rng)
             truths = y[rows].astype(int)
             losses[rows] = -np.log(Q[rows][np.arange(len(truths)), truths])
             state.loss += float(losses[rows].sum())
             state.t += len(truths)
+            start = rows.stop
         return BlockInfo(state.t, Q.max(axis=1), losses, Q, rng.finish())
 
-    def _learn_block(self, config: OneVsRestConfig, state: OneVsRestState, X: F64, y: F64, rng: RoundRng) -> F64:
-        """The probabilities of n rounds that the members learn, shape (n, K). If it raises nothing has changed."""
-        (learner, own), t = config.member.parsed, state.t + 1
-        forks = rng.begin_forks(dict.fromkeys(config.streams, t), t, len(y))
-        P = np.empty((len(y), config.classes))
-        before = copy.deepcopy(list(state.members))
-        try:
-            for k, (member, fork) in enumerate(zip(state.members, forks, strict=True)):
-                with named(k):
-                    P[:, k] = learner.run(own, member, X, np.where(y == k, 1.0, -1.0), fork).probabilities
-            rng.end_forks(forks, t, len(y))
-            return scaled(P, t)
-        except BaseException:
-            # Whatever it is: members at different rounds would never come together again.
-            state.members[:] = before
-            raise
-
     def describe(self, config: OneVsRestConfig, state: OneVsRestState) -> dict[str, float]:
-        learner, own = config.member.parsed
-        told = [learner.describe(own, member) for member in state.members]
+        points, nbytes = config.team.size(state.members)
         return {
             "t": state.t,
-            "dictionary": sum(numbers["dictionary"] for numbers in told),
-            "bytes": sum(numbers["bytes"] for numbers in told),
+            "dictionary": points,
+            "bytes": nbytes,
             "classes": config.classes,
             "loss": state.loss,
         }

@@ -1,0 +1,69 @@
+"""What it costs not to know the half-life: `python -m bench.half_lives [--set FILE.npz ...]`.
+
+A `pool` of `pros-n-kons` with `half_lives` `"learned"`, on one dictionary of 200 points, on a stream whose best function
+turns once in 600 rounds, on one that changes its sign once, on MAGIC in a random order, where nothing drifts, and on the sets
+named: labels, in the order of their rows, with the last label as one more input. A column each half-life, then the pool with
+its default share, and what it takes over the one that never forgets: the mean squared loss of a round. The best fixed one is
+bold.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bench.papers.markdown import table
+from bench.streams import Stream, load, magic_stream, scaled
+from okl_core import create
+from okl_core.pool.expert_specs import HALF_LIVES
+
+ROUNDS = 6_000
+SHARE = 0.001
+
+
+def streams(files: Sequence[Path]) -> Iterator[tuple[str, Stream, int]]:
+    """Name, inputs and labels, and lags."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(ROUNDS, 2))
+    angle = 2.0 * np.pi * np.arange(ROUNDS) / 600.0
+    turning = np.where(np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1] > 0.0, 1.0, -1.0)
+    half = np.where(np.arange(ROUNDS) < ROUNDS // 2, 1.0, -1.0)
+    yield "turns", (X, turning), 0
+    yield "changes its sign", (X, half * np.where(np.sin(4.0 * X[:, 0]) > X[:, 1], 1.0, -1.0)), 0
+    X, y = magic_stream(None)
+    yield "MAGIC", (scaled(X[:ROUNDS]), np.where(y[:ROUNDS] > 0.0, 1.0, -1.0)), 0
+    for file in files:
+        X, y = load(file)
+        yield file.stem, (scaled(X[: 2 * ROUNDS]), np.where(y[: 2 * ROUNDS] > 0.0, 1.0, -1.0)), 1
+
+
+def line(name: str, stream: Stream, lags: int) -> list[str]:
+    X, y = stream
+    own = {"loss": "squared", "clip": 2.0, "budget": 200, "kernel": {"kind": "gaussian", "sigma": 0.5}}
+    experts: list[dict[str, Any]] = [{"kind": "pros-n-kons", "config": own, "lags": lags, "half_lives": "learned"}]
+    learner = create({"kind": "pool", "config": {"experts": experts, "share": SHARE}}, X.shape[1])
+    pooled = learner.run(X, y).losses.mean()
+    told = learner.describe()
+    alone = [value / len(y) for key, value in told.items() if key.startswith("loss_") and "pros-n-kons" in key]
+    best = min(alone)
+    cells = [f"**{loss:.4f}**" if loss == best else f"{loss:.4f}" for loss in alone]
+    return [name, *cells, f"{pooled:.4f}", f"{pooled / alone[-1] - 1.0:+.1%}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", type=Path, action="append", default=[], metavar="FILE.npz", help="repeatable")
+    options = parser.parse_args(arguments)
+    grid = ["never" if half_life is None else str(half_life) for half_life in HALF_LIVES]
+    with threadpool_limits(1):
+        rows = [line(*one) for one in streams(options.set)]
+    print("\n".join(table(["stream", *grid, "learned", "over never"], rows)))
+
+
+if __name__ == "__main__":
+    main()
