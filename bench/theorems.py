@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from bench.streams import magic_stream
 from okl_core import Gaussian, OnlineLearner, create, diagnostics
 from okl_core.losses import LOSSES
+from okl_core.second_order.embedding import INDEPENDENT
 from okl_core.types import F64
 
 ROUNDS = 10
@@ -152,8 +153,14 @@ class Projected(NamedTuple):
 def projected(X: F64, coefficients: F64, dictionaries: list[list[int]]) -> Projected:
     K = KERNEL.gram(X)
     values, missed = np.zeros(len(X)), np.zeros(len(X))
-    for t, known in enumerate(dictionaries):
-        weights = np.linalg.lstsq(K[np.ix_(known, known)], K[known, t], rcond=1e-9)[0] if known else np.zeros(0)
+    seen, known = 0, list[int]()
+    for t, dictionary in enumerate(dictionaries):
+        # Those with a coordinate.
+        for i in dictionary[seen:]:
+            if K[i, i] - K[i, known] @ np.linalg.solve(K[np.ix_(known, known)], K[known, i]) > INDEPENDENT * K[i, i]:
+                known.append(i)
+        seen = len(dictionary)
+        weights = np.linalg.solve(K[np.ix_(known, known)], K[known, t])
         values[t] = weights @ (K[known] @ coefficients)
         missed[t] = math.sqrt(max(0.0, K[t, t] - weights @ K[known, t]))
     return Projected(values, missed)
