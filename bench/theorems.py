@@ -1,11 +1,12 @@
 """Attempts to break the theorems of docs/theorems.md, and what theorem 2 gains: `python -m bench.theorems`.
 
-Of each theorem half the streams are drawn: inputs that fill a square, lie in clumps or repeat; truths of a function, of a
-coin, or always the opposite of what the learner forecasts. The other half are the steps of a search that starts at the drawn
-streams with the least room and follows the gradient of the room downhill, estimated from pairs of streams [spall1992]. The
-*room* of a stream is the right side of the theorem minus its left side, as a share of the right side: below 0 the theorem is
-false. The best function in hindsight comes with a certificate (`diagnostics.best_in_hindsight`); projections on a dictionary
-are solved densely, from its points alone. Exits with 1 if a theorem is broken.
+Of each theorem half the streams are made by Hypothesis, which is told the room of each and looks for less: inputs that are
+all over a square, repeat, or nearly do; truths that are numbers, signs, or the opposite of what the learner forecasts. The
+other half are the steps of a search that starts at those with the least room and follows the gradient of the room downhill,
+estimated from pairs of streams [spall1992]. The *room* of a stream is the right side of the theorem minus its left side, as a
+share of the right side: below 0 the theorem is false. The best function in hindsight comes with a certificate
+(`diagnostics.best_in_hindsight`); projections on a dictionary are solved densely, from its points alone. Exits with 1 if a
+theorem is broken.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from hypothesis import HealthCheck, given, settings, target
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
@@ -23,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from bench.streams import magic_stream
 from okl_core import Gaussian, OnlineLearner, create, diagnostics
 from okl_core.losses import LOSSES
+from okl_core.second_order.embedding import INDEPENDENT
 from okl_core.types import F64
 
 ROUNDS = 10
@@ -51,20 +55,22 @@ class Stream(NamedTuple):
     """Of what else the theorem may choose."""
 
 
-def drawn(seed: int) -> Stream:
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(size=(ROUNDS, 2))
-    if seed % 3 == 1:
-        X = 0.05 * X + rng.integers(2, size=(ROUNDS, 2))
-    elif seed % 3 == 2:
-        X = X[rng.integers(3, size=ROUNDS)]
-    truths = (
-        np.sin(4.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]),
-        rng.choice([-1.0, 1.0], size=ROUNDS),
-        np.full(ROUNDS, math.nan),
-        rng.uniform(-1.0, 1.0, size=ROUNDS),
-    )
-    return Stream(X, truths[seed // 3 % 4], seed)
+POINTS = st.tuples(st.floats(-1.0, 2.0), st.floats(-1.0, 2.0))
+NEAR = st.sampled_from([0.0, 1e-9, 1e-4, 0.05])
+"""How far a repeated input is from the first."""
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    """Inputs of a few places, or each of its own; truths that are numbers, signs, or an adversary's in some rounds or all."""
+    places = draw(st.lists(POINTS, min_size=1, max_size=ROUNDS))
+    offsets = draw(st.lists(NEAR, min_size=ROUNDS, max_size=ROUNDS))
+    order = draw(st.lists(st.integers(0, len(places) - 1), min_size=ROUNDS, max_size=ROUNDS))
+    X = np.array([places[i] for i in order]) + np.array(offsets)[:, None]
+    truth = draw(st.sampled_from([st.floats(-1.0, 1.0), st.sampled_from([-1.0, 1.0]), st.just(math.nan)]))
+    truth = truth | st.just(math.nan) if draw(st.booleans()) else truth
+    y = draw(st.lists(truth, min_size=ROUNDS, max_size=ROUNDS))
+    return Stream(X, np.array(y), draw(st.integers(0, 999)))
 
 
 class Played(NamedTuple):
@@ -147,8 +153,14 @@ class Projected(NamedTuple):
 def projected(X: F64, coefficients: F64, dictionaries: list[list[int]]) -> Projected:
     K = KERNEL.gram(X)
     values, missed = np.zeros(len(X)), np.zeros(len(X))
-    for t, known in enumerate(dictionaries):
-        weights = np.linalg.lstsq(K[np.ix_(known, known)], K[known, t], rcond=1e-9)[0] if known else np.zeros(0)
+    seen, known = 0, list[int]()
+    for t, dictionary in enumerate(dictionaries):
+        # Those with a coordinate.
+        for i in dictionary[seen:]:
+            if K[i, i] - K[i, known] @ np.linalg.solve(K[np.ix_(known, known)], K[known, i]) > INDEPENDENT * K[i, i]:
+                known.append(i)
+        seen = len(dictionary)
+        weights = np.linalg.solve(K[np.ix_(known, known)], K[known, t])
         values[t] = weights @ (K[known] @ coefficients)
         missed[t] = math.sqrt(max(0.0, K[t, t] - weights @ K[known, t]))
     return Projected(values, missed)
@@ -211,7 +223,7 @@ def frequencies(stream: Stream) -> Sides:
     """Theorem 6: the share of draws of 40 frequencies in which f is missed, and epsilon."""
     epsilon, D, draws = 0.5, 40, 100
     rng = np.random.default_rng(stream.seed)
-    c = rng.normal(size=ROUNDS) if math.isnan(stream.y[0]) else stream.y
+    c = np.where(np.isnan(stream.y), rng.normal(size=ROUNDS), stream.y)
     K = KERNEL.gram(stream.X)
     norm = math.sqrt(max(1e-12 * (c @ c), c @ K @ c))  # what rounding leaves of f = 0
     angles = np.einsum("mdk,tk->mdt", rng.normal(size=(draws, D, 2)) / SIGMA, stream.X)
@@ -284,11 +296,23 @@ def descend(sides: Callable[[Stream], Sides], start: Stream) -> float:
     return least
 
 
-def attack(sides: Callable[[Stream], Sides], streams: int) -> tuple[float, float]:
-    """The least room of streams drawn, and of as many that a search made of those with the least."""
-    rooms = {seed: sides(drawn(seed)).room for seed in range(streams // 2)}
-    starts = sorted(rooms, key=lambda seed: rooms[seed])[: max(1, streams // (4 * STEPS))]
-    return min(rooms.values()), min(descend(sides, drawn(seed)) for seed in starts)
+def attack(sides: Callable[[Stream], Sides], count: int) -> tuple[float, float]:
+    """The least room of streams that Hypothesis made, and of as many that a search made of those with the least."""
+    found: list[tuple[float, Stream]] = []
+
+    @settings(
+        max_examples=count // 2, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck
+    )
+    @given(streams())
+    def play_one(stream: Stream) -> None:
+        room = sides(stream).room
+        found.append((room, stream))
+        target(-room)
+
+    play_one()
+    found.sort(key=lambda pair: pair[0])
+    starts = [stream for _, stream in found[: max(1, count // (4 * STEPS))]]
+    return found[0][0], min(descend(sides, start) for start in starts)
 
 
 def gains() -> None:
@@ -308,10 +332,10 @@ def gains() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=10_000, help="for each theorem, half of them drawn")
+    parser.add_argument("--streams", type=int, default=10_000, help="for each theorem, half of them by Hypothesis")
     asked = parser.parse_args()
     print(f"{asked.streams:,} streams of {ROUNDS} rounds for each theorem\n")
-    print("| theorem | least room, drawn | searched | |\n|---|---|---|---|")
+    print("| theorem | least room, by Hypothesis | searched | |\n|---|---|---|---|")
     broken = False
     with threadpool_limits(1):
         for name, sides in THEOREMS.items():
