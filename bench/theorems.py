@@ -224,6 +224,8 @@ def frequencies(stream: Stream) -> Sides:
     epsilon, D, draws = 0.5, 40, 100
     rng = np.random.default_rng(stream.seed)
     c = np.where(np.isnan(stream.y), rng.normal(size=ROUNDS), stream.y)
+    # The theorem does not depend on the size of f, but the squares of what is tiny are 0.
+    c = c / (np.abs(c).max() or 1.0)
     K = KERNEL.gram(stream.X)
     norm = math.sqrt(max(1e-12 * (c @ c), c @ K @ c))  # what rounding leaves of f = 0
     angles = np.einsum("mdk,tk->mdt", rng.normal(size=(draws, D, 2)) / SIGMA, stream.X)
