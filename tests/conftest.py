@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from okl_core.contract.learner import registered
 from okl_core.kernels.kernels import KERNELS
 from okl_core.losses import LOSSES
+from service.logs import LOGGERS
 from service.store.base import Store
 from tests.budget import TIMES
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
@@ -59,6 +61,17 @@ REDIS_FIXTURES = ("redis_url", "redis_cluster_url")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """What a command of a test has its log written to is closed after it; a service in a thread would go on writing there."""
+    loggers = [logging.getLogger(name) for name in (*LOGGERS, "okl.audit")]
+    before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, handlers, propagate, level in before:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ References: [weinberger2009] for hashing.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Literal, final, get_args
 
@@ -163,4 +164,6 @@ class Fields:
                 continue
             is_text = isinstance(value, str) and number_in(value) is None
             place, sign = place_of(f"{name}={value}" if is_text else name, self.hashed)
-            vector[place] += sign * (1.0 if is_text else number_of(value) or 0.0)
+            # As Python's numbers, whose sum overflows to inf without a warning; it stays finite.
+            total = vector.item(place) + sign * (1.0 if is_text else number_of(value) or 0.0)
+            vector[place] = min(max(total, -sys.float_info.max), sys.float_info.max)

@@ -139,6 +139,10 @@ def test_very_many_names_share_columns() -> None:
     place, sign = place_of("a=red", 16)
     assert hashed.encode(flatten({"a": "red"}))[place] == sign
     assert hashed.encode(flatten([1.0, 2.0])).tolist() == hashed.encode({"0": 1.0, "1": 2.0}).tolist()
+    # Where many meet in a column the sum stays finite.
+    crowded = hashed.encode({str(i): -1.7e308 for i in range(400)})
+    assert np.isfinite(crowded).all()
+    assert np.abs(crowded).max() > 1e308
 
 
 @given(st.lists(raws, min_size=1, max_size=6), raws)
