@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, Self, final
+from typing import Annotated, Any, Literal, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -25,6 +25,15 @@ Target = Literal["binary", "class", "real", "any"]
 """What a learner takes as truth: a label in {-1, +1}, a class in {0, ..., K - 1}, a real number, or label or number."""
 
 MAX_CLASSES = 1000
+
+ClassCount = Annotated[
+    int,
+    Field(
+        ge=2,
+        le=MAX_CLASSES,
+        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
+    ),
+]
 
 
 class Forecast(NamedTuple):

@@ -17,22 +17,17 @@ from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.linalg import square_root
 from okl_core.losses import LOSSES, Loss
+from okl_core.second_order import softmax
 from okl_core.second_order.feature_space import FeatureSpace
 from okl_core.second_order.forgetting import HalfLife
 from okl_core.second_order.root_posterior import RootPosterior
-from okl_core.second_order.softmax import LogitMoments, Logits, basis, hedged, moments, reach, surplus
-from okl_core.types import F64, MAX_CLASSES, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
+from okl_core.types import F64, ClassCount, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
 
 class SoftmaxAioliConfig(LearnerConfig):
     """Parameters of softmax-aioli."""
 
-    classes: int = Field(
-        default=2,
-        ge=2,
-        le=MAX_CLASSES,
-        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
-    )
+    classes: ClassCount = 2
     intercept: Intercept = True
     comparator_norm: float = Field(
         default=8.0,
@@ -57,7 +52,7 @@ class SoftmaxAioliConfig(LearnerConfig):
 
     @cached_property
     def basis(self) -> F64:
-        return basis(self.classes)
+        return softmax.basis(self.classes)
 
 
 @final
@@ -136,11 +131,14 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         return 0.0, config.classes - 1.0
 
     def initial_bytes(self, config: SoftmaxAioliConfig, dim: int) -> int:
-        return config.space.initial_bytes((config.classes - 1) * config.space.map.width(dim) - config.intercept)
+        return RootPosterior.bytes_of((config.classes - 1) * config.space.map.width(dim))
 
     def conditioning(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> float:
-        posterior = state.posterior
-        return posterior.condition() + float(np.linalg.norm(posterior.u)) / math.sqrt(config.space.alpha)
+        return state.posterior.conditioning(config.space.alpha)
+
+    def extra_work(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, rounds: int) -> float:
+        """All of a round, Newton's steps among it: with hundreds of classes each round is a long one."""
+        return softmax.round_work(config.classes, len(state.posterior))
 
     def init(self, config: SoftmaxAioliConfig, dim: int) -> SoftmaxAioliState:
         width = (config.classes - 1) * config.space.map.width(dim)
@@ -162,7 +160,7 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         E = math.sqrt(kappa) * (U.T * r - np.multiply.outer((r * r) @ U, r))
         gains = U.T @ (M.T @ (kappa * (H @ (v - m)) - g))
         loss = float(np.log(np.exp(v - v.max()).sum()) + v.max() - v[int(y)])
-        over = surplus(played, m, Q, int(y))
+        over = softmax.surplus(played, m, Q, int(y))
         D = square_root.shrinkage_of_block(E, F.T @ F)
         return SoftmaxAioliRound(state.t + 1, x, y, _forecast(played), loss, rng.choices(), F, gains, D, over)
 
@@ -186,14 +184,17 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         }
 
 
-def _played(config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64) -> tuple[LogitMoments, Logits]:
+def _played(
+    config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64
+) -> tuple[softmax.LogitMoments, softmax.Logits]:
     """What the past says of an input, and the logits that follow. Raises DivergedError."""
     t, phi = state.t + 1, config.space.map.phi(None, x)
     square = ddot(phi, phi)
     config.space.require_bearable(t, square)
-    told = moments(state.posterior, phi, config.basis)
-    return told, hedged(told.m, told.Q, reach(config.classes, config.comparator_norm, square), config.hedge, t)
+    told = softmax.moments(state.posterior, phi, config.basis)
+    L = softmax.reach(config.classes, config.comparator_norm, square)
+    return told, softmax.hedged(told.m, told.Q, L, config.hedge, t)
 
 
-def _forecast(played: Logits) -> Forecast:
+def _forecast(played: softmax.Logits) -> Forecast:
     return Forecast(float(played.p.max()), None, tuple(played.p.tolist()))

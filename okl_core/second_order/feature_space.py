@@ -60,8 +60,7 @@ class FeatureSpace(NamedTuple):
         return FeatureState(0.0, RootPosterior.prior(self.alpha, self.map.width(dim)), drawn)
 
     def initial_bytes(self, dim: int) -> int:
-        p = self.map.width(dim)
-        return 8 * p * (p + 1)
+        return RootPosterior.bytes_of(self.map.width(dim))
 
     def moments(self, state: FeatureState, t: int, x: F64, needs_variance: bool) -> Moments:
         phi = self.map.phi(state.drawn, x)
@@ -114,8 +113,7 @@ class FeatureSpace(NamedTuple):
         return self.map.draw_work(state.drawn) + (embedding_work(len(state.posterior)) if is_due else 0.0)
 
     def conditioning(self, state: FeatureState, projected_to: float | None) -> float:
-        """The condition of the root, the root of that of A, and the weights: O(p^3)."""
-        return state.posterior.condition() + float(np.linalg.norm(state.posterior.u)) / math.sqrt(self.alpha)
+        return state.posterior.conditioning(self.alpha)
 
     def describe(self, state: FeatureState) -> dict[str, float]:
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}

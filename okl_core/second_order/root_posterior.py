@@ -53,6 +53,11 @@ class RootPosterior(StatePart):
         """A = alpha I, s = 0."""
         return cls(np.eye(p) / math.sqrt(alpha), np.zeros(p))
 
+    @staticmethod
+    def bytes_of(p: int) -> int:
+        """What one of p features takes."""
+        return 8 * p * (p + 1)
+
     def __post_init__(self) -> None:
         if self.u.ndim != 1 or self.S.shape != (len(self.u), len(self.u)):
             raise StateFormatError(f"a root of shape {self.S.shape} with weights of shape {self.u.shape}")
@@ -89,6 +94,10 @@ class RootPosterior(StatePart):
         # S L^{-T}, solved as its transpose, the view that BLAS takes without a copy.
         dtrsm(1.0, L, self.S.T, lower=1, overwrite_b=1)
         self.u -= ((1.0 - factor) * alpha) * (self.S @ (self.u @ self.S))
+
+    def conditioning(self, alpha: float) -> float:
+        """The condition of the root, the root of that of A, and the weights: O(p^3)."""
+        return self.condition() + float(np.linalg.norm(self.u)) / math.sqrt(alpha)
 
     def condition(self) -> float:
         """The largest singular value of S by the smallest: O(p^3)."""

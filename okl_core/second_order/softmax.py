@@ -40,13 +40,19 @@ from okl_core.errors import DivergedError
 from okl_core.second_order.root_posterior import RootPosterior
 from okl_core.types import F64
 
-STEPS = 100
+STEPS = 20
 """Newton steps at most; half a dozen are usual."""
-HALVINGS = 40
 GROWTH, ROUGH = 16.0, 0.1
 """Of the logits from one shrunken equation to the next, and how well these are solved."""
 TOLERANCE = 1e-12
-"""Of the equation, relative to its coefficients; and of what a step must gain."""
+"""Of the equation, relative to its coefficients."""
+ROUNDING = 1e-15
+"""Of the function that is made least, relative to the same."""
+LARGEST = 1e10
+"""Of the coefficients: beyond, rounding hides the logits that solve the equation, and those of one shrunk to this are played.
+`surplus` tells what a round costs whatever was played."""
+NEWTON_WORK = 20.0
+"""Of the equation, in products of K x K matrices, about."""
 SMALL = 1e-4
 """Below it the quotient is its series."""
 
@@ -77,6 +83,11 @@ def moments(posterior: RootPosterior, phi: F64, U: F64) -> LogitMoments:
     S, u, K = posterior.S, posterior.u, len(U)
     F = (phi @ S.reshape(K - 1, len(phi), len(u))).T
     return LogitMoments(F, U @ (u.reshape(K - 1, len(phi)) @ phi), U @ (F.T @ F) @ U.T)
+
+
+def round_work(K: int, n: int) -> float:
+    """What a round of n = (K - 1) p numbers takes, in multiplications: as `Learner.extra_work` counts."""
+    return 2.0 * K * n * n + NEWTON_WORK * K**3
 
 
 def basis(K: int) -> F64:
@@ -113,9 +124,12 @@ def hedged(m: F64, Q: F64, L: float, hedge: float, t: int) -> Logits:
         raise DivergedError(f"round {t}: the logits are not finite; raise the regularization, or scale the inputs down")
     K, G = len(m), (2.0 * hedge) * Q
     centre = m + hedge * (Q.diagonal() - Q.diagonal().mean())
+    largest = max(1.0, float(np.abs(G).max()), float(np.abs(centre).max()))
+    if largest > LARGEST:
+        G, centre, largest = G * (LARGEST / largest), centre * (LARGEST / largest), LARGEST
     s = np.full(K, 1.0 / K)
     # Far from one, the equation is stiff: it is solved for logits shrunk so far that it is not, and these are let grow.
-    shrunk = GROWTH * max(1.0, float(np.abs(G).max()), float(np.abs(centre).max()))
+    shrunk = GROWTH * largest
     while shrunk > 1.0:
         shrunk = max(1.0, shrunk / GROWTH)
         s = _least(s, centre / shrunk, G / shrunk, ROUGH if shrunk > 1.0 else TOLERANCE)
@@ -127,19 +141,20 @@ def hedged(m: F64, Q: F64, L: float, hedge: float, t: int) -> Logits:
 
 def _least(s: F64, centre: F64, G: F64, tolerance: float) -> F64:
     """Newton's steps from s to the least of s^T G s / 2 + log sum exp(centre - G s)."""
-    one, most = np.eye(len(s)), tolerance * (1.0 + float(np.abs(centre).max()) + float(np.abs(G).max()))
+    one, size = np.eye(len(s)), 1.0 + float(np.abs(centre).max()) + float(np.abs(G).max())
     _, p, H, value = _at(s, centre, G)
     for _ in range(STEPS):
         r = s - p
         left = G @ r
-        if float(np.maximum.reduce(np.abs(left))) <= most:
+        if float(np.maximum.reduce(np.abs(left))) <= tolerance * size:
             break
         step = dgesv(one + H @ G, r)[2]
-        gain = float(left @ step)
+        gain, slack = float(left @ step), ROUNDING * len(s) * size
         tried = _at(s - step, centre, G)
-        for _ in range(HALVINGS):
-            if tried[-1] <= value - 0.1 * gain + TOLERANCE * abs(value):
-                break
+        while tried[-1] > value - 0.1 * gain + slack:
+            if gain <= slack:
+                # Nothing is gained any more that rounding would not take.
+                return s
             step, gain = 0.5 * step, 0.5 * gain
             tried = _at(s - step, centre, G)
         s, (_, p, H, value) = s - step, tried

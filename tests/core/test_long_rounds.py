@@ -120,6 +120,12 @@ def test_a_half_life_of_many_features_is_due_now_and_then() -> None:
     assert not after("ons", {"loss": "logistic"}, 9, dim=600).has_long_round()
 
 
+def test_rounds_of_hundreds_of_classes_are_long() -> None:
+    for classes, is_long in ((30, False), (300, True)):
+        learner = create({"kind": "softmax-aioli", "config": {"classes": classes}}, 2)
+        assert learner.has_long_round() is is_long
+
+
 def test_the_work_of_many_learners_adds_up() -> None:
     config = {"budget": 150, "buffer": "first", "loss": "logistic"}
     member = {"kind": "nogd", "config": config}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,32 @@ def test_no_truth_costs_more_than_the_hedge_times_the_trace(K: int, hedge: float
     trace = float(np.trace(played.H @ Q))
     for y in range(K):
         assert rule.surplus(played, m, Q, y) <= hedge * trace + 1e-9 * (1.0 + size)
+
+
+@given(K=st.integers(2, 6), size=st.floats(-3.0, 11.0), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_a_round_is_not_endless_whatever_the_inputs_are(K: int, size: float, seed: int) -> None:
+    """Of all lengths up to those refused; a step more is some 10 microseconds."""
+    rng, learner = np.random.default_rng(seed), learner_of(K, 3)
+    looks = Looks(rule._at)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rule, "_at", looks)
+        for _ in range(15):
+            looks.count = 0
+            forecast = learner.update(10.0**size * rng.standard_normal(3), float(rng.integers(K))).forecast
+            assert sum(forecast.probabilities or ()) == pytest.approx(1.0)
+            assert looks.count <= 3000
+
+
+class Looks:
+    """Counts the calls."""
+
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self.work, self.count = work, 0
+
+    def __call__(self, *given: Any) -> Any:
+        self.count += 1
+        return self.work(*given)
 
 
 def test_an_input_of_zeros_says_nothing() -> None:

@@ -16,7 +16,7 @@ from okl_core.learners.one_vs_rest.apart import AnyLearner, Apart
 from okl_core.learners.one_vs_rest.classes import Classes
 from okl_core.learners.one_vs_rest.together import Together
 from okl_core.pool.bank import member_of
-from okl_core.types import F64, MAX_CLASSES, LearnerConfig, Parameters
+from okl_core.types import F64, ClassCount, LearnerConfig, Parameters
 
 
 class ClassLearner(Parameters):
@@ -78,12 +78,7 @@ def _default_member() -> ClassLearner:
 class OneVsRestConfig(LearnerConfig):
     """Parameters of one-vs-rest."""
 
-    classes: int = Field(
-        default=2,
-        ge=2,
-        le=MAX_CLASSES,
-        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
-    )
+    classes: ClassCount = 2
     member: ClassLearner = Field(default_factory=_default_member, description="The learner that each class has one of.")
 
     @cached_property
