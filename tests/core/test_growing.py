@@ -52,6 +52,14 @@ def test_solves_are_those_of_the_dense_triangle(n: int, columns: int, seed: int)
     np.testing.assert_array_equal(B, kept)
 
 
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan])
+def test_what_is_no_factor_is_not_unpacked(wrong: float) -> None:
+    packed = triangle(PANEL + 3, 0)[np.tril_indices(PANEL + 3)]
+    packed[-1] = wrong
+    with pytest.raises(StateFormatError, match="not positive"):
+        Factor.unpack(packed)
+
+
 @given(n=sizes, more=st.integers(0, PANEL + 2), seed=seeds)
 @settings(deadline=None)
 def test_an_unpacked_factor_grows_on_bit_for_bit(n: int, more: int, seed: int) -> None:

@@ -23,7 +23,7 @@ from okl_core.errors import (
 )
 from okl_core.pool import resting
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
-from okl_core.pool.expert_specs import HALF_LIVES, ExpertSpec, default_experts
+from okl_core.pool.expert_specs import ExpertSpec, default_experts
 from okl_core.pool.experts import units_of
 from okl_core.types import F64
 
@@ -196,52 +196,6 @@ def test_a_grid_is_one_expert_each() -> None:
     assert all(expert.lags == 1 for expert in spec.expand())
 
 
-def test_two_grids_are_one_expert_a_pair() -> None:
-    spec = ExpertSpec(kind="pros-n-kons", sigmas=[0.5, 1.0], half_lives=[16, None])
-    pairs = [(expert.config["kernel"]["sigma"], expert.config["half_life"]) for expert in spec.expand()]
-    assert pairs == [(0.5, 16), (0.5, None), (1.0, 16), (1.0, None)]
-    names = [expert.name(i) for i, expert in enumerate(spec.expand())]
-    assert names[0] == "0_pros-n-kons_sigma_0.5_half_life_16"
-    assert names[1] == "1_pros-n-kons_sigma_0.5"
-    learned = ExpertSpec.model_validate({"kind": "ons", "half_lives": "learned"})
-    assert learned.half_lives == list(HALF_LIVES)
-    assert ExpertSpec.model_validate(learned.model_dump()) == learned
-
-
-def test_half_lives_share_a_dictionary() -> None:
-    """One unit, and forecasts as if each learner were alone."""
-    X, y = stream(400)
-    config: dict[str, Any] = {"loss": "squared", "clip": 1.0, "budget": 30}
-    grid: list[int | None] = [16, 64, None]
-    learner = create(
-        {"kind": "pool", "config": {"experts": [{"kind": "pros-n-kons", "config": config, "half_lives": grid}]}}, 2
-    )
-    learner.run(X, y)
-    told = learner.describe()
-    assert told["units"] == 3  # the grid, and the two trivial ones
-    assert told["dictionary"] <= 30
-
-
-@pytest.mark.parametrize(
-    "kind", ["ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons"]
-)
-def test_the_half_life_of_every_learner_that_has_one_is_learned(kind: str) -> None:
-    """What is true turns: the best of the grid is followed, within what the pool's theorem allows."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, size=(600, 2))
-    angle = np.arange(600) / 60.0
-    y = np.where(np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1] > 0.0, 1.0, -1.0)
-    clip, loss = (10.0, "logistic") if "aioli" in kind else (1.0, "squared")
-    config = {"loss": loss, "clip": clip, "share": 0.0, "experts": [{"kind": kind, "half_lives": "learned"}]}
-    learner = create({"kind": "pool", "config": config}, 2)
-    total = learner.run(X, y).losses.sum()
-    told = learner.describe()
-    assert total <= told["best_loss"] + told["bound"] + 1e-9
-    losses = {name: value for name, value in told.items() if name.startswith("loss_") and kind in name}
-    assert len(losses) == len(HALF_LIVES)
-    assert min(losses, key=lambda name: losses[name]).endswith(("half_life_16", "half_life_64"))
-
-
 def test_it_follows_a_change_of_the_best_expert() -> None:
     """The trivial forecasters swap places; the share lets the pool change sides."""
     y = np.concatenate((np.ones(300), np.tile([1.0, -1.0], 200), -np.ones(300)))
@@ -406,11 +360,6 @@ def test_restored_in_the_middle_it_continues() -> None:
         ({"truth": "numbers", "clip": 3.0, "experts": [{"kind": "kons"}]}, "widen its `clip` or `truth_range`"),
         ({"truth": "numbers", "loss": "logistic"}, "logistic loss is for labels"),
         ({"experts": [{"kind": "kons", "sigmas": []}]}, "at least 1"),
-        ({"experts": [{"kind": "kons", "half_lives": "learned"}]}, "half_life: is unknown"),
-        ({"experts": [{"kind": "ons", "half_lives": [3]}]}, "half_lives.0: .*greater than or equal to 8"),
-        ({"experts": [{"kind": "ons", "half_lives": []}]}, "half_lives: .*at least 1"),
-        ({"experts": [{"kind": "ons", "half_lives": "often"}]}, "half_lives: .*valid list"),
-        ({"experts": [{"kind": "ons", "half_lives": [9], "config": {"half_life": 9}}]}, "either half_lives"),
         ({"share": 1.0}, "less than 1"),
         ({"clip": 0.5}, "at least 1"),
         ({"loss": "logistic", "clip": 900.0}, "at most 300"),

@@ -178,6 +178,25 @@ def test_no_truth_costs_more_than_the_hedge_times_the_trace(K: int, hedge: float
         assert rule.surplus(played, m, Q, y) <= hedge * trace + 1e-9 * (1.0 + size)
 
 
+@given(K=st.integers(2, 6), size=st.floats(0.01, 100.0), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None)
+def test_what_a_round_costs_is_told_whatever_is_played(K: int, size: float, seed: int) -> None:
+    """Against the least of both parabolas, found in the basis: also where what is played is no root."""
+    rng = np.random.default_rng(seed)
+    U, B = rule.basis(K), rng.standard_normal((K - 1, K - 1))
+    Q = size * (B @ B.T + 0.1 * np.eye(K - 1))
+    m, v = rng.standard_normal(K - 1), 3.0 * rng.standard_normal(K - 1)
+    p = softmax(U @ v)
+    H, kappa, y = np.diag(p) - np.outer(p, p), 0.3, int(rng.integers(K))
+    M = np.linalg.inv(np.eye(K) + kappa * U @ Q @ U.T @ H)
+    g, inverse = U.T @ (p - np.eye(K)[y]), np.linalg.inv(Q)
+    # The least of (u - m)^T Q^{-1} (u - m) / 2 + g^T (u - v) + kappa (u - v)^T H (u - v) / 2.
+    u = np.linalg.solve(inverse + kappa * U.T @ H @ U, inverse @ m - g + kappa * U.T @ H @ U @ v)
+    grown = 0.5 * (u - m) @ inverse @ (u - m) + g @ (u - v) + 0.5 * kappa * (u - v) @ U.T @ H @ U @ (u - v)
+    told = rule.surplus(rule.Logits(U @ v, p, H, kappa, M), U @ m, U @ Q @ U.T, y)
+    assert told == pytest.approx(-grown, rel=1e-6, abs=1e-6)
+
+
 @given(K=st.integers(2, 6), size=st.floats(-3.0, 11.0), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
 def test_a_round_is_not_endless_whatever_the_inputs_are(K: int, size: float, seed: int) -> None:
