@@ -26,6 +26,9 @@ Target = Literal["binary", "class", "real", "any"]
 
 MAX_CLASSES = 1000
 
+LARGEST_TRUTH = 1e100
+"""Of a number that `auto` learns: its fourth power is a number too, not that of a larger one."""
+
 ClassCount = Annotated[
     int,
     Field(
