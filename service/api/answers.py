@@ -12,20 +12,23 @@ from okl_core.records.fields import FieldKind
 from okl_core.types import Target
 
 
-class _Answer(BaseModel):
-    """What a client is told. Members that do not apply are left out."""
+class Answer(BaseModel):
+    """What a client is told. Members that do not apply are left out.
 
-    model_config = ConfigDict(extra="forbid")
+    A model is built when a route names it, not as a part of each that names it: a twentieth of a start.
+    """
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
-class Readiness(_Answer):
+class Readiness(Answer):
     """`warnings` say what is wrong with the store's configuration, and what may be lost."""
 
     status: Literal["alive", "ready"]
     warnings: list[str]
 
 
-class ProblemType(_Answer):
+class ProblemType(Answer):
     """What a type of problem means, and what to do."""
 
     type: str
@@ -34,13 +37,15 @@ class ProblemType(_Answer):
     detail: str
 
 
-class ProblemDetail(_Answer):
+class ProblemDetail(Answer):
     pointer: str = Field(description="Where in the body (RFC 6901).")
     detail: str
 
 
-class Problem(BaseModel):
+class Problem(Answer):
     """RFC 9457. `errors` says where a request is wrong; some types carry further members."""
+
+    model_config = ConfigDict(extra="ignore")
 
     type: str
     title: str
@@ -50,7 +55,7 @@ class Problem(BaseModel):
     errors: list[ProblemDetail] | None = None
 
 
-class Prediction(_Answer):
+class Prediction(Answer):
     """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
     learner of classes `label` and the `probabilities` of all labels, in the order of the session's `labels`; a
     regressor `value`; nothing of these before the first truth, if it must tell whether there are labels or numbers. `id` is
@@ -69,7 +74,7 @@ class Prediction(_Answer):
     set: list[bool | str | float] | None = Field(default=None, description="The labels that may be the truth.")
 
 
-class Update(_Answer):
+class Update(Answer):
     """`loss` is the learner's loss of the prediction that was issued; `mistake` is for classifiers, `error` (prediction
     minus truth, in the units of the truth) for regressors."""
 
@@ -82,7 +87,7 @@ class Update(_Answer):
     duplicate: bool = Field(description="true: this update was applied before, and this is the first answer.")
 
 
-class StepAnswer(_Answer):
+class StepAnswer(Answer):
     """The answers of `POST /update` and `POST /predict`. `predict` is left out, and `refused` says why, if the truth was
     taken and the prediction cannot be given."""
 
@@ -91,7 +96,7 @@ class StepAnswer(_Answer):
     refused: Problem | None = None
 
 
-class RoundsAnswer(_Answer):
+class RoundsAnswer(Answer):
     """One entry a round, in the order of the request. The answer to a large request that is sent again has the totals
     only."""
 
@@ -115,7 +120,7 @@ class RoundsAnswer(_Answer):
     duplicate: bool
 
 
-class Metrics(_Answer):
+class Metrics(Answer):
     """Over the predictions that were issued. `window_*` look at the last `window` rounds only."""
 
     rounds: int
@@ -132,7 +137,7 @@ class Metrics(_Answer):
     window_coverage: float | None = None
 
 
-class VerdictAnswer(_Answer):
+class VerdictAnswer(Answer):
     """How the learner does beside the better of two trivial forecasters, by a test that holds at all times together."""
 
     text: str = Field(description="In a sentence.")
@@ -146,7 +151,7 @@ class VerdictAnswer(_Answer):
     rounds: int = Field(description="That were counted.")
 
 
-class AlarmAnswer(_Answer):
+class AlarmAnswer(Answer):
     """The error was `before`, and is `after` in the rounds after `since`; of the kind `error`, `before` is the threshold."""
 
     t: int = Field(description="Round that raised it.")
@@ -158,7 +163,7 @@ class AlarmAnswer(_Answer):
     since: int
 
 
-class SessionSummary(_Answer):
+class SessionSummary(Answer):
     name: str
     kind: str
     t: int
@@ -167,12 +172,12 @@ class SessionSummary(_Answer):
     updated_at: float | None = Field(description="Time of the last round, seconds since the epoch.")
 
 
-class SessionPage(_Answer):
+class SessionPage(Answer):
     sessions: list[SessionSummary]
     next: str | None = Field(description="Give it as `cursor` to get the next page; null at the end.")
 
 
-class Storage(_Answer):
+class Storage(Answer):
     """`snapshot_*` are null before the first snapshot. `journal_*` count what lies after it."""
 
     journal_rounds: int
@@ -186,7 +191,7 @@ class Storage(_Answer):
     remembered_bytes: int
 
 
-class Frozen(_Answer):
+class Frozen(Answer):
     """`session` is the one that it was made from, `t` the rounds that this one had observed then."""
 
     session: str
@@ -194,7 +199,7 @@ class Frozen(_Answer):
     rule: Rule
 
 
-class FieldAnswer(_Answer):
+class FieldAnswer(Answer):
     """A field of the inputs, and the columns that it became.
 
     A missing number is taken as `missing_as`; where it `tells_missing`, its last column is 1 then. A number from `low` to
@@ -213,7 +218,7 @@ class FieldAnswer(_Answer):
     high: float | None = None
 
 
-class CheckpointAnswer(_Answer):
+class CheckpointAnswer(Answer):
     """A state that is kept beside the session."""
 
     name: str
@@ -222,13 +227,13 @@ class CheckpointAnswer(_Answer):
     bytes: int = Field(description="Its size in the store.")
 
 
-class CheckpointList(_Answer):
+class CheckpointList(Answer):
     """In the order of their names."""
 
     checkpoints: list[CheckpointAnswer]
 
 
-class TemplateAnswer(_Answer):
+class TemplateAnswer(Answer):
     """Sessions whose names begin with `prefix` are made on first use."""
 
     name: str
@@ -238,13 +243,13 @@ class TemplateAnswer(_Answer):
     idle_s: float | None = Field(description="An idle one is deleted after so long; null: never.")
 
 
-class TemplateList(_Answer):
+class TemplateList(Answer):
     """In the order of their names."""
 
     templates: list[TemplateAnswer]
 
 
-class ComparisonAnswer(_Answer):
+class ComparisonAnswer(Answer):
     """The challenger beside the champion, on rounds of both."""
 
     text: str
@@ -257,7 +262,7 @@ class ComparisonAnswer(_Answer):
     high: float
 
 
-class ChallengerAnswer(_Answer):
+class ChallengerAnswer(Answer):
     """A session that follows another one."""
 
     name: str
@@ -274,7 +279,7 @@ class ChallengerAnswer(_Answer):
     )
 
 
-class ChallengerList(_Answer):
+class ChallengerList(Answer):
     """In the order of their names."""
 
     challengers: list[ChallengerAnswer]
@@ -305,7 +310,7 @@ class SessionDetail(SessionSummary):
     storage: Storage
 
 
-class CatalogueEntry(_Answer):
+class CatalogueEntry(Answer):
     kind: str
     summary: str
     target: Target

@@ -6,25 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from starlette.types import Scope
 
 from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
 
-from .answers import Prediction, Problem, StepAnswer, Update
+from .answers import Answer, Prediction, Problem, StepAnswer, Update
 from .problems import document_for, listed, unexpected_document
 from .round_schemas import StepRequest
-from .values import Boolean, Id, Input, KnownName, Number, Scalar
+from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
 
-class _Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class PredictSeveral(_Asked):
+class PredictSeveral(Wire):
     """Ask several sessions for a prediction of the same input."""
 
     model_config = ConfigDict(
@@ -45,7 +41,7 @@ class PredictSeveral(_Asked):
         return self
 
 
-class SessionTruth(_Asked):
+class SessionTruth(Wire):
     """The truth of one session."""
 
     session: KnownName
@@ -55,7 +51,7 @@ class SessionTruth(_Asked):
     )
 
 
-class UpdateSeveral(_Asked):
+class UpdateSeveral(Wire):
     """Report the truths of one input in several sessions: of predictions that wait under one `id`, or of the input `x`."""
 
     model_config = ConfigDict(
@@ -77,7 +73,7 @@ class UpdateSeveral(_Asked):
         return self
 
 
-class StepSeveral(_Asked):
+class StepSeveral(Wire):
     """Report truths to several sessions, and ask each of them for its next prediction."""
 
     model_config = ConfigDict(
@@ -96,35 +92,27 @@ class StepSeveral(_Asked):
     steps: list[StepRequest] = Field(min_length=1, fail_fast=True, description="Each session once.")
 
 
-class Refused(BaseModel):
+class Refused(Answer):
     """A session that refused its part of the request; the others did theirs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     session: str
     refused: Problem
 
 
-class Predictions(BaseModel):
+class Predictions(Answer):
     """One entry a session, in the order of the request: its prediction, or why there is none."""
-
-    model_config = ConfigDict(extra="forbid")
 
     predictions: list[Prediction | Refused]
 
 
-class Updates(BaseModel):
+class Updates(Answer):
     """One entry a session, in the order of the request: its update, or why it was refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
     updates: list[Update | Refused]
 
 
-class Steps(BaseModel):
+class Steps(Answer):
     """One entry a session, in the order of the request: its step, or why it was refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
     steps: list[StepAnswer | Refused]
 

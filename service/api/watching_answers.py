@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from .answers import AlarmAnswer, Prediction, Problem, VerdictAnswer
+from .answers import AlarmAnswer, Answer, Prediction, Problem, VerdictAnswer
 
 Numbers = list[float | None]
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class HistoryPoints(_Told):
+class HistoryPoints(Answer):
     """Columns of equal length, one entry a point, oldest first; the last point may be in the making.
 
     A point sums up 8 rounds or, further back, a power of two times as many. Errors are mistake rates or RMSE. `window_*` look
@@ -52,7 +48,7 @@ class HistoryPoints(_Told):
     bound: Numbers = Field(description="What that is at most, where it is known.")
 
 
-class WeightsAnswer(_Told):
+class WeightsAnswer(Answer):
     """Of the parts of a learner that is made of several, at the end of round `t`: a list of values for each name. The
     `leader` has the largest now."""
 
@@ -62,7 +58,7 @@ class WeightsAnswer(_Told):
     values: list[list[float]]
 
 
-class ReliabilityBin(_Told):
+class ReliabilityBin(Answer):
     """Forecasts whose probability was in this range: how many, their mean, and how often they were right."""
 
     start: float
@@ -72,13 +68,13 @@ class ReliabilityBin(_Told):
     happened: float
 
 
-class DelayBin(_Told):
+class DelayBin(Answer):
     start_s: float
     end_s: float | None
     rounds: int
 
 
-class HistoryAnswer(_Told):
+class HistoryAnswer(Answer):
     """Null members are not known, or do not apply."""
 
     session: str
@@ -93,7 +89,7 @@ class HistoryAnswer(_Told):
     alarms: list[AlarmAnswer]
 
 
-class PastRoundAnswer(_Told):
+class PastRoundAnswer(Answer):
     """`label`, `value`, `probability`, `loss`, `mistake` and `error` are null where they are not recorded or do not apply."""
 
     t: int
@@ -110,12 +106,12 @@ class PastRoundAnswer(_Told):
     waited_s: float | None = Field(description="Seconds from the prediction to its truth; null if none waited.")
 
 
-class PastRounds(_Told):
+class PastRounds(Answer):
     session: str
     rounds: list[PastRoundAnswer] = Field(description="The newest first.")
 
 
-class WaitingPrediction(_Told):
+class WaitingPrediction(Answer):
     id: str
     t: int = Field(description="Rounds that the learner had observed.")
     at: float
@@ -123,13 +119,13 @@ class WaitingPrediction(_Told):
     x: list[float | None] | dict[str, float | bool | str | None]
 
 
-class AgeBin(_Told):
+class AgeBin(Answer):
     start_s: float
     end_s: float | None
     predictions: int
 
 
-class WaitingAnswer(_Told):
+class WaitingAnswer(Answer):
     """A page of the predictions that wait, the one that expires first first; `ages` counts all of them."""
 
     session: str
@@ -140,13 +136,13 @@ class WaitingAnswer(_Told):
     ages: list[AgeBin]
 
 
-class RefusedPrediction(_Told):
+class RefusedPrediction(Answer):
     """Why this prediction could not be kept; the others were."""
 
     refused: Problem
 
 
-class ManyPredictions(_Told):
+class ManyPredictions(Answer):
     """One entry an input, in the order of the request."""
 
     session: str
