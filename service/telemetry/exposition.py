@@ -12,7 +12,7 @@ from .. import __version__
 from .board import Board
 from .census import Census
 from .counts import Counts, Sample
-from .families import Told, type_for, written
+from .families import type_for
 
 log = logging.getLogger("okl")
 
@@ -59,7 +59,13 @@ class Exposition:
     async def _make(self, kind: str) -> bytes:
         sessions = await self._census.samples()
         own = {} if self._board.is_shared else {self._board.worker: self._samples()}
-        return await asyncio.to_thread(lambda: written(Told(own or self._board.read(), sessions), kind))
+
+        def write() -> bytes:
+            from .written import Told, written  # prometheus-client is not loaded before it is needed
+
+            return written(Told(own or self._board.read(), sessions), kind)
+
+        return await asyncio.to_thread(write)
 
     def _samples(self) -> list[Sample]:
         process: list[Sample] = [

@@ -1,19 +1,9 @@
-"""All series by name: what they are, which labels they have, what they mean; and how they are written."""
+"""All series by name: what they are, which labels they have, what they mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Final, Literal
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import generate_latest as as_text
-from prometheus_client.metrics_core import Metric
-from prometheus_client.openmetrics.exposition import generate_latest as as_openmetrics
-from prometheus_client.registry import Collector
-
-from .counts import SECONDS, Sample
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -115,51 +105,6 @@ STORE_FAMILIES: Final = (
     _of_a_session("okl_session_last_round_timestamp_seconds", "gauge", "When the last round was committed."),
 )
 """Read from the store: the same from every worker."""
-
-
-class Told(Collector):
-    """Samples as prometheus-client writes them."""
-
-    def __init__(self, workers: Mapping[str, Sequence[Sample]], sessions: Sequence[Sample]) -> None:
-        self._workers = workers
-        self._sessions = sessions
-
-    def collect(self) -> Iterator[Metric]:
-        """Each family of which there is something, in the order of the tables."""
-        by_name: dict[str, list[tuple[list[str], float | list[float]]]] = {}
-        for worker, samples in self._workers.items():
-            for name, labels, value in samples:
-                by_name.setdefault(name, []).append(([worker, *labels], value))
-        for name, labels, value in self._sessions:
-            by_name.setdefault(name, []).append((labels, value))
-        for family in (*WORKER_FAMILIES, *STORE_FAMILIES):
-            if family.name in by_name:
-                yield _written(family, by_name[family.name])
-
-
-def _written(family: Family, samples: Iterable[tuple[Sequence[str], float | list[float]]]) -> Metric:
-    if family.type == "histogram":
-        histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
-        for labels, value in samples:
-            assert isinstance(value, list)
-            counts = accumulate(value[:-1])
-            buckets = [(end, count) for end, count in zip(_ENDS, counts, strict=True)]
-            histogram.add_metric(labels, buckets, value[-1])
-        return histogram
-    kind = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily
-    metric = kind(family.name, family.help, labels=family.labels)
-    for labels, value in samples:
-        assert not isinstance(value, list)
-        metric.add_metric(labels, value)
-    return metric
-
-
-_ENDS: Final = (*[str(end) for end in SECONDS], "+Inf")
-
-
-def written(told: Told, content_type: str) -> bytes:
-    """The text of one of both types."""
-    return as_openmetrics(told) if content_type == OPENMETRICS else as_text(told)
 
 
 def type_for(accept: str) -> str:
