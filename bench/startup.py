@@ -3,6 +3,7 @@
     python -m bench.startup [--runs 20]
 
     import okl_core     beside numpy and scipy.linalg
+    okl_core.create     the same with what a first learner needs imported, that of its kind apart
     okl --help          beside typer and rich
     okl serve           until /healthz answers, beside numpy, scipy.linalg, fastapi and uvicorn
 
@@ -26,10 +27,11 @@ from collections.abc import Sequence
 
 SIDES = {
     "import okl_core": (["-c", "import okl_core"], ["-c", "import numpy, scipy.linalg"], 1.3),
+    "okl_core.create": (["-c", "import okl_core; okl_core.create"], ["-c", "import numpy, scipy.linalg"], None),
     "okl --help": (["-m", "okl", "--help"], ["-c", "import typer, rich"], 1.5),
     "okl serve": (["-m", "okl", "serve"], ["-c", "import numpy, scipy.linalg, fastapi, uvicorn"], 1.5),
 }
-"""What is measured, what it is measured beside, and the bar of their ratio."""
+"""What is measured, what it is measured beside, and the bar of their ratio, if there is one."""
 
 LISTENS = re.compile(rb"(http://127\.0\.0\.1:\d+)")
 
@@ -91,7 +93,7 @@ def main() -> None:
     print("| | CPU s | beside | ratio | bar |\n|---|---|---|---|---|")
     for name, (ours, beside) in times.items():
         one, other = statistics.median(ours), statistics.median(beside)
-        print(f"| `{name}` | {one:.3f} | {other:.3f} | {one / other:.2f} | {SIDES[name][2]} |")
+        print(f"| `{name}` | {one:.3f} | {other:.3f} | {one / other:.2f} | {SIDES[name][2] or ''} |")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,32 @@
-"""Online kernel learning: learners that predict, observe, and are never retrained."""
+"""Online kernel learning: learners that predict, observe, and are never retrained.
 
-from okl_core.contract.facade import OnlineLearner, create, restore
-from okl_core.contract.frozen import FrozenLearner, ReservoirLearner, freeze
-from okl_core.contract.learner import (
-    Learner,
-    LearnerSpec,
-    Spec,
-    catalogue,
-    get_learner,
-    learner_kinds,
-    parse_spec,
-    register,
-    resolve,
-    waits_for_inputs,
-)
-from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial, register_kernel
-from okl_core.losses import Loss, register_loss
-from okl_core.metrics.gradient_outer_product import gradient_outer_product
-from okl_core.types import BlockInfo, Forecast, RoundInfo
+What a name takes to import is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from okl_core.contract.facade import OnlineLearner, create, restore
+    from okl_core.contract.frozen import FrozenLearner, ReservoirLearner, freeze
+    from okl_core.contract.learner import (
+        Learner,
+        LearnerSpec,
+        Spec,
+        catalogue,
+        get_learner,
+        learner_kinds,
+        parse_spec,
+        register,
+        resolve,
+        waits_for_inputs,
+    )
+    from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial, register_kernel
+    from okl_core.losses import Loss, register_loss
+    from okl_core.metrics.gradient_outer_product import gradient_outer_product
+    from okl_core.types import BlockInfo, Forecast, RoundInfo
 
 __all__ = [
     "BlockInfo",
@@ -50,3 +59,46 @@ __all__ = [
     "restore",
     "waits_for_inputs",
 ]
+
+_WHERE: Final = {
+    "BlockInfo": "okl_core.types",
+    "Forecast": "okl_core.types",
+    "FrozenLearner": "okl_core.contract.frozen",
+    "Gaussian": "okl_core.kernels.kernels",
+    "Kernel": "okl_core.kernels.kernels",
+    "Laplacian": "okl_core.kernels.kernels",
+    "Learner": "okl_core.contract.learner",
+    "LearnerSpec": "okl_core.contract.learner",
+    "Linear": "okl_core.kernels.kernels",
+    "Loss": "okl_core.losses",
+    "Matern": "okl_core.kernels.kernels",
+    "OnlineLearner": "okl_core.contract.facade",
+    "Polynomial": "okl_core.kernels.kernels",
+    "ReservoirLearner": "okl_core.contract.frozen",
+    "RoundInfo": "okl_core.types",
+    "Spec": "okl_core.contract.learner",
+    "catalogue": "okl_core.contract.learner",
+    "create": "okl_core.contract.facade",
+    "freeze": "okl_core.contract.frozen",
+    "get_learner": "okl_core.contract.learner",
+    "gradient_outer_product": "okl_core.metrics.gradient_outer_product",
+    "learner_kinds": "okl_core.contract.learner",
+    "parse_spec": "okl_core.contract.learner",
+    "register": "okl_core.contract.learner",
+    "register_kernel": "okl_core.kernels.kernels",
+    "register_loss": "okl_core.losses",
+    "resolve": "okl_core.contract.learner",
+    "restore": "okl_core.contract.facade",
+    "waits_for_inputs": "okl_core.contract.learner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'okl_core' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

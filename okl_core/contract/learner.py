@@ -191,6 +191,7 @@ class LearnerSpec(BaseModel):
         frozen=True,
         extra="forbid",
         strict=True,
+        defer_build=True,
         json_schema_extra={"examples": [{"kind": "kons", "lags": 5, "config": {"loss": "logistic"}}]},
     )
 
