@@ -8,7 +8,7 @@ orders.
 
 The table has the share of mistakes in %, or the mean squared error times 1,000, with the standard error over the orders; the
 points that are stored at the end; the bytes of the state; and the CPU time of a round by `run`. The best is marked. The last
-table has a line a set: our best, the best of the others, and by how many standard errors ours is ahead.
+tables have a line a set: our best, the best of the others, and by how many standard errors ours is ahead.
 
 `--results FILE` keeps what was played, and plays only what is not there. `--figures DIR` draws, for each set with several
 budgets, the errors against the time of a round and against the bytes.
@@ -35,9 +35,10 @@ from okl_core import create
 from okl_core.types import F64
 from service.demo_data import magic
 
-SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0)
+SIGMAS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 OURS = ("nystrom-", "pros-n-kons")
 COLUMNS = ("learner", "sigma", "error", "s.e.", "points", "KiB", "us a round")
+DUEL = ("set", "budget", "ours", "error", "other", "error", "s.e. ahead")
 
 
 class Contender(NamedTuple):
@@ -66,7 +67,9 @@ class Entry:
     set: str
     learner: str
     budget: int
-    sigma: float
+    sigma: float = math.nan
+    tried: list[float] = field(default_factory=list[float])
+    """The sigmas of which this one errs least on the first order."""
     orders: list[Told] = field(default_factory=list[Told])
 
     def mean(self, what: str) -> float:
@@ -169,12 +172,14 @@ def entries(name: str, X: F64, y: F64, budget: int, orders: int, results: Result
     """Of all learners on a set; what the results do not have is played."""
     found: list[Entry] = []
     for one in (of_labels if has_labels(y) else of_numbers)(len(y), budget):
-        entry = results.find(name, one.name, budget)
-        is_new = entry is None or len(entry.orders) < orders
-        if entry is None:
-            first = {sigma: play(one, sigma, X, y, 0) for sigma in SIGMAS}
-            sigma = min(first, key=lambda sigma: first[sigma].error)
-            entry = Entry(name, one.name, budget, sigma, [first[sigma]])
+        entry = results.find(name, one.name, budget) or Entry(name, one.name, budget)
+        untried = [sigma for sigma in SIGMAS if sigma not in entry.tried]
+        is_new = bool(untried) or len(entry.orders) < orders
+        for sigma in untried:
+            first = play(one, sigma, X, y, 0)
+            entry.tried.append(sigma)
+            if not entry.orders or first.error < entry.orders[0].error:
+                entry.sigma, entry.orders = sigma, [first]
         entry.orders += [play(one, entry.sigma, X, y, seed) for seed in range(len(entry.orders), orders)]
         if is_new:
             results.add(entry)
@@ -193,24 +198,41 @@ def lines(found: Sequence[Entry]) -> Iterator[list[str]]:
         yield [entry.learner, f"{entry.sigma:g}", error, spread, *numbers]
 
 
-def duel(found: Sequence[Entry]) -> list[str]:
-    """A set's cells of the last table."""
+class Duel(NamedTuple):
+    """The best of ours and the best of the others on a set at one budget; `ahead` in standard errors, nan of one order."""
+
+    ours: Entry
+    other: Entry
+    ahead: float
+
+    @property
+    def cells(self) -> list[str]:
+        pairs = [(each.learner, f"{each.mean('error'):.2f}") for each in (self.ours, self.other)]
+        return [self.ours.set, str(self.ours.budget), *pairs[0], *pairs[1], self._told]
+
+    @property
+    def cell(self) -> str:
+        return f"{self.ours.mean('error'):.2f} / {self.other.mean('error'):.2f}, {self._told}"
+
+    @property
+    def _told(self) -> str:
+        return "" if math.isnan(self.ahead) else f"{self.ahead:+.0f}"
+
+
+def duel(found: Sequence[Entry]) -> Duel:
+    """Of all learners on a set at one budget."""
     ours, other = (
         min((entry for entry in found if entry.is_ours == is_ours), key=lambda entry: entry.mean("error"))
         for is_ours in (True, False)
     )
-    ahead = other.mean("error") - ours.mean("error")
     width = math.hypot(ours.spread, other.spread)
-    names, errors = [each.learner for each in (ours, other)], [f"{each.mean('error'):.2f}" for each in (ours, other)]
-    return [
-        found[0].set,
-        str(found[0].budget),
-        names[0],
-        errors[0],
-        names[1],
-        errors[1],
-        f"{ahead / width:+.0f}" if width > 0.0 else "",
-    ]
+    return Duel(ours, other, (other.mean("error") - ours.mean("error")) / width if width > 0.0 else math.nan)
+
+
+def over_budgets(duels: Sequence[Duel]) -> Iterator[list[str]]:
+    """A line a set, and a cell a budget: the least error of ours, that of the others, how far ours is ahead."""
+    for name in dict.fromkeys(each.ours.set for each in duels):
+        yield [name, *(each.cell for each in duels if each.ours.set == name)]
 
 
 def sets(named: Sequence[str]) -> Iterator[tuple[str, F64, F64]]:
@@ -231,7 +253,7 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, help="a folder")
     options = parser.parse_args()
     results, budgets = Results(options.results), options.budget or [400]
-    duels: list[list[str]] = []
+    duels: list[Duel] = []
     with threadpool_limits(1):
         for name, X, y in sets(options.set or ["magic"]):
             curves: list[Entry] = []
@@ -245,7 +267,9 @@ def main() -> None:
                 from bench.frontier_figures import draw
 
                 draw(options.figures / f"frontier-{name}.svg", name, has_labels(y), curves)
-    print("\n" + "\n".join(table(("set", "budget", "ours", "error", "other", "error", "s.e. ahead"), duels)))
+    print("\n" + "\n".join(table(DUEL, [each.cells for each in duels])))
+    if len(budgets) > 1:
+        print("\n" + "\n".join(table(("set", *map(str, budgets)), list(over_budgets(duels)))))
 
 
 if __name__ == "__main__":
