@@ -12,7 +12,7 @@ from okl_core.records.fields import FieldKind
 from okl_core.types import Target
 
 
-class Answer(BaseModel):
+class WireAnswer(BaseModel):
     """What a client is told. Members that do not apply are left out.
 
     A model is built when a route names it, not as a part of each that names it: a twentieth of a start.
@@ -21,14 +21,14 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
-class Readiness(Answer):
+class Readiness(WireAnswer):
     """`warnings` say what is wrong with the store's configuration, and what may be lost."""
 
     status: Literal["alive", "ready"]
     warnings: list[str]
 
 
-class ProblemType(Answer):
+class ProblemType(WireAnswer):
     """What a type of problem means, and what to do."""
 
     type: str
@@ -37,12 +37,12 @@ class ProblemType(Answer):
     detail: str
 
 
-class ProblemDetail(Answer):
+class ProblemDetail(WireAnswer):
     pointer: str = Field(description="Where in the body (RFC 6901).")
     detail: str
 
 
-class Problem(Answer):
+class Problem(WireAnswer):
     """RFC 9457. `errors` says where a request is wrong; some types carry further members."""
 
     model_config = ConfigDict(extra="ignore")
@@ -55,7 +55,7 @@ class Problem(Answer):
     errors: list[ProblemDetail] | None = None
 
 
-class Prediction(Answer):
+class Prediction(WireAnswer):
     """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
     learner of classes `label` and the `probabilities` of all labels, in the order of the session's `labels`; a
     regressor `value`; nothing of these before the first truth, if it must tell whether there are labels or numbers. `id` is
@@ -74,7 +74,7 @@ class Prediction(Answer):
     set: list[bool | str | float] | None = Field(default=None, description="The labels that may be the truth.")
 
 
-class Update(Answer):
+class Update(WireAnswer):
     """`loss` is the learner's loss of the prediction that was issued; `mistake` is for classifiers, `error` (prediction
     minus truth, in the units of the truth) for regressors."""
 
@@ -87,7 +87,7 @@ class Update(Answer):
     duplicate: bool = Field(description="true: this update was applied before, and this is the first answer.")
 
 
-class StepAnswer(Answer):
+class StepAnswer(WireAnswer):
     """The answers of `POST /update` and `POST /predict`. `predict` is left out, and `refused` says why, if the truth was
     taken and the prediction cannot be given."""
 
@@ -96,7 +96,7 @@ class StepAnswer(Answer):
     refused: Problem | None = None
 
 
-class RoundsAnswer(Answer):
+class RoundsAnswer(WireAnswer):
     """One entry a round, in the order of the request. The answer to a large request that is sent again has the totals
     only."""
 
@@ -120,7 +120,7 @@ class RoundsAnswer(Answer):
     duplicate: bool
 
 
-class Metrics(Answer):
+class Metrics(WireAnswer):
     """Over the predictions that were issued. `window_*` look at the last `window` rounds only."""
 
     rounds: int
@@ -137,7 +137,7 @@ class Metrics(Answer):
     window_coverage: float | None = None
 
 
-class VerdictAnswer(Answer):
+class VerdictAnswer(WireAnswer):
     """How the learner does beside the better of two trivial forecasters, by a test that holds at all times together."""
 
     text: str = Field(description="In a sentence.")
@@ -151,7 +151,7 @@ class VerdictAnswer(Answer):
     rounds: int = Field(description="That were counted.")
 
 
-class AlarmAnswer(Answer):
+class AlarmAnswer(WireAnswer):
     """The error was `before`, and is `after` in the rounds after `since`; of the kind `error`, `before` is the threshold."""
 
     t: int = Field(description="Round that raised it.")
@@ -163,7 +163,7 @@ class AlarmAnswer(Answer):
     since: int
 
 
-class SessionSummary(Answer):
+class SessionSummary(WireAnswer):
     name: str
     kind: str
     t: int
@@ -172,12 +172,12 @@ class SessionSummary(Answer):
     updated_at: float | None = Field(description="Time of the last round, seconds since the epoch.")
 
 
-class SessionPage(Answer):
+class SessionPage(WireAnswer):
     sessions: list[SessionSummary]
     next: str | None = Field(description="Give it as `cursor` to get the next page; null at the end.")
 
 
-class Storage(Answer):
+class Storage(WireAnswer):
     """`snapshot_*` are null before the first snapshot. `journal_*` count what lies after it."""
 
     journal_rounds: int
@@ -191,7 +191,7 @@ class Storage(Answer):
     remembered_bytes: int
 
 
-class Frozen(Answer):
+class Frozen(WireAnswer):
     """`session` is the one that it was made from, `t` the rounds that this one had observed then."""
 
     session: str
@@ -199,7 +199,7 @@ class Frozen(Answer):
     rule: Rule
 
 
-class FieldAnswer(Answer):
+class FieldAnswer(WireAnswer):
     """A field of the inputs, and the columns that it became.
 
     A missing number is taken as `missing_as`; where it `tells_missing`, its last column is 1 then. A number from `low` to
@@ -218,7 +218,7 @@ class FieldAnswer(Answer):
     high: float | None = None
 
 
-class CheckpointAnswer(Answer):
+class CheckpointAnswer(WireAnswer):
     """A state that is kept beside the session."""
 
     name: str
@@ -227,13 +227,13 @@ class CheckpointAnswer(Answer):
     bytes: int = Field(description="Its size in the store.")
 
 
-class CheckpointList(Answer):
+class CheckpointList(WireAnswer):
     """In the order of their names."""
 
     checkpoints: list[CheckpointAnswer]
 
 
-class TemplateAnswer(Answer):
+class TemplateAnswer(WireAnswer):
     """Sessions whose names begin with `prefix` are made on first use."""
 
     name: str
@@ -243,13 +243,13 @@ class TemplateAnswer(Answer):
     idle_s: float | None = Field(description="An idle one is deleted after so long; null: never.")
 
 
-class TemplateList(Answer):
+class TemplateList(WireAnswer):
     """In the order of their names."""
 
     templates: list[TemplateAnswer]
 
 
-class ComparisonAnswer(Answer):
+class ComparisonAnswer(WireAnswer):
     """The challenger beside the champion, on rounds of both."""
 
     text: str
@@ -262,7 +262,7 @@ class ComparisonAnswer(Answer):
     high: float
 
 
-class ChallengerAnswer(Answer):
+class ChallengerAnswer(WireAnswer):
     """A session that follows another one."""
 
     name: str
@@ -279,7 +279,7 @@ class ChallengerAnswer(Answer):
     )
 
 
-class ChallengerList(Answer):
+class ChallengerList(WireAnswer):
     """In the order of their names."""
 
     challengers: list[ChallengerAnswer]
@@ -310,7 +310,7 @@ class SessionDetail(SessionSummary):
     storage: Storage
 
 
-class CatalogueEntry(Answer):
+class CatalogueEntry(WireAnswer):
     kind: str
     summary: str
     target: Target

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
 
-from .answers import Answer, Prediction, Problem, StepAnswer, Update
+from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
 from .problems import document_for, listed, unexpected_document
 from .round_schemas import StepRequest
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
@@ -92,26 +92,26 @@ class StepSeveral(Wire):
     steps: list[StepRequest] = Field(min_length=1, fail_fast=True, description="Each session once.")
 
 
-class Refused(Answer):
+class Refused(WireAnswer):
     """A session that refused its part of the request; the others did theirs."""
 
     session: str
     refused: Problem
 
 
-class Predictions(Answer):
+class Predictions(WireAnswer):
     """One entry a session, in the order of the request: its prediction, or why there is none."""
 
     predictions: list[Prediction | Refused]
 
 
-class Updates(Answer):
+class Updates(WireAnswer):
     """One entry a session, in the order of the request: its update, or why it was refused."""
 
     updates: list[Update | Refused]
 
 
-class Steps(Answer):
+class Steps(WireAnswer):
     """One entry a session, in the order of the request: its step, or why it was refused."""
 
     steps: list[StepAnswer | Refused]

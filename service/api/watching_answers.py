@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from .answers import AlarmAnswer, Answer, Prediction, Problem, VerdictAnswer
+from .answers import AlarmAnswer, Prediction, Problem, VerdictAnswer, WireAnswer
 
 Numbers = list[float | None]
 
 
-class HistoryPoints(Answer):
+class HistoryPoints(WireAnswer):
     """Columns of equal length, one entry a point, oldest first; the last point may be in the making.
 
     A point sums up 8 rounds or, further back, a power of two times as many. Errors are mistake rates or RMSE. `window_*` look
@@ -48,7 +48,7 @@ class HistoryPoints(Answer):
     bound: Numbers = Field(description="What that is at most, where it is known.")
 
 
-class WeightsAnswer(Answer):
+class WeightsAnswer(WireAnswer):
     """Of the parts of a learner that is made of several, at the end of round `t`: a list of values for each name. The
     `leader` has the largest now."""
 
@@ -58,7 +58,7 @@ class WeightsAnswer(Answer):
     values: list[list[float]]
 
 
-class ReliabilityBin(Answer):
+class ReliabilityBin(WireAnswer):
     """Forecasts whose probability was in this range: how many, their mean, and how often they were right."""
 
     start: float
@@ -68,13 +68,13 @@ class ReliabilityBin(Answer):
     happened: float
 
 
-class DelayBin(Answer):
+class DelayBin(WireAnswer):
     start_s: float
     end_s: float | None
     rounds: int
 
 
-class HistoryAnswer(Answer):
+class HistoryAnswer(WireAnswer):
     """Null members are not known, or do not apply."""
 
     session: str
@@ -89,7 +89,7 @@ class HistoryAnswer(Answer):
     alarms: list[AlarmAnswer]
 
 
-class PastRoundAnswer(Answer):
+class PastRoundAnswer(WireAnswer):
     """`label`, `value`, `probability`, `loss`, `mistake` and `error` are null where they are not recorded or do not apply."""
 
     t: int
@@ -106,12 +106,12 @@ class PastRoundAnswer(Answer):
     waited_s: float | None = Field(description="Seconds from the prediction to its truth; null if none waited.")
 
 
-class PastRounds(Answer):
+class PastRounds(WireAnswer):
     session: str
     rounds: list[PastRoundAnswer] = Field(description="The newest first.")
 
 
-class WaitingPrediction(Answer):
+class WaitingPrediction(WireAnswer):
     id: str
     t: int = Field(description="Rounds that the learner had observed.")
     at: float
@@ -119,13 +119,13 @@ class WaitingPrediction(Answer):
     x: list[float | None] | dict[str, float | bool | str | None]
 
 
-class AgeBin(Answer):
+class AgeBin(WireAnswer):
     start_s: float
     end_s: float | None
     predictions: int
 
 
-class WaitingAnswer(Answer):
+class WaitingAnswer(WireAnswer):
     """A page of the predictions that wait, the one that expires first first; `ages` counts all of them."""
 
     session: str
@@ -136,13 +136,13 @@ class WaitingAnswer(Answer):
     ages: list[AgeBin]
 
 
-class RefusedPrediction(Answer):
+class RefusedPrediction(WireAnswer):
     """Why this prediction could not be kept; the others were."""
 
     refused: Problem
 
 
-class ManyPredictions(Answer):
+class ManyPredictions(WireAnswer):
     """One entry an input, in the order of the request."""
 
     session: str
