@@ -11,7 +11,16 @@ import markdown
 from tests.chromium import chromium_browser
 from tests.docs.pages import DOCS, ROOT
 
-PARTS = ("report.md", "errata.md", "theorems.md", "bounds.md", "measured.md", "references.md")
+PARTS = (
+    "report.md",
+    "errata.md",
+    "theorems.md",
+    "bounds.md",
+    "late-truths.md",
+    "frontier.md",
+    "measured.md",
+    "references.md",
+)
 SITE = ROOT / "site" / "report"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 STYLE = """
@@ -20,7 +29,7 @@ body { font: 10.5pt/1.45 Georgia, "DejaVu Serif", serif; max-width: 48rem; margi
 h1 { font-size: 1.7em; break-before: page; } section:first-of-type h1 { break-before: auto; }
 h2 { font-size: 1.25em; margin-top: 1.6em; } h1, h2, h3 { break-after: avoid; line-height: 1.2; }
 pre, code { font-family: "DejaVu Sans Mono", monospace; font-size: 0.85em; }
-pre { background: #f5f5f5; padding: 0.6em 0.8em; white-space: pre-wrap; break-inside: avoid; }
+pre { background: #f5f5f5; padding: 0.6em 0.8em; white-space: pre-wrap; orphans: 8; widows: 8; }
 table { border-collapse: collapse; font-size: 0.82em; margin: 1em 0; }
 th, td { border-bottom: 1px solid #ccc; padding: 0.2em 0.6em; text-align: left; vertical-align: top; }
 tr { break-inside: avoid; } img { max-width: 100%; } a { color: #223a8f; text-decoration: none; }
