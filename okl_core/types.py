@@ -10,7 +10,15 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    field_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -25,6 +33,12 @@ Target = Literal["binary", "class", "real", "any"]
 """What a learner takes as truth: a label in {-1, +1}, a class in {0, ..., K - 1}, a real number, or label or number."""
 
 MAX_CLASSES = 1000
+
+MAX_GRAM_POINTS = 5000
+"""Stored points of which a learner makes the whole kernel matrix at once: it has 200 MB then."""
+
+SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-150, 1e150
+"""Between which a number of a config lies, if it is not 0: its square and the inverse of that are numbers too."""
 
 LARGEST_TRUTH = 1e100
 """Of a number that `auto` learns: its fourth power is a number too, not that of a larger one."""
@@ -117,6 +131,15 @@ class Parameters(BaseModel):
     """Frozen, finite, nothing unknown. Some may be words for what is found from the first inputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+    @field_validator("*")
+    @classmethod
+    def _is_bearable(cls, value: object) -> object:
+        if isinstance(value, float) and value and not SMALLEST_PARAMETER <= abs(value) <= LARGEST_PARAMETER:
+            raise ValueError(
+                f"is {value:g}; a number is 0, or from {SMALLEST_PARAMETER:g} to {LARGEST_PARAMETER:g} in size"
+            )
+        return value
 
     @property
     def dim(self) -> int | None:

@@ -24,14 +24,14 @@ from okl_core.first_order.steps import FirstOrderConfig, GradientStep, gradient_
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
-from okl_core.types import F64, LearnerState
+from okl_core.types import F64, MAX_GRAM_POINTS, LearnerState
 
 
 class BufferedConfig(FirstOrderConfig):
     """Parameters of a learner that stores B points before it embeds."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    budget: int = Field(default=400, ge=2, description="B: points stored before they are embedded.")
+    budget: int = Field(default=400, ge=2, le=MAX_GRAM_POINTS, description="B: points stored before they are embedded.")
     buffer: Literal["losses", "first"] = Field(
         default="losses",
         description="Which points are stored: those of rounds with a loss (losses), or the first B, each with the step "

@@ -36,7 +36,7 @@ from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
-from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round
+from okl_core.types import F64, MAX_GRAM_POINTS, Forecast, LearnerConfig, LearnerState, Round
 
 WEIGHT = 0.25
 """lambda: U / sqrt(4 B) with U = sqrt(B) / 2, whatever B is."""
@@ -49,10 +49,10 @@ class AhpatronConfig(LearnerConfig):
     """Parameters of Ahpatron."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    budget: int = Field(default=400, ge=2, multiple_of=2, description="B: stored points; one more leaves half of them.")
-    slack: float = Field(
-        default=0.5, ge=0.0, lt=1.0, description="epsilon: rounds whose margin is below 1 - epsilon are learned."
+    budget: int = Field(
+        default=400, ge=2, le=MAX_GRAM_POINTS, multiple_of=2, description="B: stored points; one more leaves half."
     )
+    slack: float = Field(default=0.5, ge=0.0, lt=1.0, description="epsilon: margins below 1 - epsilon are learned.")
     ridge: float = Field(default=0.0005, ge=1e-8, description="eta: of the projection on the half that stays.")
 
     @property

@@ -15,6 +15,9 @@ from okl_core.second_order.forgetting import HalfLifeRounds
 
 Truth = Literal["labels", "numbers"]
 
+MAX_EXPERTS = 256
+"""Of a pool: each is checked when the pool is, and plays in every round."""
+
 HALF_LIVES: tuple[int | None, ...] = (16, 64, 256, 1024, 4096, None)
 """`"learned"`: of two neighbours in this grid one is at most twice as far from any half-life as it need be."""
 
@@ -59,6 +62,8 @@ class ExpertSpec(BaseModel):
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         if self.half_lives is not None and "half_life" in self.config:
             raise ValueError("give either half_lives, or a half_life in the config")
+        if self.count > MAX_EXPERTS:
+            raise ValueError(f"its grids are of {self.count} experts; a pool has at most {MAX_EXPERTS}")
         for expert in self.expand():
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
@@ -83,6 +88,11 @@ class ExpertSpec(BaseModel):
         _, learner, config = parse_spec({"kind": self.kind, "config": self.config})
         dim = taken_dim(learner, config)
         return None if dim is None else dim - self.lags
+
+    @property
+    def count(self) -> int:
+        """Experts that it stands for."""
+        return len(self.sigmas or (None,)) * len(self.half_lives or (None,))
 
     def expand(self) -> list[ExpertSpec]:
         """One expert each."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from okl_core.contract.learner import parse_spec
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
-from okl_core.pool.expert_specs import ExpertSpec, Truth, default_experts, trivial_experts
+from okl_core.pool.expert_specs import MAX_EXPERTS, ExpertSpec, Truth, default_experts, trivial_experts
 from okl_core.pool.experts import Experts
 from okl_core.pool.resting import RestingStretches
 from okl_core.types import Interval, LearnerConfig
@@ -25,6 +25,7 @@ class PoolConfig(LearnerConfig):
     experts: list[ExpertSpec] | None = Field(
         default=None,
         min_length=1,
+        max_length=MAX_EXPERTS,
         fail_fast=True,
         description="The learners; by default kernel and linear ones of many length scales, with and without forgetting "
         "and lags. The trivial forecasters are always among them.",
@@ -54,6 +55,9 @@ class PoolConfig(LearnerConfig):
             raise ValueError(f"clip is {self.clip}; with labels and squared loss it must be at least 1")
         if self.loss == "logistic" and self.clip > LARGEST_LOG_ODDS:
             raise ValueError(f"clip is {self.clip}; with logistic loss it must be at most {LARGEST_LOG_ODDS:g}")
+        count = sum(expert.count for expert in self.experts or ())
+        if count > MAX_EXPERTS:
+            raise ValueError(f"experts and their grids are {count}; a pool has at most {MAX_EXPERTS}")
         for i, expert in enumerate(self.all_experts()):
             _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})
             target = learner.target(config)

@@ -105,7 +105,7 @@ def test_an_overflow_is_refused_before_anything_changes() -> None:
     with pytest.raises(DivergedError):
         learner.update(X[1], float(y[1]))
     assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
-    learner = make({"kernel": {"kind": "gaussian", "sigma": 1e-300}})
+    learner = make({"kernel": {"kind": "gaussian", "sigma": 1e-150}})
     learner.update(np.zeros(2), 1.0)
     with pytest.raises(DivergedError):
         learner.update(1e50 * X[1], 1.0)

@@ -207,7 +207,7 @@ def test_lengths_of_any_size_do_no_harm(bandwidth: float, difference_step: float
 def test_a_metric_is_positive_definite_however_little_is_added(d: int) -> None:
     X, _ = stream(140, d)
     # Every other direction has an eigenvalue of rounding, which may be below 0.
-    learner = learner_of(d, metric_regularization=1e300)
+    learner = learner_of(d, metric_regularization=1e150)
     learner.run(X, 0.5 + 0.5 * np.sin(X[:, 0] + X[:, 1]))
     assert learner.describe()["phase"] == 7
     eigenvalues = np.linalg.eigvalsh(learned_metric(learner))

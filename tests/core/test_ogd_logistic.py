@@ -77,7 +77,7 @@ def test_regret_is_within_the_bound(B: float, R: float | None, seed: int) -> Non
 
 
 def test_an_overflow_is_refused_before_anything_changes() -> None:
-    learner = ogd(1.0, 1e-200)
+    learner = ogd(1.0, 1e-150)
     before = learner.state()
     with pytest.raises(DivergedError):
         learner.update(np.array([1e150, 0.0]), 1.0)

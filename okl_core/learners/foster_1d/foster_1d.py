@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.learners.foster_1d.slope_mixture import NodeSigmoids, SlopeMixture, depth, half_nodes, node_sigmoids
-from okl_core.linalg.guards import require_finite
+from okl_core.learners.foster_1d.slope_mixture import NodeSigmoids, SlopeMixture, half_nodes, node_sigmoids
 from okl_core.losses import LOSSES, Loss, sigmoid
 from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round
 
@@ -137,8 +136,7 @@ class Foster1d(Learner[Foster1dConfig, Foster1dState, Foster1dRound]):
     def _forecast(
         self, config: Foster1dConfig, state: Foster1dState, x: float, sigmoids: NodeSigmoids | None
     ) -> Forecast:
-        """The forecast for an input whose `node_sigmoids` these are. Raises DivergedError."""
-        require_finite(state.t + 1, depth(config.comparator_norm, x))
+        """The forecast for an input whose `node_sigmoids` these are."""
         value = _smoothed(state.mixture.log_odds(config.half, x, sigmoids), config.smoothing)
         return Forecast(value, self.loss(config).probability(value))
 

@@ -37,7 +37,7 @@ class PomdrConfig(LearnerConfig):
         description="B0: stored points that end the projections; below the budget. "
         "null: 15 ln(horizon), at most half the budget.",
     )
-    window: int = Field(default=15, ge=1, description="M: past gradients averaged for the optimistic step.")
+    window: int = Field(default=15, ge=1, le=1000, description="M: past gradients averaged for the optimistic step.")
     ald_threshold: float | None = Field(
         default=None,
         ge=0.0,

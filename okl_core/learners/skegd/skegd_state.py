@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from okl_core.first_order.buffered import BufferedConfig, BufferedState
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
-from okl_core.types import F64
+from okl_core.types import F64, MAX_GRAM_POINTS
 
 CYCLE_SHARE = 0.3
 """Violations between two points that enter the sketch, as a share of the horizon; the programs of [li2023]."""
@@ -21,8 +21,10 @@ CYCLE_SHARE = 0.3
 class SkegdConfig(BufferedConfig):
     """Parameters of SkeGD. What is null is derived from the budget as in [zhang2019]."""
 
-    sketch_size: int | None = Field(default=None, ge=1, description="s_p: columns of the sketch. null: 0.75 budget.")
-    blocks: int = Field(default=4, ge=1, description="c: entries in a row of the sketch.")
+    sketch_size: int | None = Field(
+        default=None, ge=1, le=MAX_GRAM_POINTS, description="s_p: columns of the sketch. null: 0.75 budget."
+    )
+    blocks: int = Field(default=4, ge=1, le=1000, description="c: entries in a row of the sketch.")
     landmarks: int | None = Field(
         default=None, ge=1, description="s_m: points that an input is compared with. null: 0.2 sketch_size."
     )
