@@ -34,8 +34,8 @@ Target = Literal["binary", "class", "real", "any"]
 
 MAX_CLASSES = 1000
 
-MAX_GRAM_POINTS = 5000
-"""Stored points of which a learner makes the whole kernel matrix at once: it has 200 MB then."""
+MAX_GRAM_POINTS = 2000
+"""Stored points of which a learner makes the whole kernel matrix at once: 32 MB, several times over."""
 
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-150, 1e150
 """Between which a number of a config lies, if it is not 0: its square and the inverse of that are numbers too."""
