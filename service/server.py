@@ -65,9 +65,10 @@ def application() -> ASGIApp:
     gc.disable()  # until all is imported: service/start.py
     from .app import create_app, end_streams
 
-    gc.enable()
     settings = Settings()
     app = create_app(settings)
+    gc.freeze()
+    gc.enable()
     seconds = settings.shutdown_grace_s + CLOSED_WITHIN_S
     return Announced(ExitInTime(app, seconds, lambda: end_streams(app)))
 

@@ -130,8 +130,10 @@ def main() -> None:
 def heed_signals() -> None:
     """From here on Ctrl-C is an exception, and SIGTERM ends the process also where it is the first of a container.
 
-    All is imported: from here on there is garbage too.
+    All is imported: from here on there is garbage too. What is imported is no longer young, or the first collection, which
+    is soon, would look through all of it: a twentieth of a start.
     """
+    gc.freeze()
     gc.enable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,7 @@ from okl_core.second_order.forgetting import HalfLifeRounds
 
 Truth = Literal["labels", "numbers"]
 
-MAX_EXPERTS = 256
+MAX_EXPERTS = 500
 """Of a pool: each is checked when the pool is, and plays in every round."""
 
 HALF_LIVES: tuple[int | None, ...] = (16, 64, 256, 1024, 4096, None)
