@@ -22,6 +22,8 @@ NEAR = 1e-2
 """Nearer to the largest |u| the formula of `least_flatness` loses more than 1e-13, and five terms of its series less."""
 FAINT = 1e-300
 """A smaller probability times the square of `NEAR` would have fewer digits than float64, or be 0."""
+LEAST_PROBABILITY = 1e-300
+"""The least that learners of several classes give one of them: logarithms stay finite, whichever the truth is."""
 
 
 class Loss(ABC):

@@ -16,7 +16,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.linalg import square_root
-from okl_core.losses import LOSSES, Loss
+from okl_core.losses import LEAST_PROBABILITY, LOSSES, Loss, log_loss
 from okl_core.second_order import softmax
 from okl_core.second_order.feature_space import FeatureSpace
 from okl_core.second_order.forgetting import HalfLife
@@ -159,10 +159,12 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         r = np.sqrt(p)
         E = math.sqrt(kappa) * (U.T * r - np.multiply.outer((r * r) @ U, r))
         gains = U.T @ (M.T @ (kappa * (H @ (v - m)) - g))
-        loss = float(np.log(np.exp(v - v.max()).sum()) + v.max() - v[int(y)])
         over = softmax.surplus(played, m, Q, int(y))
         D = square_root.shrinkage_of_block(E, F.T @ F)
-        return SoftmaxAioliRound(state.t + 1, x, y, _forecast(played), loss, rng.choices(), F, gains, D, over)
+        forecast = _forecast(played)
+        assert forecast.probabilities is not None
+        loss = log_loss(forecast.probabilities[int(y)])
+        return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), F, gains, D, over)
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
         """O(K^3 p^2)."""
@@ -197,4 +199,6 @@ def _played(
 
 
 def _forecast(played: softmax.Logits) -> Forecast:
-    return Forecast(float(played.p.max()), None, tuple(played.p.tolist()))
+    """Of which no truth costs more than it does of the logits themselves, so that the bound is that of both."""
+    p = np.maximum(played.p, LEAST_PROBABILITY)
+    return Forecast(float(p.max()), None, tuple(p.tolist()))

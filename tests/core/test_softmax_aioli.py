@@ -15,6 +15,7 @@ from scipy.special import logsumexp, softmax
 from bench.theorems import best_matrix
 from okl_core import OnlineLearner, create
 from okl_core.errors import ConfigError, DivergedError, LabelError
+from okl_core.losses import LEAST_PROBABILITY
 from okl_core.second_order import softmax as rule
 from okl_core.types import F64
 from tests.oracles.softmax import DenseSoftmax, least_quotient
@@ -221,6 +222,20 @@ class Looks:
     def __call__(self, *given: Any) -> Any:
         self.count += 1
         return self.work(*given)
+
+
+def test_a_truth_that_was_given_next_to_nothing_is_scored_as_what_was_said() -> None:
+    """By rounds one by one and in a block, and no worse than the bound has it."""
+    X, y = stream(3, 200, 3, 1, scale=1000.0)
+    one, many = learner_of(3, 3), learner_of(3, 3)
+    infos = [one.update(x, truth) for x, truth in zip(X, y.tolist(), strict=True)]
+    block = many.run(X, y)
+    given = [(info.forecast.probabilities or ())[int(truth)] for info, truth in zip(infos, y, strict=True)]
+    assert min(given) == LEAST_PROBABILITY
+    np.testing.assert_array_equal([info.loss for info in infos], -np.log(given))
+    np.testing.assert_allclose(block.losses, -np.log(given), rtol=1e-9)
+    told = one.describe()
+    assert told["loss"] <= best_matrix(X, y, 3, 8.0, 1.0 / 64.0) + told["bound"]
 
 
 def test_an_input_of_zeros_says_nothing() -> None:

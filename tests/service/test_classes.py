@@ -59,6 +59,23 @@ async def test_a_session_of_three_labels(api: Api, learner: dict[str, Any]) -> N
     assert metrics["mistake_rate"] == pytest.approx(np.mean(mistakes))
 
 
+async def test_a_truth_that_was_all_but_ruled_out_is_scored(memory: Api) -> None:
+    """It comes alone, late, or in a block; its probability would underflow."""
+    learner = {"kind": "softmax-aioli"}
+    rows, truths = (1e6 * X[:60]).tolist(), TRUTHS[:60]
+    expected = by_hand(learner)
+    infos = [expected.update(x, float(k)) for x, k in zip(np.array(rows), CLASSES[:60], strict=True)]
+    assert max(info.loss for info in infos) == pytest.approx(690.8, abs=0.1)
+    for name in ("one", "late", "block"):
+        await memory.create(learner, labels=NAMES, name=name)
+    for i, (x, y, info) in enumerate(zip(rows, truths, infos, strict=True)):
+        assert (await memory.update(y, name="one", x=x))["loss"] == pytest.approx(info.loss, rel=1e-9)
+        await memory.predict(x, name="late", id=str(i))
+        assert (await memory.update(y, name="late", id=str(i)))["loss"] == pytest.approx(info.loss, rel=1e-9)
+    told = await memory.rounds(rows, truths, name="block")
+    assert told["loss"] == pytest.approx(sum(info.loss for info in infos), rel=1e-9)
+
+
 async def test_late_truths_are_scored_as_issued(store_url: str) -> None:
     """By a worker that did not make the predictions, after a restart: the store has the probabilities."""
     async with serving(store_url) as api:

@@ -10,11 +10,8 @@ import numpy as np
 
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError, StateFormatError
+from okl_core.losses import LEAST_PROBABILITY
 from okl_core.types import F64, Forecast
-
-LEAST_PROBABILITY = 1e-300
-"""Members' smaller probabilities count as this one: logarithms stay finite, and if all are 0 the classes are equal."""
-
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -75,6 +72,7 @@ def composed(P: Sequence[float | None], t: int) -> Forecast:
 
 def scaled(P: F64, t: int) -> F64:
     """The members' probabilities from round t on, shape (..., K), so that they sum to one. Raises DivergedError."""
+    # If all are 0 the classes are equal.
     P = np.maximum(P, LEAST_PROBABILITY)
     sums = P.sum(axis=-1, keepdims=True)
     if not np.isfinite(sums).all():
