@@ -30,9 +30,7 @@ class SoftmaxAioliConfig(LearnerConfig):
     classes: ClassCount = 2
     intercept: Intercept = True
     comparator_norm: float = Field(
-        default=8.0,
-        gt=0.0,
-        description="B: bound on the norm of the matrices that it competes with; larger is less cautious.",
+        default=8.0, gt=0.0, description="B: bound on the norm of the matrices that it competes with; larger is bolder."
     )
     regularization: float | None = Field(default=None, gt=0.0, description="lambda; 1 / B^2 by default.")
     hedge: float = Field(
@@ -46,8 +44,7 @@ class SoftmaxAioliConfig(LearnerConfig):
     @cached_property
     def space(self) -> FeatureSpace:
         """The features of an input, and alpha = 2 lambda."""
-        norm = self.comparator_norm
-        alpha = 2.0 / (norm * norm) if self.regularization is None else 2.0 * self.regularization
+        alpha = 2.0 / self.comparator_norm**2 if self.regularization is None else 2.0 * self.regularization
         return FeatureSpace(LinearMap(self.intercept), alpha, HalfLife(None))
 
     @cached_property
@@ -137,7 +134,7 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         return state.posterior.conditioning(config.space.alpha)
 
     def extra_work(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, rounds: int) -> float:
-        """All of a round, Newton's steps among it: with hundreds of classes each round is a long one."""
+        """All of a round: with hundreds of classes each is a long one."""
         return softmax.round_work(config.classes, len(state.posterior))
 
     def init(self, config: SoftmaxAioliConfig, dim: int) -> SoftmaxAioliState:
@@ -162,8 +159,7 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         over = softmax.surplus(played, m, Q, int(y))
         D = square_root.shrinkage_of_block(E, F.T @ F)
         forecast = _forecast(played)
-        assert forecast.probabilities is not None
-        loss = log_loss(forecast.probabilities[int(y)])
+        loss = log_loss(float(np.maximum(p[int(y)], LEAST_PROBABILITY)))
         return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), F, gains, D, over)
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
