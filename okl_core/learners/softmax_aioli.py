@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
@@ -67,9 +66,7 @@ class SoftmaxAioliState(LearnerState):
 class SoftmaxAioliRound(Round):
     F: F64
     """S^T (I x phi), shape ((K - 1) p, K - 1)."""
-    gains: F64
-    D: F64
-    surplus: float
+    step: softmax.LogitStep
 
 
 @final
@@ -147,27 +144,19 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
     def play(
         self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, x: F64, y: float, rng: RoundRng
     ) -> SoftmaxAioliRound:
-        (F, m, Q), played = _played(config, state, x)
-        v, p, H, kappa, M = played
-        g = p.copy()
-        g[int(y)] -= 1.0
-        U = config.basis
-        # H is diag(r) (I - r r^T) diag(r) with r = sqrt(p), and I - r r^T a projection.
-        r = np.sqrt(p)
-        E = math.sqrt(kappa) * (U.T * r - np.multiply.outer((r * r) @ U, r))
-        gains = U.T @ (M.T @ (kappa * (H @ (v - m)) - g))
-        over = softmax.surplus(played, m, Q, int(y))
-        D = square_root.shrinkage_of_block(E, F.T @ F)
+        told, played = _played(config, state, x)
         forecast = _forecast(played)
-        loss = log_loss(float(np.maximum(p[int(y)], LEAST_PROBABILITY)))
-        return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), F, gains, D, over)
+        assert forecast.probabilities is not None
+        loss = log_loss(forecast.probabilities[int(y)])
+        step = softmax.step(told, played, config.basis, int(y))
+        return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), told.F, step)
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
         """O(K^3 p^2)."""
-        posterior = state.posterior
-        square_root.step_of_block(posterior.S, posterior.u, played.F, played.gains, played.D)
+        posterior, (gains, D, surplus) = state.posterior, played.step
+        square_root.step_of_block(posterior.S, posterior.u, played.F, gains, D)
         state.loss += played.loss
-        state.bound += played.surplus
+        state.bound += surplus
         state.t += 1
 
     def describe(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> dict[str, float]:

@@ -10,7 +10,8 @@ r"""A square root S of the inverse of a matrix A that gains rank-one terms, A <-
 S S^T stays positive semi-definite, however S is rounded. S is C-contiguous; S and u are written in place.
 
 A term of rank k, A <- A + Phi E E^T Phi^T with Phi of shape (p, k), is S <- S (I - F D F^T) with F = S^T Phi and, for the
-eigenvalues nu of E^T F^T F E = V nu V^T and e = sqrt(1 + nu), D = E V diag(1 / (e (e + 1))) V^T E^T.
+singular values s of F E = Y diag(s) V^T and e = sqrt(1 + s^2), D = E V diag(1 / (e (e + 1))) V^T E^T. To take s^2 from
+E^T F^T F E would lose the small ones beside the large.
 
 References: [bierman1977].
 """
@@ -45,12 +46,10 @@ def step(S: F64, u: F64, f: F64, gain: float, beta: float) -> None:
     dger(-beta, f, v, a=S.T, overwrite_a=1)
 
 
-def shrinkage_of_block(E: F64, Q: F64) -> F64:
-    """D of a term of rank k, shape (k, k), from E, shape (k, .), and Q = F^T F."""
-    nu, V = np.linalg.eigh(E.T @ Q @ E)
-    e = np.sqrt(1.0 + np.maximum(nu, 0.0))
-    V = E @ V
-    return (V / (e * (e + 1.0))) @ V.T
+def shrinkage_of_block(E_V: F64, s: F64) -> F64:
+    """D of a term of rank k, shape (k, k), from E V and s."""
+    e = np.hypot(1.0, s)
+    return (E_V / (e * (e + 1.0))) @ E_V.T
 
 
 def step_of_block(S: F64, u: F64, F: F64, gains: F64, D: F64) -> None:

@@ -18,7 +18,7 @@ from okl_core.errors import ConfigError, DivergedError, LabelError
 from okl_core.losses import LEAST_PROBABILITY
 from okl_core.second_order import softmax as rule
 from okl_core.types import F64
-from tests.oracles.softmax import DenseSoftmax, least_quotient
+from tests.oracles.softmax import DenseSoftmax, least_quotient, surplus_in_fractions
 
 HEDGES = (0.5, 0.7, 1.0)
 
@@ -172,11 +172,12 @@ def test_the_regret_is_below_the_bound(
 def test_no_truth_costs_more_than_the_hedge_times_the_trace(K: int, hedge: float, size: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     U, B = rule.basis(K), rng.standard_normal((K - 1, K - 1))
-    Q, m = size * (U @ B @ B.T @ U.T), 3.0 * math.sqrt(size) * (U @ rng.standard_normal(K - 1))
-    played = rule.hedged(m, Q, 5.0, hedge, 1)
-    trace = float(np.trace(played.H @ Q))
+    F, m = math.sqrt(size) * B.T, 3.0 * math.sqrt(size) * (U @ rng.standard_normal(K - 1))
+    told = rule.LogitMoments(F, m, U @ F.T @ F @ U.T)
+    played = rule.hedged(m, told.Q, 5.0, hedge, 1)
+    trace = float(played.p @ told.Q.diagonal() - played.p @ told.Q @ played.p)
     for y in range(K):
-        assert rule.surplus(played, m, Q, y) <= hedge * trace + 1e-9 * (1.0 + size)
+        assert rule.step(told, played, U, y).surplus <= hedge * trace + 1e-9 * (1.0 + size)
 
 
 @given(K=st.integers(2, 6), size=st.floats(0.01, 100.0), seed=st.integers(0, 2**32 - 1))
@@ -189,13 +190,42 @@ def test_what_a_round_costs_is_told_whatever_is_played(K: int, size: float, seed
     m, v = rng.standard_normal(K - 1), 3.0 * rng.standard_normal(K - 1)
     p = softmax(U @ v)
     H, kappa, y = np.diag(p) - np.outer(p, p), 0.3, int(rng.integers(K))
-    M = np.linalg.inv(np.eye(K) + kappa * U @ Q @ U.T @ H)
     g, inverse = U.T @ (p - np.eye(K)[y]), np.linalg.inv(Q)
     # The least of (u - m)^T Q^{-1} (u - m) / 2 + g^T (u - v) + kappa (u - v)^T H (u - v) / 2.
     u = np.linalg.solve(inverse + kappa * U.T @ H @ U, inverse @ m - g + kappa * U.T @ H @ U @ v)
     grown = 0.5 * (u - m) @ inverse @ (u - m) + g @ (u - v) + 0.5 * kappa * (u - v) @ U.T @ H @ U @ (u - v)
-    told = rule.surplus(rule.Logits(U @ v, p, H, kappa, M), U @ m, U @ Q @ U.T, y)
+    before = rule.LogitMoments(np.linalg.cholesky(Q).T, U @ m, U @ Q @ U.T)
+    told = rule.step(before, rule.Logits(U @ v, p, kappa, True), U, y).surplus
     assert told == pytest.approx(-grown, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("size", "off"), [(1.0, 1e-13), (1e6, 1e-10), (1e12, 1e-7), (1e20, 1e-3)])
+def test_what_a_round_costs_keeps_its_digits_however_large_the_variance(size: float, off: float) -> None:
+    """Against fractions: squares of what is large beside what is small would have none left."""
+    rng = np.random.default_rng(0)
+    for K in (2, 3, 5):
+        for _ in range(6):
+            U, F = rule.basis(K), math.sqrt(size) * rng.standard_normal((K - 1, K - 1))
+            told = rule.LogitMoments(F, math.sqrt(size) * (U @ rng.standard_normal(K - 1)), U @ F.T @ F @ U.T)
+            played = rule.hedged(told.m, told.Q, 5.0, 0.5, 1)._replace(is_root=True)
+            for y in range(K):
+                exact = surplus_in_fractions(U @ F.T, told.m, played.v, played.p, played.kappa, y)
+                assert rule.step(told, played, U, y).surplus == pytest.approx(exact, rel=off, abs=off)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6, 1e8, 1e10])
+def test_the_bound_holds_where_huge_inputs_come_among_short_ones(scale: float) -> None:
+    for seed in range(15, 30):
+        rng = np.random.default_rng(seed)
+        K, d, rows = int(rng.integers(2, 6)), int(rng.integers(1, 4)), []
+        X = rng.normal(size=(25, d)) * np.where(rng.random(25) < 0.5, scale, 1.0)[:, None]
+        learner, lost = learner_of(K, d), 0.0
+        for x in X:
+            y = worst_truth(learner, x)
+            lost += learner.update(x, y).loss
+            rows.append(y)
+        # All of norm 0 are equally probable: no less than the best matrix.
+        assert lost <= len(rows) * math.log(K) + learner.describe()["bound"]
 
 
 @given(K=st.integers(2, 6), size=st.floats(-3.0, 11.0), seed=st.integers(0, 2**32 - 1))
@@ -232,7 +262,7 @@ def test_a_truth_that_was_given_next_to_nothing_is_scored_as_what_was_said() -> 
     block = many.run(X, y)
     given = [(info.forecast.probabilities or ())[int(truth)] for info, truth in zip(infos, y, strict=True)]
     assert min(given) == LEAST_PROBABILITY
-    np.testing.assert_array_equal([info.loss for info in infos], -np.log(given))
+    np.testing.assert_allclose([info.loss for info in infos], -np.log(given), rtol=1e-12)
     np.testing.assert_allclose(block.losses, -np.log(given), rtol=1e-9)
     told = one.describe()
     assert told["loss"] <= best_matrix(X, y, 3, 8.0, 1.0 / 64.0) + told["bound"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -15,6 +16,39 @@ def least_quotient(L: float, p: F64) -> float:
     z = np.linspace(-(L + math.log(p.max())), 3.0, 20_001)
     z = z[np.abs(z) > 1e-3]
     return float((2.0 * (np.expm1(z) - z) / (z * z)).min()) if len(z) else 1.0
+
+
+def surplus_in_fractions(root: F64, m: F64, v: F64, p: F64, kappa: float, y: int) -> float:
+    """(g - s)^T Q' (g - s) / 2 - s^T Q s / 2 with Q s = m - v and Q = root root^T, of the numbers as they are, p scaled to
+    sum to 1."""
+    L, K = [[Fraction(a) for a in row] for row in root.tolist()], len(p)
+    total, kap = sum(map(Fraction, p.tolist())), Fraction(kappa)
+    q = [Fraction(a) / total for a in p.tolist()]
+    classes = range(K)
+    Q = [[_dot(L[i], L[j]) for j in classes] for i in classes]
+    H = [[(q[i] if i == j else 0) - q[i] * q[j] for j in classes] for i in classes]
+    system = [[(i == j) + kap * sum(Q[i][k] * H[k][j] for k in classes) for j in classes] for i in classes]
+    g = [q[i] - (i == y) for i in classes]
+    r = [Fraction(a) - Fraction(b) for a, b in zip(m.tolist(), v.tolist(), strict=True)]
+    after_r, after_g = _solved(system, r), _solved(system, [_dot(row, g) for row in Q])
+    return float(_dot(g, after_g) / 2 - _dot(g, after_r) - kap / 2 * _dot(r, [_dot(row, after_r) for row in H]))
+
+
+def _dot(a: list[Fraction], b: list[Fraction]) -> Fraction:
+    return sum((x * y for x, y in zip(a, b, strict=True)), Fraction(0))
+
+
+def _solved(A: list[list[Fraction]], b: list[Fraction]) -> list[Fraction]:
+    """Gauss and Jordan."""
+    rows = [[*row, value] for row, value in zip(A, b, strict=True)]
+    for i in range(len(rows)):
+        k = max(range(i, len(rows)), key=lambda j: abs(rows[j][i]))
+        rows[i], rows[k] = rows[k], rows[i]
+        rows[i] = [a / rows[i][i] for a in rows[i]]
+        for j, row in enumerate(rows):
+            if j != i:
+                rows[j] = [a - row[i] * c for a, c in zip(row, rows[i], strict=True)]
+    return [row[-1] for row in rows]
 
 
 class DenseSoftmax:
