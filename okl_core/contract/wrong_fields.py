@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from okl_core.errors import did_you_mean, quoted
 
+_ENDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
 _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'")
 
 
@@ -31,6 +32,9 @@ def told(model: type[BaseModel], item: Mapping[str, Any]) -> str:
             return f'Input should be an object, {{"kind": ...}}, not {json_name(item["input"])}'
         case "model_type" | "dict_type":
             return f"Input should be an object, not {json_name(item['input'])}"
+        case "greater_than_equal" | "less_than_equal" as end if "e" in (limit := repr(item["ctx"][_ENDS[end]])):
+            # pydantic writes 1e-50 with all its zeros.
+            return f"Input should be {end.replace('_equal', '_or_equal_to').replace('_', ' ')} {limit}"
     return item["msg"].removeprefix("Value error, ")
 
 

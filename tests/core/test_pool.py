@@ -373,3 +373,8 @@ def test_restored_in_the_middle_it_continues() -> None:
 def test_bad_configs_say_what_is_wrong(config: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         create({"kind": "pool", "config": config}, 1)
+
+
+def test_a_limit_with_many_zeros_is_told_in_few_digits() -> None:
+    with pytest.raises(ConfigError, match=r"config\.clip: Input should be greater than or equal to 1e-50$"):
+        create({"kind": "pool", "config": {"clip": 1e-60}}, 2)
