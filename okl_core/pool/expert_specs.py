@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
@@ -62,8 +63,6 @@ class ExpertSpec(BaseModel):
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         if self.half_lives is not None and "half_life" in self.config:
             raise ValueError("give either half_lives, or a half_life in the config")
-        if self.count > MAX_EXPERTS:
-            raise ValueError(f"its grids are of {self.count} experts; a pool has at most {MAX_EXPERTS}")
         for expert in self.expand():
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
@@ -89,11 +88,6 @@ class ExpertSpec(BaseModel):
         dim = taken_dim(learner, config)
         return None if dim is None else dim - self.lags
 
-    @property
-    def count(self) -> int:
-        """Experts that it stands for."""
-        return len(self.sigmas or (None,)) * len(self.half_lives or (None,))
-
     def expand(self) -> list[ExpertSpec]:
         """One expert each."""
         if self.sigmas is None and self.half_lives is None:
@@ -105,6 +99,17 @@ class ExpertSpec(BaseModel):
             for kernel in kernels or [{}]
             for memory in memories or [{}]
         ]
+
+
+def told_count(told: object) -> int:
+    """Experts that an item of a config stands for, by the lengths of its grids; it was not looked at otherwise."""
+    if isinstance(told, ExpertSpec):
+        told = {"sigmas": told.sigmas, "half_lives": told.half_lives}
+    if not isinstance(told, dict):
+        return 1
+    grids = (HALF_LIVES if told.get(name) == "learned" else told.get(name) for name in ("sigmas", "half_lives"))
+    sizes = (len(grid) for grid in grids if isinstance(grid, list | tuple))
+    return math.prod(size or 1 for size in sizes)
 
 
 def trivial_experts(truth: Truth) -> list[ExpertSpec]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from okl_core.contract.learner import parse_spec
 from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
-from okl_core.pool.expert_specs import MAX_EXPERTS, ExpertSpec, Truth, default_experts, trivial_experts
+from okl_core.pool.expert_specs import (
+    MAX_EXPERTS,
+    ExpertSpec,
+    Truth,
+    default_experts,
+    told_count,
+    trivial_experts,
+)
 from okl_core.pool.experts import Experts
 from okl_core.pool.resting import RestingStretches
 from okl_core.types import Interval, LearnerConfig
@@ -25,7 +32,6 @@ class PoolConfig(LearnerConfig):
     experts: list[ExpertSpec] | None = Field(
         default=None,
         min_length=1,
-        max_length=MAX_EXPERTS,
         fail_fast=True,
         description="The learners; by default kernel and linear ones of many length scales, with and without forgetting "
         "and lags. The trivial forecasters are always among them.",
@@ -47,6 +53,15 @@ class PoolConfig(LearnerConfig):
     )
     resting: RestingStretches = 1
 
+    @field_validator("experts", mode="before")
+    @classmethod
+    def _are_few(cls, value: object) -> object:
+        """Before any is looked at: that of many grids would take seconds."""
+        count = sum(map(told_count, value)) if isinstance(value, list) else 0
+        if count > MAX_EXPERTS:
+            raise ValueError(f"these are {count} experts, with their grids; a pool has at most {MAX_EXPERTS}")
+        return value
+
     @model_validator(mode="after")
     def _experts_fit(self) -> Self:
         if self.truth == "numbers" and self.loss == "logistic":
@@ -55,9 +70,6 @@ class PoolConfig(LearnerConfig):
             raise ValueError(f"clip is {self.clip}; with labels and squared loss it must be at least 1")
         if self.loss == "logistic" and self.clip > LARGEST_LOG_ODDS:
             raise ValueError(f"clip is {self.clip}; with logistic loss it must be at most {LARGEST_LOG_ODDS:g}")
-        count = sum(expert.count for expert in self.experts or ())
-        if count > MAX_EXPERTS:
-            raise ValueError(f"experts and their grids are {count}; a pool has at most {MAX_EXPERTS}")
         for i, expert in enumerate(self.all_experts()):
             _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})
             target = learner.target(config)

@@ -76,6 +76,8 @@ def test_what_is_out_of_range_is_named(value: float) -> None:
         [{"kind": "ons", "half_lives": list(range(8, 9 + MAX_EXPERTS))}],
         [{"kind": "pros-n-kons", "sigmas": [1.0] * 1000, "half_lives": [16] * 1000}],
         [{"kind": "pros-n-kons", "sigmas": [1.0] * MAX_EXPERTS}, "ons"],
+        [{"kind": "pros-n-kons", "sigmas": [1.0] * (MAX_EXPERTS - 1)}] * (MAX_EXPERTS - 1),
+        [{"kind": "ons", "half_lives": "learned"}] * (MAX_EXPERTS // 6 + 1),
     ],
 )
 def test_a_pool_of_too_many_experts_is_refused_before_they_are_made(experts: list[Any]) -> None:
