@@ -6,7 +6,8 @@ once, and what counts are their mistakes in the last half, each made before the 
 `aioli` makes more than BAR percentage points more of them.
 
 Then what classes cost: a round of one-vs-rest with `nystrom-aioli` and 400 points on MAGIC, whose rows are put into K classes
-of one size by the sum of their first inputs, beside one `nystrom-aioli` (K = 1).
+of one size by the sum of their first inputs, beside one `nystrom-aioli` (K = 1); and a round of `softmax-aioli` on the same
+rows.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from bench.streams import magic_stream, scaled
-from okl_core import create
+from bench.streams import Stream, magic_stream, scaled
+from okl_core import OnlineLearner, create
 from okl_core.types import F64
 
 BAR = 2.0
@@ -38,8 +39,8 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 """`aioli` is the member that one-vs-rest takes by default."""
 HELD_TO_THE_BAR = "aioli"
-FILLED, RUN, SINGLE = 4000, 500, 300
-"""Rounds until the dictionary is full, and rounds timed in one run and one by one."""
+FILLED, RUN, SINGLE, FEW = 4000, 500, 300, 20
+"""Rounds until the dictionary is full, rounds timed in one run and one by one, and of those that take long."""
 HEADER = (
     f"{'set':<8}{'K':>4}{'rounds':>8}  {'learner':<14}{'mistakes %':>11}{'batch %':>9}{'log-loss':>10}{'rounds/s':>10}"
 )
@@ -88,23 +89,42 @@ def measure(name: str, permutations: int) -> list[str]:
     return crossed
 
 
-def cost(K: int) -> str:
-    """The line of K classes."""
-    X, _ = magic_stream(None)
-    X = scaled(X)[: FILLED + RUN + SINGLE]
+def rows_of(K: int, count: int) -> Stream:
+    """MAGIC in K classes of one size; labels for K = 1."""
+    X = scaled(magic_stream(None)[0])[:count]
     order = np.argsort(np.argsort(X[:, 0] + X[:, 1]))
-    y = np.floor(K * order / len(X)) if K > 1 else np.where(2 * order < len(X), 1.0, -1.0)
+    return X, np.floor(K * order / len(X)) if K > 1 else np.where(2 * order < len(X), 1.0, -1.0)
+
+
+def cost(K: int) -> str:
+    """The line of one-vs-rest with K classes."""
+    X, y = rows_of(K, FILLED + RUN + SINGLE)
     member = {"kind": "nystrom-aioli", "config": {"kernel": {"kind": "gaussian", "sigma": 0.25}}}
     spec = member if K == 1 else {"kind": "one-vs-rest", "config": {"classes": K, "member": member}}
     learner = create(spec, X.shape[1])
     learner.run(X[:FILLED], y[:FILLED])
     start = time.process_time()
     learner.run(X[FILLED : FILLED + RUN], y[FILLED : FILLED + RUN])
-    run, start = time.process_time() - start, time.process_time()
-    for x, truth in zip(X[-SINGLE:], y[-SINGLE:].tolist(), strict=True):
+    run = time.process_time() - start
+    update = update_s(learner, X[-SINGLE:], y[-SINGLE:])
+    return f"{K:>4}{1e6 * update:>12.0f}{1e6 * run / RUN:>9.0f}{learner.nbytes / 1e6:>8.1f}"
+
+
+def cost_at_once(K: int, inputs: int) -> str:
+    """The line of softmax-aioli with K classes and the first inputs."""
+    X, y = rows_of(K, 2 * FEW)
+    learner = create({"kind": "softmax-aioli", "config": {"classes": K}}, inputs)
+    learner.run(X[:FEW, :inputs], y[:FEW])
+    update = update_s(learner, X[FEW:, :inputs], y[FEW:])
+    return f"{K:>4}{inputs:>8}{1e3 * update:>12.2f}{learner.nbytes / 1e6:>8.1f}"
+
+
+def update_s(learner: OnlineLearner, X: F64, y: F64) -> float:
+    """CPU seconds of a round, one by one."""
+    start = time.process_time()
+    for x, truth in zip(X, y.tolist(), strict=True):
         learner.update(x, truth)
-    update = time.process_time() - start
-    return f"{K:>4}{1e6 * update / SINGLE:>12.0f}{1e6 * run / RUN:>9.0f}{learner.nbytes / 1e6:>8.1f}"
+    return (time.process_time() - start) / len(y)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -117,6 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{'K':>4}{'update us':>12}{'run us':>9}{'MB':>8}")
         for K in (1, 2, 5, 10, 20):
             print(cost(K), flush=True)
+        print(f"\n{'K':>4}{'inputs':>8}{'update ms':>12}{'MB':>8}")
+        for K, inputs in ((3, 10), (10, 10), (100, 1), (100, 10), (300, 1), (1000, 1)):
+            print(cost_at_once(K, inputs), flush=True)
     if crossed:
         raise SystemExit("bars crossed:\n" + "\n".join(crossed))
 

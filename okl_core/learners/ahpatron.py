@@ -49,10 +49,10 @@ class AhpatronConfig(LearnerConfig):
     """Parameters of Ahpatron."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    budget: int = Field(
-        default=400, ge=2, le=MAX_GRAM_POINTS, multiple_of=2, description="B: stored points; one more leaves half."
+    budget: int = Field(default=400, ge=2, le=MAX_GRAM_POINTS, multiple_of=2, description="B: stored points at most.")
+    slack: float = Field(
+        default=0.5, ge=0.0, lt=1.0, description="epsilon: rounds whose margin is below 1 - epsilon are learned."
     )
-    slack: float = Field(default=0.5, ge=0.0, lt=1.0, description="epsilon: margins below 1 - epsilon are learned.")
     ridge: float = Field(default=0.0005, ge=1e-8, description="eta: of the projection on the half that stays.")
 
     @property

@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from okl_core.contract.lags import MAX_LAGS
-from okl_core.contract.learner import from_kind, or_a_kind, parse_spec, taken_dim
+from okl_core.contract.learner import from_kind, get_learner, or_a_kind, parse_spec, taken_dim
 from okl_core.errors import ConfigError
 from okl_core.second_order.forgetting import HalfLifeRounds
 
@@ -49,6 +49,8 @@ class ExpertSpec(BaseModel):
     )
     @classmethod
     def _as_a_grid(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "learned":
+            raise ValueError(f'is {value!r}; give "learned", or a list of half-lives')
         return list(HALF_LIVES) if value == "learned" else value
 
     @classmethod
@@ -63,6 +65,8 @@ class ExpertSpec(BaseModel):
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         if self.half_lives is not None and "half_life" in self.config:
             raise ValueError("give either half_lives, or a half_life in the config")
+        if self.half_lives is not None and "half_life" not in get_learner(self.kind).config_type.model_fields:
+            raise ValueError(f"{self.kind} has no half-life; leave half_lives out")
         for expert in self.expand():
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})

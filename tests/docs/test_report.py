@@ -35,11 +35,13 @@ def test_no_markdown_is_left(html: str) -> None:
 
 
 SECTION = re.compile(r"^##+ ", re.MULTILINE)
-FIGURE = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?!\d)|(?<![\w.^,])\d+\.\d+|(?<![\w.^,])\d{4,}")
+FIGURE = re.compile(
+    r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?!\d)|(?<![\w.^,])\d+\.\d+|(?<![\w.^,])\d{4,}|(?<![\w.^,])\d+(?= ?%)"
+)
 
 
 def figures(text: str) -> set[str]:
-    """Decimal fractions, and numbers from 1,000 on, without commas."""
+    """Decimal fractions, percentages, and numbers from 1,000 on, without commas."""
     return {found.replace(",", "") for found in FIGURE.findall(text)}
 
 
@@ -62,6 +64,12 @@ def test_every_figure_is_in_a_source_that_its_section_names() -> None:
     text = (DOCS / "report.md").read_text()
     assert len(figures(text)) > 100
     assert unknown_figures(text) == {}
+
+
+def test_the_rows_of_the_frontier_are_those_of_its_page() -> None:
+    rows = re.findall(r"^\| .* \| [+-]\d+ \|$", (DOCS / "report.md").read_text(), re.MULTILINE)
+    assert len(rows) == 11
+    assert set(rows) <= set((DOCS / "frontier.md").read_text().splitlines())
 
 
 def test_a_figure_without_a_source_is_found() -> None:
