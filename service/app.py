@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
+from pydantic.warnings import UnsupportedFieldAttributeWarning
 from threadpoolctl import threadpool_limits
 
 from okl_core import learner_kinds
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from .watching.heralds import Heralds
 
 log = logging.getLogger("okl")
+
+BODY_ALIAS = "The 'alias' attribute with value 'body'"
 
 GC_THRESHOLDS = (20_000, 20, 100)
 """The collector looks at what is young, and seldom at all: a look at all of it takes 27 ms, measured."""
@@ -109,6 +113,8 @@ TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application. Without arguments (as uvicorn's factory) the settings come from the environment."""
     settings = settings or Settings()
+    # FastAPI names each body "body", of which pydantic warns, and hides that while it makes a route. Ours are built later.
+    warnings.filterwarnings("ignore", BODY_ALIAS, UnsupportedFieldAttributeWarning)
     counts = Counts()
     keyring, audit = Keyring(is_open=is_open_without_keys(settings)), Audit()
 

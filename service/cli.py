@@ -4,7 +4,7 @@ Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try ag
 130 interrupted. What went wrong is one line on standard error.
 """
 
-from __future__ import annotations
+# Not `from __future__ import annotations`: typer would evaluate every annotation twice, at every start of any command.
 
 # What only one command needs, numpy and the learners above all, is imported where it runs: the others start in no time.
 import json
@@ -70,13 +70,13 @@ FillOption = Annotated[str, typer.Option(help="For an empty cell: a value, `prev
 DelayOption = Annotated[int, typer.Option(min=0, help="Tell the truth of a row when so many more were predicted.")]
 
 
-def _settings(**options: Any) -> Settings:
+def _settings(**options: Any) -> "Settings":
     from .settings import Settings
 
     return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
-def _client(url: str | None, key: str | None) -> Client:
+def _client(url: str | None, key: str | None) -> "Client":
     from okl.client import Client
 
     return Client(service_url(url), key=key)
@@ -111,7 +111,7 @@ def serve(
         server.serve(settings, workers=workers)
 
 
-def _check_who_may_enter(settings: Settings) -> None:
+def _check_who_may_enter(settings: "Settings") -> None:
     """Raises ConfigurationError where others reach the service and nobody has decided who may."""
     from .commands.keys import was_one_made
     from .keys.keyring import is_open_without_keys
@@ -124,7 +124,7 @@ def _check_who_may_enter(settings: Settings) -> None:
     )
 
 
-async def _wait_for_store(settings: Settings) -> None:
+async def _wait_for_store(settings: "Settings") -> None:
     """Return when the store answers. Raises StoreUnavailable or StoreTimeout when the patience is over.
 
     A server may be on its way up. A file is there or not, and a wrong option stays wrong: both are told at once.
@@ -337,7 +337,7 @@ def run_repair(
     from .replica.repair import repair
     from .store.base import open_store
 
-    async def repaired(store: Store) -> RepairReport:
+    async def repaired(store: "Store") -> "RepairReport":
         try:
             await store.open()
             return await repair(store, session, write=yes)
@@ -374,7 +374,7 @@ def version(verbose: Annotated[bool, typer.Option("--verbose", help="And what co
         typer.echo(f"python {platform.python_version()}, {arithmetic()}")
 
 
-def _listing(found: list[dict[str, Any]]) -> Table:
+def _listing(found: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
     table = Table()

@@ -99,6 +99,6 @@ Input = Annotated[
 
 
 class Wire(BaseModel):
-    """What a client sends."""
+    """What a client sends. A model is built when the first request has one, not before the first answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)

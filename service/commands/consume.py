@@ -1,6 +1,6 @@
 """`okl consume`: answers the messages of Redis streams in another stream, each once."""
 
-from __future__ import annotations
+# No deferred annotations: see service/cli.py.
 
 import platform
 import signal

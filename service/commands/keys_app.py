@@ -1,6 +1,6 @@
 """The command `okl keys`, as it is typed and as it answers."""
 
-from __future__ import annotations
+# No deferred annotations: see service/cli.py.
 
 import sys
 from typing import Annotated, Literal

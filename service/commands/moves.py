@@ -1,6 +1,6 @@
 """`okl export`, `okl import`, `okl move`, `okl archive`, `okl backtest`: what works on sessions in a store."""
 
-from __future__ import annotations
+# No deferred annotations: see service/cli.py.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -49,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
 
         from ..archive.transport import import_file
 
-        async def imported(stores: Sequence[Store]) -> int:
+        async def imported(stores: Sequence["Store"]) -> int:
             found: list[Carried] = []
             await import_file(stores[0], file, lambda one: found.append(_say(one, "imported")), only=session or ())
             missing = set(session or ()) - {one.name for one in found}
@@ -93,7 +93,7 @@ def add_past_to(app: typer.Typer) -> None:
 
         from ..archive.journals import archive
 
-        async def archived(stores: Sequence[Store]) -> int:
+        async def archived(stores: Sequence["Store"]) -> int:
             while True:
                 found = await archive(stores[0], session, out)
                 if found.missing:
@@ -130,12 +130,12 @@ def add_past_to(app: typer.Typer) -> None:
                 raise typer.Exit(REFUSED)
 
 
-async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool) -> int:
+async def _export(store: "Store", names: Sequence[str], out: Path, is_folder: bool) -> int:
     from ..archive.transport import export, names_in
 
     names = names or await names_in(store)
 
-    def say(one: Carried) -> None:
+    def say(one: "Carried") -> None:
         _say(one, "exported")
 
     for path, own in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
@@ -143,7 +143,7 @@ async def _export(store: Store, names: Sequence[str], out: Path, is_folder: bool
     return 0
 
 
-async def _move(source: Store, target: Store, names: Sequence[str], tell: str) -> int:
+async def _move(source: "Store", target: "Store", names: Sequence[str], tell: str) -> int:
     from ..archive.mover import move
     from ..archive.parts import LEASE_S
     from ..archive.transport import Carried, names_in
@@ -160,7 +160,7 @@ async def _move(source: Store, target: Store, names: Sequence[str], tell: str) -
     return failed
 
 
-def _say(one: Carried, what: str) -> Carried:
+def _say(one: "Carried", what: str) -> "Carried":
     if one.trouble is not None:
         typer.echo(f"{one.name}: {one.trouble}", err=True)
     else:
@@ -174,7 +174,7 @@ def _url(store: str | None) -> str:
     return store or Settings().store
 
 
-def _run(urls: Sequence[str], work: Callable[[Sequence[Store]], Awaitable[int]]) -> None:
+def _run(urls: Sequence[str], work: Callable[[Sequence["Store"]], Awaitable[int]]) -> None:
     """Raises typer.Exit where something was refused."""
     import asyncio
 
