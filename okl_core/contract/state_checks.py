@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 
 from okl_core.contract.agreement import Raises, clause, require, same_arrays, same_rounds
-from okl_core.contract.facade import restore
+from okl_core.contract.facade import OnlineLearner, restore
 from okl_core.contract.state import from_bytes, to_bytes
 from okl_core.contract.subject import Subject
 from okl_core.errors import ReplayDivergence, StateFormatError
@@ -31,12 +33,14 @@ def check_state_is_everything(subject: Subject) -> None:
 
 @clause
 def check_copies(subject: Subject) -> None:
-    """A copy goes on bit for bit as its original, and what one of the two learns leaves the other as it was."""
+    """Copies and pickles go on bit for bit as their original, and what one of them learns leaves the others as they were."""
     for stop in subject.stops:
         learner = subject.after(stop)
         before = learner.state()
         copied, further = learner.copy(), learner.copy()
+        pickled: OnlineLearner = pickle.loads(pickle.dumps(learner))
         same_arrays(before, copied.state(), f"copied at round {stop}")
+        same_arrays(before, pickled.state(), f"pickled at round {stop}")
         for x, y in subject.rounds(stop, stop + 20):
             further.update(x, y)
         further.run(subject.X[:20], subject.y[:20])
@@ -45,9 +49,13 @@ def check_copies(subject: Subject) -> None:
         for x, y in subject.rounds(stop, stop + subject.half):
             expected, actual = learner.play(x, y), copied.play(x, y)
             same_rounds(expected, actual, f"round {expected.t}: the original and a copy of round {stop}")
+            restored = pickled.play(x, y)
+            same_rounds(expected, restored, f"round {expected.t}: the original and a pickle of round {stop}")
             learner.learn(expected)
             copied.learn(actual)
+            pickled.learn(restored)
         same_arrays(learner.state(), copied.state(), f"the rounds after it was copied at round {stop}")
+        same_arrays(learner.state(), pickled.state(), f"the rounds after it was pickled at round {stop}")
 
 
 @clause

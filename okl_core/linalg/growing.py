@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,6 +63,10 @@ class GrowingArray:
         array = GrowingArray(*self._data.shape[1:], capacity=len(self._data))
         array.extend(self.view)
         return array
+
+    def __reduce__(self) -> tuple[Callable[[F64], GrowingArray], tuple[F64]]:
+        """The same of a pickle."""
+        return GrowingArray.unpack, (self.view,)
 
     def pack(self) -> F64:
         return self.view.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -54,6 +55,10 @@ class GrowingColumns:
         columns = GrowingColumns(len(self._data), capacity=self._data.shape[1])
         columns.extend(self.view)
         return columns
+
+    def __reduce__(self) -> tuple[Callable[[F64], GrowingColumns], tuple[F64]]:
+        """The same of a pickle."""
+        return GrowingColumns.unpack, (self.pack(),)
 
     def pack(self) -> F64:
         """The columns as rows, shape (n, length); a copy."""
