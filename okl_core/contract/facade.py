@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
-from okl_core.contract.given import as_number, as_numbers
+from okl_core.contract.checked import checked_input, checked_truth, not_finite
+from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
@@ -20,7 +20,6 @@ from okl_core.errors import (
     DivergedError,
     InputError,
     LabelError,
-    NonFiniteError,
     ReplayDivergence,
     ShapeError,
     StateError,
@@ -29,7 +28,7 @@ from okl_core.errors import (
     WeightError,
     unresolved,
 )
-from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo, Standing
+from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo, Standing, Target
 
 LAGS = "lags"
 """The array that `state` has beside those of the learner, where there are lags."""
@@ -78,7 +77,7 @@ class OnlineLearner:
         self._rng = RoundRng(self.spec.seed)
         self._state = self._learner.init(self._config, dim + self._k) if state is None else state
         self._low, self._high = self._learner.truth_range(self._config)
-        self.target = self._learner.target(self._config)
+        self.target: Target = self._learner.target(self._config)
         self.loss = self._learner.loss(self._config)
         if self._k:
             self._low, self._high = max(self._low, -LARGEST_TRUTH), min(self._high, LARGEST_TRUTH)
@@ -214,7 +213,7 @@ class OnlineLearner:
         squares = np.einsum("ij,ij->i", X, X)
         if not np.isfinite(squares).all():
             row = int(np.argmin(np.isfinite(squares)))
-            raise _not_finite(X[row], f"X[{row}]", row)
+            raise not_finite(X[row], f"X[{row}]", row)
         if not self._takes(y).all():
             for row, truth in enumerate(y.tolist()):
                 self._truth(truth, row)
@@ -258,13 +257,7 @@ class OnlineLearner:
         return int(self.describe()["bytes"]) + self._lags.nbytes
 
     def _input(self, x: ArrayLike, lags: ArrayLike | None) -> F64:
-        # A copy, and so aligned.
-        x = np.array(as_numbers(x, "x"))
-        if x.shape != (self.dim,):
-            raise ShapeError(f"x has shape {x.shape}, this learner takes ({self.dim},)")
-        # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
-        if not math.isfinite(ddot(x, x)):
-            raise _not_finite(x, "x")
+        x = checked_input(x, self.dim)
         if self._k or lags is not None:
             x = np.concatenate((x, self._lags if lags is None else self._checked_lags(lags, self._lags.shape)))
         return x
@@ -286,26 +279,7 @@ class OnlineLearner:
         return taken & (np.floor(y) == y) if self.target == "class" else taken
 
     def _truth(self, y: float, row: int | None = None) -> float:
-        where = "y" if row is None else f"y[{row}]"
-        if not isinstance(y, float):
-            y = as_number(y, where, "y")
-        if self.target == "binary":
-            if y not in (1.0, -1.0):
-                raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
-        elif self.target == "class":
-            if not (self._low <= y <= self._high and y.is_integer()):
-                told = f"{where} is {y}; this learner takes the classes {self._low:.0f} to {self._high:.0f}"
-                raise LabelError(told, "y", row)
-        elif not math.isfinite(y):
-            raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
-        elif not self._low <= y <= self._high:
-            raise LabelError(
-                f"{where} is {y}; this learner takes truths from {self._low} to {self._high} (widen `clip` or "
-                "`truth_range`, or scale the truth)",
-                "y",
-                row,
-            )
-        return y
+        return checked_truth(y, self.target, (self._low, self._high), row)
 
     def _overflow(self) -> DivergedError:
         return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
@@ -329,13 +303,6 @@ def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
         told = f"a weight is a number from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, not {weights[row]}"
         raise WeightError(told, row if n > 1 else None)
     return weights
-
-
-def _not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
-    """Why |x|^2 is not finite: a value that is not, or values so large that no distance to x is."""
-    i = int(np.argmax(np.where(np.isfinite(x), np.abs(x), np.inf)))
-    message = f"{name}[{i}] is {x[i]}; every input, and its square, must be finite"
-    return NonFiniteError(message, "x", i if row is None else row)
 
 
 def create(spec: Spec, dim: int) -> OnlineLearner:

@@ -1,0 +1,56 @@
+"""One input and one truth, as a learner takes them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
+
+from okl_core.contract.given import as_number, as_numbers
+from okl_core.errors import LabelError, NonFiniteError, ShapeError
+from okl_core.types import F64, Interval, Target
+
+
+def checked_input(x: ArrayLike, dim: int) -> F64:
+    """x as an aligned array of its own, shape (dim,). Raises ShapeError, InputError, NonFiniteError."""
+    x = np.array(as_numbers(x, "x"))
+    if x.shape != (dim,):
+        raise ShapeError(f"x has shape {x.shape}, this learner takes ({dim},)")
+    # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
+    if not math.isfinite(ddot(x, x)):
+        raise not_finite(x, "x")
+    return x
+
+
+def not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
+    """Why |x|^2 is not finite: a value that is not, or values so large that no distance to x is."""
+    i = int(np.argmax(np.where(np.isfinite(x), np.abs(x), np.inf)))
+    message = f"{name}[{i}] is {x[i]}; every input, and its square, must be finite"
+    return NonFiniteError(message, "x", i if row is None else row)
+
+
+def checked_truth(y: float, target: Target, ends: Interval, row: int | None = None) -> float:
+    """A truth of this kind, between these ends; of a row, if one is given. Raises LabelError, NonFiniteError, InputError."""
+    where = "y" if row is None else f"y[{row}]"
+    low, high = ends
+    if not isinstance(y, float):
+        y = as_number(y, where, "y")
+    if target == "binary":
+        if y not in (1.0, -1.0):
+            raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
+    elif target == "class":
+        if not (low <= y <= high and y.is_integer()):
+            told = f"{where} is {y}; this learner takes the classes {low:.0f} to {high:.0f}"
+            raise LabelError(told, "y", row)
+    elif not math.isfinite(y):
+        raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
+    elif not low <= y <= high:
+        raise LabelError(
+            f"{where} is {y}; this learner takes truths from {low} to {high} (widen `clip` or "
+            "`truth_range`, or scale the truth)",
+            "y",
+            row,
+        )
+    return y
