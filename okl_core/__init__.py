@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         resolve,
         waits_for_inputs,
     )
+    from okl_core.delayed.create_delayed import create_delayed
+    from okl_core.delayed.delayed_learner import DelayedLearner, IssuedForecast
     from okl_core.kernels.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Polynomial, register_kernel
     from okl_core.losses import Loss, register_loss
     from okl_core.metrics.gradient_outer_product import gradient_outer_product
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockInfo",
+    "DelayedLearner",
     "Forecast",
     "FrozenLearner",
     "Gaussian",
+    "IssuedForecast",
     "Kernel",
     "Laplacian",
     "Learner",
@@ -47,6 +51,7 @@ __all__ = [
     "Spec",
     "catalogue",
     "create",
+    "create_delayed",
     "freeze",
     "get_learner",
     "gradient_outer_product",
@@ -62,9 +67,11 @@ __all__ = [
 
 _WHERE: Final = {
     "BlockInfo": "okl_core.types",
+    "DelayedLearner": "okl_core.delayed.delayed_learner",
     "Forecast": "okl_core.types",
     "FrozenLearner": "okl_core.contract.frozen",
     "Gaussian": "okl_core.kernels.kernels",
+    "IssuedForecast": "okl_core.delayed.delayed_learner",
     "Kernel": "okl_core.kernels.kernels",
     "Laplacian": "okl_core.kernels.kernels",
     "Learner": "okl_core.contract.learner",
@@ -79,6 +86,7 @@ _WHERE: Final = {
     "Spec": "okl_core.contract.learner",
     "catalogue": "okl_core.contract.learner",
     "create": "okl_core.contract.facade",
+    "create_delayed": "okl_core.delayed.create_delayed",
     "freeze": "okl_core.contract.frozen",
     "get_learner": "okl_core.contract.learner",
     "gradient_outer_product": "okl_core.metrics.gradient_outer_product",

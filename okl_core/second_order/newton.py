@@ -102,6 +102,8 @@ class NewtonTotals(Totals):
 class NewtonRule(NamedTuple):
     """w = eta g^2, c = w value - g - h(m) / q.
 
+    `issued`: the forecast, where it was made before the rounds that m and q know: then nothing is projected, c = w value - g.
+
     A weight omega multiplies eta g^2 and g, not the projection. It makes `bound_gradient` 1/2 omega^2 g^2 q / (1 + w q), w
     with its omega: at most the largest omega times what the logarithm bounds.
     """
@@ -110,6 +112,7 @@ class NewtonRule(NamedTuple):
     clip: float
     step: Step
     weight: float = 1.0
+    issued: float | None = None
     needs_variance = False
 
     @property
@@ -124,6 +127,10 @@ class NewtonRule(NamedTuple):
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
+    def at(self, issued: float) -> Self:
+        """The same rule for a round whose forecast is known."""
+        return self._replace(issued=issued)
+
     def value(self, m: float, q: float) -> float:
         """m, projected to [-C, C]."""
         C = self.clip
@@ -131,11 +138,14 @@ class NewtonRule(NamedTuple):
 
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         m, q, _ = moments
-        value = self.value(m, q)
+        value = self.value(m, q) if self.issued is None else self.issued
         g = self._derivative(value, y, rng)
         w, heavy = self.weight * self._weight(value, g, y, t), self.weight * g
         # What `add` adds up, and the loss, must be finite before the round is learned.
         require_finite(t, w * q, heavy * heavy * (1.0 + q))
+        if self.issued is not None:
+            rho_delta = -(heavy + w * (m - value)) / math.sqrt(w) if w > 0.0 else 0.0
+            return Decision(value, w, w * value - heavy, rho_delta, g)
         h_over_q = (m - value) / q if q > 0.0 and abs(m) > self.clip * (1.0 + BORDER) else 0.0
         rho_delta = -(heavy + h_over_q * (1.0 + w * q)) / math.sqrt(w) if w > 0.0 else 0.0
         return Decision(value, w, -heavy - h_over_q, rho_delta, g)

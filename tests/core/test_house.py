@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "records": ROOTS,
     "learners": ROOTS
     | {"contract", "linalg", "metrics", "kernels", "second_order", "first_order", "packing", "pool", "automatic"},
+    "delayed": ROOTS | {"contract", "linalg", "kernels", "second_order", "learners"},
 }
 """What each folder or root module of the library may import."""
 

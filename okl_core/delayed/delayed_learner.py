@@ -1,0 +1,105 @@
+"""Learners whose forecasts are issued, and learned when their truths come."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, NamedTuple, TypeVar
+
+from numpy.typing import ArrayLike
+
+from okl_core.contract.checked import checked_input, checked_truth
+from okl_core.contract.rng import RoundRng
+from okl_core.errors import InputError
+from okl_core.kernels.kernels import Kernel
+from okl_core.losses import Loss
+from okl_core.second_order.kernel_space import KernelSpace
+from okl_core.types import F64, Interval
+
+MAX_WAITING = 1000
+"""Forecasts that may wait for their truths; each keeps some numbers a round."""
+
+W = TypeVar("W")
+
+
+class IssuedForecast(NamedTuple):
+    """A forecast, and the number that its truth is learned by."""
+
+    id: int
+    value: float
+
+
+class DelayedLearner(ABC, Generic[W]):
+    """A learner in use whose truths come in any order, late or never. W: what it keeps of a forecast that waits.
+
+    It can be pickled and copied. Time and memory are those of an exact kernel learner: they grow with the rounds.
+    """
+
+    def __init__(self, space: KernelSpace, loss: Loss, ends: Interval, dim: int) -> None:
+        self.dim, self.loss, self._space, self._ends = dim, loss, space, ends
+        self._state = space.init(dim)
+        self._rng = RoundRng(0)
+        self._waiting: dict[int, W] = {}
+        self._issued = 0
+        self._lost = 0.0
+        self._learned = 0
+
+    @property
+    def kernel(self) -> Kernel:
+        return self._space.kernel
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The numbers of the forecasts whose truths have not come, oldest first."""
+        return tuple(self._waiting)
+
+    def issue(self, x: ArrayLike) -> IssuedForecast:
+        """The forecast for x, shape (d,). Raises InputError, also where 1,000 wait already, and DivergedError."""
+        x = checked_input(x, self.dim)
+        if len(self._waiting) >= MAX_WAITING:
+            raise InputError(f"{MAX_WAITING:,} forecasts wait for their truths; learn or drop some of them first", "x")
+        value, waiting = self._issue(x)
+        self._issued += 1
+        self._waiting[self._issued] = waiting
+        return IssuedForecast(self._issued, value)
+
+    def learn(self, id: int, y: float) -> float:
+        """The truth of a forecast: learned; the loss of what was issued. Raises InputError, LabelError, DivergedError."""
+        waiting = self._found(id)
+        y = float(checked_truth(y, self.loss.target, self._ends))
+        lost = self._learn(waiting, y)
+        del self._waiting[id]
+        self._lost += lost
+        self._learned += 1
+        return lost
+
+    def drop(self, id: int) -> None:
+        """The truth of a forecast will never come. Raises InputError."""
+        self._found(id)
+        del self._waiting[id]
+
+    def describe(self) -> dict[str, float]:
+        """Numbers to look at, the terms of the bound among them."""
+        return {
+            "issued": self._issued,
+            "learned": self._learned,
+            "waiting": len(self._waiting),
+            "dictionary": len(self._state.J) + len(self._state.N),
+            "bytes": self._state.nbytes + sum(map(self._bytes_of, self._waiting.values())),
+            "loss": self._lost,
+        }
+
+    def _found(self, id: int) -> W:
+        if id not in self._waiting:
+            raise InputError(f"no forecast {id!r} waits for a truth; give the id that `issue` gave", "id")
+        return self._waiting[id]
+
+    @abstractmethod
+    def _issue(self, x: F64) -> tuple[float, W]:
+        """The forecast, and what is kept of it."""
+
+    @abstractmethod
+    def _learn(self, waiting: W, y: float) -> float:
+        """The loss of what was issued. Raises before anything has changed."""
+
+    @abstractmethod
+    def _bytes_of(self, waiting: W) -> int: ...
