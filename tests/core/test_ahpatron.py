@@ -11,7 +11,7 @@ from okl_core import OnlineLearner, create
 from okl_core.contract.state import unpack
 from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Gaussian
-from okl_core.learners.ahpatron import AhpatronConfig, AhpatronState
+from okl_core.learners.ahpatron.ahpatron_state import AhpatronConfig, AhpatronState
 from okl_core.types import F64
 from service.demo_data import magic
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream

@@ -33,6 +33,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "kernel-ridge": ("kernel-ridge", {"kernel": LINEAR, "clip": 1.0}),
     "kernel-aar": ("kernel-aar", {"kernel": LINEAR, "clip": 1.0}),
     "nystrom-ridge": ("nystrom-ridge", {"kernel": LINEAR, "clip": 1.0}),
+    "nons-ald": ("nons-ald", {"kernel": LINEAR}),
+    "nons-ald, shipped": ("nons-ald", {"kernel": LINEAR, "step": "shipped"}),
+    "aogd-ald": ("aogd-ald", {"kernel": LINEAR, "budget": 5}),
+    "ahpatron": ("ahpatron", {"kernel": LINEAR, "budget": 4}),
 }
 
 

@@ -11,7 +11,7 @@ from okl_core import OnlineLearner, create
 from okl_core.contract.state import unpack
 from okl_core.errors import DivergedError, LabelError
 from okl_core.kernels.kernels import Gaussian
-from okl_core.learners.ald.nons_ald import NonsAldConfig, NonsAldState
+from okl_core.learners.ald.nons_ald_state import NonsAldConfig, NonsAldState
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.ald import nons_ald
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
-from bench.theorems import best_matrix
+from bench.sides import best_matrix
 from okl_core import OnlineLearner, create
 from okl_core.errors import ConfigError, DivergedError, LabelError
 from okl_core.losses import LEAST_PROBABILITY

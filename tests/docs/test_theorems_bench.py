@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import find, settings
 
-from bench.theorems import ROUNDING, ROUNDS, THEOREMS, Sides, Stream, attack, newton, streams
+from bench.sides import ROUNDS, THEOREMS, Sides, Stream, newton
+from bench.theorems import ROUNDING, attack, streams
 
 
 @pytest.mark.parametrize("name", THEOREMS)

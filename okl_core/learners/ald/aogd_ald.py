@@ -49,6 +49,8 @@ class AogdAldRound(Round):
     shrink: float
     norm2: float
     gain: float
+    lost: float
+    """What the round adds to the second term of `bound`."""
 
 
 @final
@@ -60,9 +62,15 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
 
     Notes
     -----
-    Its paper bounds the regret against every f with |f| <= U by the order of sqrt(L(f)), where L(f) is the loss of f. No
-    constant is claimed here. The paper's second phase stores every input, without end. The budget is ours: one point more
-    drops the oldest, and then nothing is guaranteed.
+    Its paper bounds the regret against every f with |f| <= U by the order of sqrt(L(f)), where L(f) is the loss of f; no
+    constant of it is claimed here. `bound` of `describe` is ours, for every stream (docs/theorems.md, theorem 10): with
+    D = a_i k(s_i, .) for the point that is dropped and f~ = f - D, 3 U sqrt(G) - U plus in every round
+
+        2 U |value - y| sqrt(alpha)                                                          if it is projected,
+        (|f~|^2 - |f|^2 + 2 U |D|) sqrt(G) / (2 U) + 2 (value - y) D(x_t)                    if a point is dropped.
+
+    The paper's second phase stores every input, without end. The budget is ours: one point more drops the oldest. That costs
+    about 2 U |D| a round in `bound`, which then no longer tells much.
 
     Against the authors' program: delta is kappa where it has 1, and the threshold a share of it, for kernels with k(x, x)
     other than 1; a point that keeps less than 1e-6 of kappa outside the span is always projected; without a horizon
@@ -91,7 +99,7 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
 
     def init(self, config: AogdAldConfig, dim: int) -> AogdAldState:
         points = config.kernel.points(dim)
-        return AogdAldState(0, points, GrowingArray(), Factor(), PROJECTS, 0, 0, norm2=0.0, gain=1.0)
+        return AogdAldState(0, points, GrowingArray(), Factor(), PROJECTS, 0, 0, norm2=0.0, gain=1.0, lost=0.0)
 
     def conditioning(self, config: AogdAldConfig, state: AogdAldState) -> float:
         a = state.coefficients.view
@@ -109,26 +117,28 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
         value = kernel_sum(state.coefficients.view, row)
         error = value - y
         beta = joined = None
-        delta = kappa
+        U, delta, lost = config.norm_bound, kappa, 0.0
         if seen is not None:
             if is_far(config, t, seen, rng):
                 joined = seen.z, math.sqrt(seen.alpha)
             else:
                 beta, delta = state.L.solve_transposed(seen.z), kappa - seen.alpha
+                lost = 2.0 * U * abs(error) * math.sqrt(seen.alpha)
         gain = state.gain + 4.0 * error * error * delta
         require_finite(t, value, kappa, gain)
-        U = config.norm_bound
-        g = 2.0 * U / math.sqrt(gain) * error
+        eta = U / math.sqrt(gain)
+        g = 2.0 * eta * error
         norm2, at_x = state.norm2, value
         if seen is None and len(state.points) == config.budget:
-            norm2, at_x = _without_oldest(config, state, row, value)
+            norm2, at_x, size = _without_oldest(config, state, row, value)
+            lost = (norm2 - state.norm2 + 2.0 * U * size) / (2.0 * eta) + 2.0 * error * (value - at_x)
         norm2 = max(norm2 - 2.0 * g * at_x + g * g * delta, 0.0)
-        require_finite(t, norm2)
+        require_finite(t, norm2, lost)
         shrink = 1.0
         if norm2 > U * U:
             shrink, norm2 = U / math.sqrt(norm2), U * U
         told = Forecast(value), error * error, rng.choices()
-        return AogdAldRound(t, x, y, *told, point, g, beta, joined, shrink, norm2, gain)
+        return AogdAldRound(t, x, y, *told, point, g, beta, joined, shrink, norm2, gain, lost)
 
     def learn(self, config: AogdAldConfig, state: AogdAldState, played: AogdAldRound) -> None:
         a, size = state.coefficients, len(state.points)
@@ -139,6 +149,7 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
             else:
                 state.phase, state.L = STORES, Factor()
         state.t, state.norm2, state.gain = played.t, played.norm2, played.gain
+        state.lost += played.lost
         if played.beta is not None:
             a.view[:] -= played.g * played.beta
         elif size < config.budget:
@@ -153,6 +164,7 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
             a.view[:] *= played.shrink
 
     def describe(self, config: AogdAldConfig, state: AogdAldState) -> dict[str, float]:
+        U, root = config.norm_bound, math.sqrt(state.gain)
         return {
             "t": state.t,
             "dictionary": len(state.points),
@@ -160,14 +172,15 @@ class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
             "phase": state.phase,
             "dropped": state.dropped,
             "norm": math.sqrt(state.norm2),
-            "step_size": config.norm_bound / math.sqrt(state.gain),
+            "step_size": U / root,
+            "bound": 3.0 * U * root - U + state.lost,
         }
 
 
-def _without_oldest(config: AogdAldConfig, state: AogdAldState, row: F64, value: float) -> tuple[float, float]:
-    """|f|^2 and f(x_t) without the point that is dropped next, from k(., x_t), shape (s,), and f(x_t)."""
+def _without_oldest(config: AogdAldConfig, state: AogdAldState, row: F64, value: float) -> tuple[float, float, float]:
+    """|f~|^2, f~(x_t) and |D|, from k(., x_t), shape (s,), and f(x_t): f~ = f - D, D the part of the point dropped next."""
     i, a = state.oldest, state.coefficients.view
     own = config.kernel.encoded_row(state.points, state.points.encoded(i))
-    weight = a.item(i)
-    norm2 = state.norm2 + weight * (weight * own.item(i) - 2.0 * kernel_sum(a, own))
-    return norm2, value - weight * row.item(i)
+    weight, kappa = a.item(i), own.item(i)
+    norm2 = state.norm2 + weight * (weight * kappa - 2.0 * kernel_sum(a, own))
+    return norm2, value - weight * row.item(i), abs(weight) * math.sqrt(kappa)

@@ -54,3 +54,5 @@ class AogdAldState(LearnerState):
     """nu^2."""
     gain: float
     """G."""
+    lost: float
+    """What projections and dropped points cost: the second term of `bound`."""

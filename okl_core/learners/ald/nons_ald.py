@@ -27,52 +27,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import numpy as np
-from pydantic import Field
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.kernels.points import Points
-from okl_core.learners.ald.ald_dictionary import AldConfig, condition, is_far, see
+from okl_core.learners.ald.ald_dictionary import condition, is_far, see
+from okl_core.learners.ald.nons_ald_state import Cost, Costs, NonsAldConfig, NonsAldState, cost_of_clip, cost_of_step
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.guards import require_bearable, require_finite
 from okl_core.losses import LOSSES, Loss
 from okl_core.second_order.posterior import Posterior, Projection
 from okl_core.second_order.space_and_rule import Decision
-from okl_core.types import F64, Forecast, Interval, LearnerState, Round
-
-
-class NonsAldConfig(AldConfig):
-    """Parameters of NONS-ALD."""
-
-    budget: int = Field(
-        default=400,
-        ge=1,
-        description="Points at most, an addition of ours; when they are used up the dictionary stays.",
-    )
-    clip: float = Field(default=1.0, ge=1e-50, description="C: forecasts are clipped to [-C, C], and truths lie there.")
-    regularization: float = Field(default=1.0, gt=0.0, description="mu: A_0 = mu I.")
-    step: Literal["textbook", "shipped"] = Field(
-        default="textbook",
-        description="Which inverse a round without a new point takes its step by: that of A with the round (textbook), or "
-        "that before it, as the authors' program does (shipped).",
-    )
-
-    @property
-    def eta(self) -> float:
-        """The step parameter: the curvature of the loss for forecasts and truths in [-C, C]."""
-        return LOSSES["squared"].curvature(self.clip)
-
-
-@dataclass(slots=True)
-class NonsAldState(LearnerState):
-    """The dictionary with its factor, and v and P in the basis of it."""
-
-    points: Points
-    L: Factor
-    posterior: Posterior
+from okl_core.types import F64, Forecast, Interval, Round
 
 
 @dataclass(slots=True)
@@ -84,6 +52,7 @@ class NonsAldRound(Round):
     projection: Projection
     """Of z, with its new coordinate if x_t joins; m is not used."""
     decision: Decision
+    costs: tuple[Cost, ...]
 
 
 @final
@@ -96,7 +65,8 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
     Notes
     -----
     Its paper bounds the regret by the effective dimension times log T, with a k of the order of log T, if the
-    eigenvalues of the kernel matrix decay exponentially. No constant is claimed here.
+    eigenvalues of the kernel matrix decay exponentially; no constant of it is claimed here. `describe` has the sums of a
+    bound of our own, for every stream (`nons_ald_state`; docs/theorems.md, theorem 9).
 
     Against the authors' program: eta is 1 / (8 C^2), which is its 1 / (4 C^2 + 4) for C = 1, and holds for every C; the
     budget, a T that need not be known, and the default of `step` are ours; a point that keeps less than 1e-6 of
@@ -129,7 +99,9 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
         return -config.clip, config.clip
 
     def init(self, config: NonsAldConfig, dim: int) -> NonsAldState:
-        return NonsAldState(0, config.kernel.points(dim), Factor(), Posterior(config.regularization, 0))
+        return NonsAldState(
+            0, config.kernel.points(dim), Factor(), Posterior(config.regularization, 0), Costs(0.0, 0.0, 0.0)
+        )
 
     def conditioning(self, config: NonsAldConfig, state: NonsAldState) -> float:
         v = state.posterior
@@ -148,24 +120,27 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
         value = _clipped(config, m)
         pull = (value - m) / q if q > 0.0 else 0.0
         pulled = pull * Pz
+        clipped, alpha = cost_of_clip(m - value, q, seen.alpha), seen.alpha
         joined = None
         if len(z) < config.budget and is_far(config, t, seen, rng):
-            joined = z, math.sqrt(seen.alpha)
-            q, square = q + seen.alpha / mu, square + seen.alpha
-            Pz = np.append(Pz, math.sqrt(seen.alpha) / mu)
+            joined = z, math.sqrt(alpha)
+            q, square = q + alpha / mu, square + alpha
+            Pz = np.append(Pz, math.sqrt(alpha) / mu)
+            alpha = 0.0
         # The first point is stored alone.
         g = 2.0 * (value - y) if len(z) else 0.0
         w = config.eta * g * g
         D = 1.0 + w * q
         is_damped = config.step == "textbook" or joined is not None
         move = -g / D if is_damped else -g
-        require_finite(t, m, q, pull, move, w * square, (value - y) ** 2)
+        own = cost_of_step(config, g, q, alpha, is_damped=is_damped) if len(z) else Cost(y * y, 0.0, 0.0)
+        require_finite(t, m, q, pull, move, w * square, (value - y) ** 2, *clipped, *own)
         require_bearable(t, w, kappa, mu)
         # v <- v + move Pz, in the terms of `Posterior.absorb`
         decision = Decision(value, w, move, move * D / math.sqrt(w) if w > 0.0 else 0.0, g)
         told = (value - y) ** 2, rng.choices()
         projection = Projection(m, q, Pz, square)
-        return NonsAldRound(t, x, y, Forecast(value), *told, pulled, joined, projection, decision)
+        return NonsAldRound(t, x, y, Forecast(value), *told, pulled, joined, projection, decision, (clipped, own))
 
     def learn(self, config: NonsAldConfig, state: NonsAldState, played: NonsAldRound) -> None:
         if played.joined is not None:
@@ -177,6 +152,8 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
             state.points.append(played.x)
             state.posterior.grow()
         state.posterior.absorb(played.projection, played.decision)
+        for cost in played.costs:
+            state.costs.add(cost)
 
     def describe(self, config: NonsAldConfig, state: NonsAldState) -> dict[str, float]:
         return {
@@ -184,6 +161,9 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
             "dictionary": len(state.points),
             "bytes": state.nbytes,
             "threshold": config.threshold_at(state.t + 1),
+            "bound_gradient": state.costs.gradient,
+            "bound_missed": state.costs.missed,
+            "bound_square": state.costs.square,
         }
 
 
