@@ -3,11 +3,15 @@
 Ten streams, real ones, made-up ones and adversaries, each with truths that come late in several ways: the regret of the
 forecasts that were *issued*, against the best function in hindsight, and its bound. Of ridge regression and the Aggregating
 Algorithm it is known before any truth is (`diagnostics.late_ridge_bound`); of `kons` and `kernel-aioli` it is their bound in
-the order of arrival and the largest slope times how far forecasts moved between issue and truth. Exits with 1 if a regret is
-above its bound, or if ridge regression in batches is above the batch's length times its bound.
+the order of arrival and the largest slope times how far forecasts moved between issue and truth. The delayed forms of
+`kernel-aar` and `kons` have bounds of their own. Exits with 1 if a regret is above its bound, or if ridge regression in
+batches is above the batch's length times its bound.
 
-Then the mean squared error of the issued forecasts of `kernel-aar`; of as many learners as rounds are late, each with its
-part of the stream [joulani2013]; and of the form that learns inputs when the forecast is made, and truths when they come.
+Then the mean squared errors of issued forecasts: of `kernel-aar`; of as many learners as rounds are late, each with its
+part of the stream [joulani2013]; of its delayed form; and of `kons` and its delayed form, with adaptive steps.
+
+Last, where the theory says that the delayed form is ahead: places that are new, whose truths turn when they begin to come.
+`--figure` draws these regrets against the delay.
 """
 
 from __future__ import annotations
@@ -15,16 +19,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 from river import datasets
-from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
 
-from bench.late import I64, LatePlay, Schedule, play_late, schedule
+from bench.late import I64, LatePlay, Schedule, play_delayed, play_late, schedule
+from bench.papers.kons_figures import STYLE, save
 from bench.streams import Stream, magic_stream, scaled
-from okl_core import Gaussian, create, diagnostics
+from okl_core import Gaussian, create, create_delayed, diagnostics
 from okl_core.losses import LOSSES
 from okl_core.types import F64
 
@@ -145,17 +152,32 @@ def signs(y: F64) -> F64:
     return np.where(y >= np.median(y), 1.0, -1.0)
 
 
+def aar_spec(kernel: Gaussian, kind: str = "kernel-aar") -> dict[str, Any]:
+    return {"kind": kind, "config": {"kernel": kernel.model_dump(), "regularization": REGULARIZATION, "clip": Y}}
+
+
+def newton_spec(kernel: Gaussian, step: str = "curvature") -> dict[str, Any]:
+    spec = aar_spec(kernel, "kons")
+    return spec | {"config": spec["config"] | {"loss": "squared", "step": step}}
+
+
 def least_squares(
-    kernel: Gaussian, X: F64, y: F64, times: Schedule, best: Best, *, is_shrunk: bool
+    kernel: Gaussian, X: F64, y: F64, times: Schedule, best: float, *, is_shrunk: bool
 ) -> tuple[Cost, float]:
     """Of `kernel-ridge` or `kernel-aar`; and the log determinant."""
-    config = {"kernel": kernel.model_dump(), "regularization": REGULARIZATION, "clip": Y}
-    learner = create({"kind": "kernel-aar" if is_shrunk else "kernel-ridge", "config": config}, dim=X.shape[1])
+    learner = create(aar_spec(kernel, "kernel-aar" if is_shrunk else "kernel-ridge"), dim=X.shape[1])
     issued = play_late(learner, X, y, times).issued
     order = times.order
     K = kernel.gram(X[order])
     bound = diagnostics.late_ridge_bound(K, REGULARIZATION, Y, times.known[order], is_shrunk=is_shrunk)
-    return Cost(float(((issued - y) ** 2).sum()) - best.ridge, bound), diagnostics.log_det(K, REGULARIZATION)
+    return Cost(float(((issued - y) ** 2).sum()) - best, bound), diagnostics.log_det(K, REGULARIZATION)
+
+
+def delayed_aar(kernel: Gaussian, X: F64, y: F64, times: Schedule, best: float) -> Cost:
+    """Of the delayed form of `kernel-aar`."""
+    learner = create_delayed(aar_spec(kernel), X.shape[1])
+    issued = play_delayed(learner, X, y, times)
+    return Cost(float(((issued - y) ** 2).sum()) - best, learner.describe()["bound"])
 
 
 def moved(played: LatePlay, slope: float) -> float:
@@ -164,12 +186,19 @@ def moved(played: LatePlay, slope: float) -> float:
 
 def newton(kernel: Gaussian, X: F64, y: F64, times: Schedule, best: diagnostics.Comparator) -> Cost:
     """Of `kons` with the squared loss."""
-    config = {"kernel": kernel.model_dump(), "loss": "squared", "clip": Y, "regularization": REGULARIZATION}
-    learner = create({"kind": "kons", "config": config}, dim=X.shape[1])
+    learner = create(newton_spec(kernel), dim=X.shape[1])
     played, told, loss = play_late(learner, X, y, times), learner.describe(), LOSSES["squared"]
     bound = diagnostics.kons_bound(best.norm, REGULARIZATION, told["bound_gradient"], told["bound_step"])
     regret = float((loss.values(played.issued, y) - best.losses).sum())
     return Cost(regret, bound + best.gap + moved(played, loss.lipschitz(Y)))
+
+
+def delayed_newton(kernel: Gaussian, X: F64, y: F64, times: Schedule, best: diagnostics.Comparator) -> Cost:
+    """Of the delayed form of `kons`."""
+    learner = create_delayed(newton_spec(kernel), X.shape[1])
+    issued = play_delayed(learner, X, y, times)
+    bound = 0.5 * REGULARIZATION * best.norm**2 + learner.describe()["bound"]
+    return Cost(float((LOSSES["squared"].values(issued, y) - best.losses).sum()), bound + best.gap)
 
 
 def improper(kernel: Gaussian, X: F64, y: F64, times: Schedule, best: diagnostics.Comparator) -> Cost:
@@ -204,35 +233,23 @@ def in_parts(make: Callable[[], Any], X: F64, y: F64, times: Schedule) -> F64:
     return values
 
 
-def inputs_at_once(kernel: Gaussian, X: F64, y: F64, times: Schedule) -> F64:
-    """Forecasts of phi^T A^{-1} s with all inputs so far in A, the present one too, and in s the truths that have come."""
-    K = kernel.gram(X)
-    L = np.linalg.cholesky(K + REGULARIZATION * np.eye(len(y)))
-    arrived, values, learned = np.zeros(len(y)), np.empty(len(y)), 0
-    for t, known in enumerate(times.known.tolist()):
-        rows = times.order[learned:known]
-        arrived[rows], learned = y[rows], known
-        n = t + 1
-        z = solve_triangular(L[:n, :n], arrived[:n], lower=True)
-        values[t] = solve_triangular(L[:n, :n], K[t, :n], lower=True) @ z
-    return np.clip(values, -Y, Y)
-
-
 def beside(part: Entry, late: str) -> tuple[float, ...]:
-    """Mean squared errors: truths at once, learned when they come, in parts, inputs at once."""
+    """Mean squared errors: truths at once, learned when they come, in parts, delayed; `kons` on arrival, and delayed."""
     assert part.y is not None
-    X, y, kernel = part.X, part.y, part.kernel
+    X, y, d = part.X, part.y, part.X.shape[1]
+    aar, kons = aar_spec(part.kernel), newton_spec(part.kernel, "adaptive")
 
     def make() -> Any:
-        config = {"kernel": kernel.model_dump(), "regularization": REGULARIZATION, "clip": Y}
-        return create({"kind": "kernel-aar", "config": config}, dim=X.shape[1])
+        return create(aar, d)
 
     times = times_of(late, y)
     forecasts = (
         make().run(X, y).values,
         play_late(make(), X, y, times).issued,
         in_parts(make, X, y, times),
-        inputs_at_once(kernel, X, y, times),
+        play_delayed(create_delayed(aar, d), X, y, times),
+        play_late(create(kons, d), X, y, times).issued,
+        play_delayed(create_delayed(kons, d), X, y, times),
     )
     return tuple(float(((values - y) ** 2).mean()) for values in forecasts)
 
@@ -245,15 +262,16 @@ def row(part: Entry, late: str, best: Best | None) -> bool:
         y = part.y
     times = times_of(late, y if part.y is not None else X[:, 0])
     if part.y is None:
-        config = {"kernel": kernel.model_dump(), "regularization": REGULARIZATION, "clip": Y}
-        y = opposed({"kind": "kernel-aar", "config": config}, X, times)
+        y = opposed(aar_spec(kernel), X, times)
     best = best or Best.of(kernel, X, y)
-    ridge, log_det = least_squares(kernel, X, y, times, best, is_shrunk=False)
-    aar, _ = least_squares(kernel, X, y, times, best, is_shrunk=True)
+    ridge, log_det = least_squares(kernel, X, y, times, best.ridge, is_shrunk=False)
+    aar, _ = least_squares(kernel, X, y, times, best.ridge, is_shrunk=True)
     costs = {
         "ridge": ridge,
         "aar": aar,
+        "delayed aar": delayed_aar(kernel, X, y, times, best.ridge),
         "kons": newton(kernel, X, y, times, best.newton),
+        "delayed kons": delayed_newton(kernel, X, y, times, best.newton),
         "aioli": improper(kernel, X, y, times, best.improper),
     }
     if late.startswith("batches"):
@@ -268,24 +286,82 @@ def row(part: Entry, late: str, best: Best | None) -> bool:
     return bool(crossed)
 
 
+PLACES_ROUNDS = 800
+PLACES_DELAYS = (2, 5, 10, 20, 50, 100)
+"""Rounds after which a truth is known; 1 is not late."""
+
+
+class AtPlaces(NamedTuple):
+    """Regrets and bounds of one delay."""
+
+    delay: int
+    arrival: Cost
+    delayed: Cost
+
+
+def new_places(delay: int) -> tuple[F64, F64, Schedule]:
+    """2 tau rounds at each place: truths of 1 until the first ones come, then of -1."""
+    t = np.arange(PLACES_ROUNDS)
+    X = np.array(2.0 * (t // (2 * delay)), dtype=np.float64)[:, None]
+    y = np.where(t % (2 * delay) < delay, 1.0, -1.0)
+    return X, y, schedule(np.full(len(t), delay - 1))
+
+
+def at_places(delay: int) -> AtPlaces:
+    kernel = Gaussian(sigma=0.25)
+    X, y, times = new_places(delay)
+    best = diagnostics.ridge_optimum(kernel.gram(X), y, REGULARIZATION)
+    arrival, _ = least_squares(kernel, X, y, times, best, is_shrunk=True)
+    return AtPlaces(delay, arrival, delayed_aar(kernel, X, y, times, best))
+
+
+def draw(path: Path, found: Sequence[AtPlaces]) -> None:
+    delays = [one.delay for one in found]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(5.6, 3.1), layout="constrained")
+        axes = figure.subplots()
+        for name, colour, costs in (
+            ("on arrival", "#D55E00", [one.arrival for one in found]),
+            ("delayed form", "#0072B2", [one.delayed for one in found]),
+        ):
+            axes.plot(delays, [cost.regret for cost in costs], "o-", color=colour, markersize=4.0, label=name)
+            axes.plot(delays, [cost.bound for cost in costs], "--", color=colour, label=f"{name}: bound")
+        axes.axhline(4.0 * Y * Y * PLACES_ROUNDS, color="#555555", linewidth=0.8, label="what can be lost at all")
+        axes.set(xscale="log", yscale="log", xlabel="delay, rounds", ylabel="regret")
+        axes.set_title(f"kernel-aar, {PLACES_ROUNDS} rounds, new places")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+        save(figure, path)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    argparse.ArgumentParser(prog="bench.delay", description=__doc__).parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="bench.delay", description=__doc__)
+    parser.add_argument("--figure", type=Path, help="draw the last table, as SVG")
+    asked = parser.parse_args(arguments)
     crossed = False
     with threadpool_limits(1):
         parts = list(entries())
-        names = "".join(f"{name:>21}" for name in ("kernel-ridge", "kernel-aar", "kons", "kernel-aioli"))
+        names = "".join(
+            f"{name:>21}" for name in ("ridge", "aar", "delayed aar", "kons", "delayed kons", "kernel-aioli")
+        )
         print(f"{'stream':<18}{'late':<14}{'lag':>6}{'most':>5}{names}  crossed")
         for part in parts:
             best = None if part.y is None else Best.of(part.kernel, part.X, part.y)
             for late in DELAYS:
                 crossed |= row(part, late, best)
-        print(f"\n{'stream':<18}{'late':<14}{'at once':>10}{'on arrival':>12}{'in parts':>10}{'inputs at once':>16}")
+        ways = ("at once", "on arrival", "in parts", "delayed", "kons", "delayed kons")
+        print(f"\n{'stream':<18}{'late':<14}" + "".join(f"{way:>13}" for way in ways))
         for part in parts:
             for late in LATE if part.y is not None else ():
                 errors = beside(part, late)
-                print(
-                    f"{part.name:<18}{late:<14}{errors[0]:>10.4f}{errors[1]:>12.4f}{errors[2]:>10.4f}{errors[3]:>16.4f}"
-                )
+                print(f"{part.name:<18}{late:<14}" + "".join(f"{error:>13.4f}" for error in errors), flush=True)
+        print(f"\n{'new places, late':<18}{'on arrival':>21}{'delayed aar':>21}")
+        found = [at_places(delay) for delay in PLACES_DELAYS]
+        for one in found:
+            costs = (one.arrival, one.delayed)
+            print(f"{one.delay:<18}" + "".join(f"{cost.regret:>9.1f} of{cost.bound:>9.1f}" for cost in costs))
+            crossed |= any(cost.is_crossed for cost in costs)
+        if asked.figure:
+            draw(asked.figure, found)
     return int(crossed)
 
 

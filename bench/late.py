@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core import OnlineLearner
+from okl_core import DelayedLearner, OnlineLearner
 from okl_core.types import F64
 
 I64 = NDArray[np.int64]
@@ -68,3 +68,21 @@ def play_late(learner: OnlineLearner, X: F64, y: F64, times: Schedule) -> LatePl
         issued[t] = learner.predict(X[t]).value
     learn_until(len(y))
     return LatePlay(issued, fresh)
+
+
+def play_delayed(learner: DelayedLearner[Any], X: F64, y: F64, times: Schedule) -> F64:
+    """The same of a delayed form: the values that it issued, shape (T,)."""
+    issued, ids = np.empty(len(y)), np.empty(len(y), np.int64)
+    learned = 0
+
+    def learn_until(count: int) -> None:
+        nonlocal learned
+        for row in times.order[learned:count].tolist():
+            learner.learn(ids.item(row), y.item(row))
+        learned = count
+
+    for t, known in enumerate(times.known.tolist()):
+        learn_until(known)
+        ids[t], issued[t] = learner.issue(X[t])
+    learn_until(len(y))
+    return issued

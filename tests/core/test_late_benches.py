@@ -29,6 +29,15 @@ def test_no_bound_is_crossed_by_late_truths(late: str, capsys: pytest.CaptureFix
 
 def test_learning_on_arrival_is_better_than_a_part_of_the_stream_each() -> None:
     shortest = min((part for part in delay.entries() if part.y is not None), key=lambda part: len(part.X))
-    at_once, on_arrival, in_parts, _ = delay.beside(shortest, "all 10")
+    at_once, on_arrival, in_parts, *_ = delay.beside(shortest, "all 10")
     assert at_once < on_arrival
     assert on_arrival < in_parts
+
+
+@pytest.mark.parametrize("late", [5, 50])
+def test_the_delayed_form_is_ahead_at_new_places(late: int) -> None:
+    found = delay.at_places(late)
+    assert not found.arrival.is_crossed
+    assert not found.delayed.is_crossed
+    assert 2.0 * found.delayed.regret < found.arrival.regret
+    assert found.delayed.bound < found.arrival.bound
