@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from river import datasets
 from threadpoolctl import threadpool_limits
 
@@ -327,7 +328,11 @@ def draw(path: Path, found: Sequence[AtPlaces]) -> None:
             axes.plot(delays, [cost.regret for cost in costs], "o-", color=colour, markersize=4.0, label=name)
             axes.plot(delays, [cost.bound for cost in costs], "--", color=colour, label=f"{name}: bound")
         axes.axhline(4.0 * Y * Y * PLACES_ROUNDS, color="#555555", linewidth=0.8, label="what can be lost at all")
-        axes.set(xscale="log", yscale="log", xlabel="delay, rounds", ylabel="regret")
+        axes.set(xscale="log", yscale="log", xlabel="truth known after, rounds", ylabel="regret")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.set_title(f"kernel-aar, {PLACES_ROUNDS} rounds, new places")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
         save(figure, path)
