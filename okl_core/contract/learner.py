@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema
 
 from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import MAX_LAGS, first_lags, lag_rows
+from okl_core.contract.learned_half_life import has_learned_half_life, mixture
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
 from okl_core.contract.workload import LONG_WORK
@@ -282,7 +283,10 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
-    """The spec, its algorithm and its config. Raises UnknownKind, or ConfigError with every field at fault."""
+    """The spec, its algorithm and its config. Raises UnknownKind, or ConfigError with every field at fault.
+
+    Those of a pool, where a half-life is to be learned and nothing else waits for inputs.
+    """
     if isinstance(spec, LearnerSpec):
         parsed = spec
     elif isinstance(spec, Mapping | str):
@@ -291,6 +295,9 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
         raise ConfigError(f'a spec is a kind, or an object {{"kind": ..., "config": ...}}, not {json_name(spec)}')
     learner = get_learner(parsed.kind)
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
+    if has_learned_half_life(parsed.config) and not config.waiting():
+        pool = mixture(parsed.kind, parsed.config, config, learner.loss(config))
+        return parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
     if parsed.lags and learner.target(config) == "class":
         told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])

@@ -9,7 +9,7 @@ from pydantic import Field
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
-from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
 from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
 from okl_core.second_order.second_order import SecondOrder
@@ -23,7 +23,7 @@ class NystromAioliConfig(KernelImproperConfig):
     dictionary: Dictionary = Field(default=KorsDictionary(regularization=0.1), description="How points are chosen.")
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
-    half_life: HalfLifeRounds = None
+    half_life: LearnedHalfLife = None
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
@@ -64,7 +64,7 @@ class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, A
 
     def space(self, config: NystromAioliConfig) -> NystromSpace:
         embedding = Embedding(config.kernel, config.dictionary, config.budget)
-        return NystromSpace(embedding, config.alpha, config.carry, HalfLife(config.half_life))
+        return NystromSpace(embedding, config.alpha, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: NystromAioliConfig) -> AioliRule:
         return config.rule

@@ -9,7 +9,7 @@ from pydantic import Field
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
-from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.least_squares import LeastSquares, LeastSquaresTotals, TruthBound
 from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
 from okl_core.second_order.second_order import SecondOrder
@@ -23,7 +23,7 @@ class NystromRidgeConfig(LearnerConfig):
     dictionary: Dictionary = Field(default=KorsDictionary(), description="How points are chosen.")
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
-    half_life: HalfLifeRounds = None
+    half_life: LearnedHalfLife = None
     regularization: float = Field(default=0.1, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
 
@@ -62,7 +62,7 @@ class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, L
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
         embedding = Embedding(config.kernel, config.dictionary, config.budget)
-        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=False)
@@ -100,7 +100,7 @@ class NystromAar(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, Lea
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
         embedding = Embedding(config.kernel, config.dictionary, config.budget)
-        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=True)

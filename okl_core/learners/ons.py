@@ -8,7 +8,7 @@ from okl_core.contract.learner import register
 from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.second_order.feature_space import FeatureRound, FeatureSpace, FeatureState
-from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals
 from okl_core.second_order.second_order import SecondOrder
 
@@ -17,7 +17,7 @@ class OnsConfig(NewtonConfig):
     """Parameters of ONS."""
 
     intercept: Intercept = True
-    half_life: HalfLifeRounds = None
+    half_life: LearnedHalfLife = None
 
 
 @final
@@ -64,7 +64,7 @@ class Ons(SecondOrder[OnsConfig, FeatureState, FeatureRound, NewtonTotals]):
     config_type = OnsConfig
 
     def space(self, config: OnsConfig) -> FeatureSpace:
-        return FeatureSpace(LinearMap(config.intercept), config.regularization, HalfLife(config.half_life))
+        return FeatureSpace(LinearMap(config.intercept), config.regularization, HalfLife.of(config.half_life))
 
     def rule(self, config: OnsConfig) -> NewtonRule:
         return config.rule

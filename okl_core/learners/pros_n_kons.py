@@ -9,7 +9,7 @@ from pydantic import Field
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
-from okl_core.second_order.forgetting import HalfLife, HalfLifeRounds
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals, Step
 from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
 from okl_core.second_order.second_order import SecondOrder
@@ -33,7 +33,7 @@ class ProsNKonsConfig(NewtonConfig):
     dictionary: Dictionary = Field(default=KorsDictionary(), description="How points are chosen.")
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
-    half_life: HalfLifeRounds = None
+    half_life: LearnedHalfLife = None
 
 
 @final
@@ -86,7 +86,7 @@ class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonT
 
     def space(self, config: ProsNKonsConfig) -> NystromSpace:
         embedding = Embedding(config.kernel, config.dictionary, config.budget)
-        return NystromSpace(embedding, config.regularization, config.carry, HalfLife(config.half_life))
+        return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: ProsNKonsConfig) -> NewtonRule:
         return config.rule

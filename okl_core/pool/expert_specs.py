@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from okl_core.contract.lags import MAX_LAGS
+from okl_core.contract.learned_half_life import LEARNED, has_learned_half_life
 from okl_core.contract.learner import from_kind, get_learner, or_a_kind, parse_spec, taken_dim
 from okl_core.errors import ConfigError
 from okl_core.second_order.forgetting import HalfLifeRounds
@@ -44,14 +45,24 @@ class ExpertSpec(BaseModel):
 
     _from_kind = model_validator(mode="before")(from_kind)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_a_grid(cls, value: Any) -> Any:
+        """`half_life: "learned"` in the config is a grid like any other."""
+        config = value.get("config") if isinstance(value, dict) else None
+        if not isinstance(config, dict) or not has_learned_half_life(config) or value.get("half_lives") is not None:
+            return value
+        own = {name: part for name, part in config.items() if name != "half_life"}
+        return value | {"config": own, "half_lives": LEARNED}
+
     @field_validator(
         "half_lives", mode="before", json_schema_input_type=list[HalfLifeRounds] | Literal["learned"] | None
     )
     @classmethod
     def _as_a_grid(cls, value: Any) -> Any:
-        if isinstance(value, str) and value != "learned":
+        if isinstance(value, str) and value != LEARNED:
             raise ValueError(f'is {value!r}; give "learned", or a list of half-lives')
-        return list(HALF_LIVES) if value == "learned" else value
+        return list(HALF_LIVES) if value == LEARNED else value
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -66,7 +77,7 @@ class ExpertSpec(BaseModel):
         if self.half_lives is not None and "half_life" in self.config:
             raise ValueError("give either half_lives, or a half_life in the config")
         if self.half_lives is not None and "half_life" not in get_learner(self.kind).config_type.model_fields:
-            raise ValueError(f"{self.kind} has no half-life; leave half_lives out")
+            raise ValueError(f"{self.kind} has no half-life; leave it out")
         for expert in self.expand():
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
@@ -111,7 +122,9 @@ def told_count(told: object) -> int:
         told = {"sigmas": told.sigmas, "half_lives": told.half_lives}
     if not isinstance(told, dict):
         return 1
-    grids = (HALF_LIVES if told.get(name) == "learned" else told.get(name) for name in ("sigmas", "half_lives"))
+    if isinstance(config := told.get("config"), dict) and has_learned_half_life(config):
+        told = {"half_lives": LEARNED} | told
+    grids = (HALF_LIVES if told.get(name) == LEARNED else told.get(name) for name in ("sigmas", "half_lives"))
     sizes = (len(grid) for grid in grids if isinstance(grid, list | tuple))
     return math.prod(size or 1 for size in sizes)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple, final
+from typing import Annotated, Any, Literal, NamedTuple, Self, final
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticKnownError
 
+from okl_core.contract.learned_half_life import LEARNED
 from okl_core.errors import StateFormatError
 from okl_core.linalg.growing import GrowingArray
 from okl_core.types import StatePart
@@ -19,10 +21,37 @@ STAIRS = 4
 """Steps in which a half-life discounts: one costs O(p^3) with p features."""
 
 
+SHORTEST = 8
+"""Rounds of a half-life."""
+
 HalfLifeRounds = Annotated[
     int | None,
-    Field(ge=8, description="Forgetting: rounds in which the weight of a past round halves; none by default."),
+    Field(ge=SHORTEST, description="Forgetting: rounds in which the weight of a past round halves; none by default."),
 ]
+
+
+def _rounds_or_learned(value: Any) -> Any:
+    """What a half-life may be, told in one sentence where the members of the union would each tell their own."""
+    if value is None or (isinstance(value, str) and value == LEARNED):
+        return value
+    if isinstance(value, str):
+        raise ValueError(f'is {value!r}; give "learned", or a number of rounds')
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PydanticKnownError("int_type")
+    if value < SHORTEST:
+        raise PydanticKnownError("greater_than_equal", {"ge": SHORTEST})
+    return value
+
+
+LearnedHalfLife = Annotated[
+    Annotated[int, Field(ge=SHORTEST)] | Literal["learned"] | None,
+    BeforeValidator(_rounds_or_learned),
+    Field(
+        description="Forgetting: rounds in which the weight of a past round halves; none by default. "
+        '"learned": a pool of this learner with half-lives from 16 rounds to none.'
+    ),
+]
+"""Of a learner that a pool may stand for, see `contract.learned_half_life`."""
 
 
 @final
@@ -91,6 +120,11 @@ class HalfLife(NamedTuple):
     """
 
     rounds: int | None
+
+    @classmethod
+    def of(cls, told: int | Literal["learned"] | None) -> Self:
+        """That of a config. One that says "learned" never plays: its spec stands for a pool."""
+        return cls(None if told == "learned" else told)
 
     def factor(self, t: int) -> float | None:
         """What all weights are to be multiplied with after round t, if it is time to."""

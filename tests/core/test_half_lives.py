@@ -1,4 +1,4 @@
-"""Half-lives of a pool's expert: one learner each, on one dictionary, and the best of them is followed."""
+"""Half-lives that are learned: one learner each, on one dictionary, and the best of them is followed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import create
+from okl_core import create, parse_spec, resolve, restore, waits_for_inputs
+from okl_core.contract.learned_half_life import LOG_ODDS
 from okl_core.errors import ConfigError
 from okl_core.pool.expert_specs import HALF_LIVES, ExpertSpec
+from okl_core.pool.pool_config import PoolConfig
 from okl_core.types import F64
 
 KINDS = ("ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons")
@@ -69,7 +71,7 @@ def test_the_best_of_the_grid_is_followed(kind: str) -> None:
 @pytest.mark.parametrize(
     ("expert", "told"),
     [
-        ({"kind": "kons", "half_lives": "learned"}, "kons has no half-life; leave half_lives out"),
+        ({"kind": "kons", "half_lives": "learned"}, "kons has no half-life; leave it out"),
         ({"kind": "ons", "half_lives": [3]}, "half_lives.0: .*greater than or equal to 8"),
         ({"kind": "ons", "half_lives": []}, "half_lives: .*at least 1"),
         ({"kind": "ons", "half_lives": "often"}, "half_lives: is 'often'; give \"learned\", or a list"),
@@ -79,3 +81,68 @@ def test_the_best_of_the_grid_is_followed(kind: str) -> None:
 def test_bad_grids_say_what_is_wrong(expert: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         create(pool_of(expert), 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_learned_half_life_stands_for_a_pool(kind: str) -> None:
+    X, y = turning(300)
+    clip = {"clip": 2.0} if kind in ("ons", "nystrom-ridge", "nystrom-aar", "pros-n-kons") else {}
+    loss = {"loss": "logistic", "clip": LOG_ODDS} if "aioli" in kind else {"truth": "numbers", "clip": 2.0}
+    short = create({"kind": kind, "seed": 3, "config": clip | {"half_life": "learned"}}, 2)
+    spelt = create(pool_of({"kind": kind, "config": clip, "half_lives": "learned"}, **loss) | {"seed": 3}, 2)
+    assert short.spec == spelt.spec
+    assert (short.run(X, y).values == spelt.run(X, y).values).all()
+    again = create(short.spec, 2)
+    assert again.spec == short.spec
+
+
+@pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
+def test_labels_are_weighed_by_the_loss_of_the_learner_or_its_square(loss: str) -> None:
+    learner = create({"kind": "ons", "config": {"loss": loss, "clip": 0.5, "half_life": "learned"}}, 2)
+    _, _, config = parse_spec(learner.spec)
+    assert isinstance(config, PoolConfig)
+    assert (config.truth, config.loss, config.clip) == {
+        "squared-hinge": ("labels", "squared", 1.0),
+        "logistic": ("labels", "logistic", 0.5),
+    }[loss]
+
+
+def test_what_waits_for_inputs_is_found_before_the_pool_is_made() -> None:
+    X, y = turning(300)
+    kernel = {"kind": "gaussian", "sigma": "median"}
+    spec = {"kind": "nystrom-aioli", "lags": 1, "config": {"kernel": kernel, "half_life": "learned"}}
+    assert waits_for_inputs(spec)
+    found = resolve(spec, X, y)
+    learner = create(found, 2)
+    assert (learner.spec.kind, learner.spec.lags) == ("pool", 1)
+    plain = resolve(spec | {"config": {"kernel": kernel}}, X, y)
+    assert learner.spec.config["experts"][0]["config"]["kernel"] == plain.config["kernel"]
+    assert restore(found, learner.state(), 2).t == 0
+
+
+def test_an_expert_and_a_member_may_learn_it_too() -> None:
+    own = {"kind": "aioli", "config": {"half_life": "learned"}}
+    assert ExpertSpec.model_validate(own).half_lives == list(HALF_LIVES)
+    X, y = turning(60)
+    classes = create({"kind": "one-vs-rest", "config": {"classes": 2, "member": own}}, 2)
+    assert classes.run(X, (y + 1.0) / 2.0).t == 60
+    many = {"kind": "pool", "config": {"experts": [own] * 100}}
+    with pytest.raises(ConfigError, match="600 experts"):
+        create(many, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "told"),
+    [
+        ("nystrom-ridge", {"half_life": "learned"}, "half_life: .*give `clip`"),
+        ("aioli", {"half_life": "lerned"}, "half_life: is 'lerned'; give \"learned\", or a number of rounds"),
+        ("aioli", {"half_life": 7}, "half_life: Input should be greater than or equal to 8"),
+        ("aioli", {"half_life": 8.0}, "half_life: Input should be a valid integer"),
+        ("aioli", {"half_life": True}, "half_life: Input should be a valid integer"),
+        ("kons", {"half_life": "learned"}, "half_life"),
+    ],
+)
+def test_a_bad_half_life_is_told_in_one_sentence(kind: str, config: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as error:
+        create({"kind": kind, "config": config}, 2)
+    assert [path for path, _ in error.value.errors] == [("config", "half_life")]

@@ -1,0 +1,38 @@
+"""`half_life: "learned"`: short for a pool of the learner with a grid of half-lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from okl_core.errors import ConfigError
+from okl_core.losses import Loss
+from okl_core.types import LearnerConfig
+
+LEARNED = "learned"
+
+LOG_ODDS = 30.0
+"""The clip of a pool of learners of probabilities without a clip: beyond it a probability is 0 or 1 to 13 digits."""
+
+
+def has_learned_half_life(config: Mapping[str, Any]) -> bool:
+    return config.get("half_life") == LEARNED
+
+
+def mixture(kind: str, told: Mapping[str, Any], config: LearnerConfig, loss: Loss) -> dict[str, Any]:
+    """The config of the pool that a learner with a learned half-life stands for; `told` is the learner's own.
+
+    The pool weighs by the learner's loss, where that is logistic or squared, and by the squared distance to labels where it
+    is another. Raises ConfigError where forecasts of numbers have no bound.
+    """
+    expert = {"kind": kind, "config": {name: value for name, value in told.items() if name != "half_life"}}
+    pool: dict[str, Any] = {"experts": [expert | {"half_lives": LEARNED}]}
+    clip: float | None = getattr(config, "clip", None)
+    if loss.name == "logistic":
+        return pool | {"loss": "logistic", "clip": LOG_ODDS if clip is None else clip}
+    if loss.target == "real":
+        if clip is None:
+            message = 'a half-life is "learned" from losses that have a bound: give `clip`, the largest truth'
+            raise ConfigError(f"{kind}: half_life: {message}", [(("config", "half_life"), message)])
+        return pool | {"truth": "numbers", "clip": clip}
+    return pool | {"clip": max(1.0, clip or 1.0)}
