@@ -21,8 +21,8 @@ from okl.problems import error_of
 from okl.talks import path_of
 from okl.values import as_json
 
-UNDER_WAY: Final = 128
-"""Messages that are sent before the first of them is answered."""
+UNDER_WAY: Final = 256
+"""Messages that are sent before the first of them is answered: as many as the service takes, several of its turns."""
 
 BACK_WITHIN_S: Final = 30.0
 AGAIN_AFTER_S: Final = 0.2
