@@ -28,6 +28,7 @@ from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR
 X, Y = magic()
 BUDGETED = {"kind": "pomdr", "config": {"kernel": SIGMA, "budget": 30}}
 KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
+FORGETFUL = {"kind": "nystrom-aioli", "lags": 1, "config": {"kernel": SIGMA, "budget": 10, "half_life": "learned"}}
 NAMES = "abcdefghij"
 CLASSES = (Y > 0.0) * (1.0 + (X[:, 8] > 0.3))
 HERE = "the position of a test"
@@ -56,6 +57,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reservoir": True,
     },
     "lags and median": {"learner": BUDGETED | {"lags": 2}, **WARMUP},
+    "half-life and median": {"learner": FORGETFUL, **WARMUP},
     "records": {"learner": BUDGETED, **WARMUP, "is_strict": False},
     "records as they are": {"learner": MEAN, "warmup_rounds": 20, "is_strict": False},
     "hashed": {"learner": POMDR | {"lags": 1}, **WARMUP, "is_strict": False, "hashed": 16, "reservoir": True},
@@ -176,7 +178,7 @@ def test_playing_changes_nothing(name: str) -> None:
     "name",
     [
         "plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median", "classes",
-        "classes and median", *RECORDS,
+        "classes and median", "half-life and median", *RECORDS,
     ],
 )  # fmt: skip
 def test_a_block_replays(name: str) -> None:
