@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import okl_core
-from okl.errors import StateCorrupt
+from okl.errors import InvalidInput, StateCorrupt
 from okl_core.contract.frozen import Rule
 from okl_core.errors import DivergedError, FrozenError, StateError
 from okl_core.records.scaling import Scaling
@@ -23,6 +23,7 @@ from service.session.played import Pending
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
+from service.session.task import check_weights
 from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR, SIGMA, define
 
 X, Y = magic()
@@ -331,3 +332,10 @@ def test_a_replay_takes_what_a_stage_found(monkeypatch: pytest.MonkeyPatch) -> N
     for blob in journal:
         again.replay(blob)
     assert pack(again, HERE) == pack(live, HERE)
+
+
+def test_a_half_life_that_is_learned_takes_no_weights_in_its_warm_up_either() -> None:
+    task = made("half-life and median").task
+    assert task is not None
+    with pytest.raises(InvalidInput, match="a pool takes no weights"):
+        check_weights(task)
