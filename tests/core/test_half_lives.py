@@ -154,5 +154,5 @@ def test_a_bad_half_life_is_told_in_one_sentence(kind: str, config: dict[str, An
 @pytest.mark.parametrize("kernel", [{}, {"kernel": MEDIAN}], ids=["given", "median"])
 def test_a_clip_that_no_pool_takes_is_told_at_once(kernel: dict[str, Any]) -> None:
     config = kernel | {"loss": "logistic", "clip": 500.0, "half_life": "learned"}
-    with pytest.raises(ConfigError, match="clip is 500.*at most 300"):
+    with pytest.raises(ConfigError, match=r"clip is 500.*at most 300"):
         parse_spec({"kind": "pros-n-kons", "config": config})
