@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import create, parse_spec, resolve, restore, waits_for_inputs
+from okl_core import create, get_learner, learner_kinds, parse_spec, resolve, restore, waits_for_inputs
 from okl_core.contract.learned_half_life import LOG_ODDS
 from okl_core.errors import ConfigError
 from okl_core.pool.expert_specs import HALF_LIVES, ExpertSpec
@@ -30,6 +30,12 @@ def turning(n: int) -> tuple[F64, F64]:
 
 def pool_of(expert: dict[str, Any], **config: Any) -> dict[str, Any]:
     return {"kind": "pool", "config": {"experts": [expert]} | config}
+
+
+def test_these_are_all_that_have_a_half_life() -> None:
+    """`auto` has one of another kind: that of its regressions."""
+    found = {kind for kind in learner_kinds() if "half_life" in get_learner(kind).config_type.model_fields}
+    assert found == {*KINDS, "auto"}
 
 
 def test_two_grids_are_one_expert_a_pair() -> None:
