@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from bench.late import schedule
 from okl_core import DelayedLearner, Gaussian, create, create_delayed, diagnostics
 from okl_core.losses import LOSSES
 from okl_core.second_order.embedding import INDEPENDENT
@@ -267,9 +269,36 @@ def descent_by_distance(stream: Stream) -> Sides:
     return Sides(played.losses.sum(), best.loss + played.described["bound"])
 
 
+def delays_of(stream: Stream) -> NDArray[np.int64]:
+    """From 0 to all rounds."""
+    return np.random.default_rng(stream.seed).integers(0, (3, ROUNDS)[stream.seed % 2], ROUNDS)
+
+
+def on_arrival(stream: Stream) -> Sides:
+    """Least squares that learn a round when its truth comes, ridge regression and AAR in turn."""
+    is_shrunk = stream.seed // 2 % 2 == 1
+    config = {"kernel": KERNEL.model_dump(), "regularization": ALPHA, "clip": 1.0}
+    learner = create({"kind": "kernel-aar" if is_shrunk else "kernel-ridge", "config": config}, 2)
+    times = schedule(delays_of(stream))
+    y, issued, learned = np.empty(ROUNDS), np.empty(ROUNDS), 0
+    for now, known in enumerate(times.known.tolist()):
+        for t in times.order[learned:known].tolist():
+            learner.update(stream.X[t], y.item(t))
+        learned = known
+        issued[now] = learner.predict(stream.X[now]).value
+        y[now] = truth(issued.item(now), stream.y[now], labels=False)
+    K, order = KERNEL.gram(stream.X), times.order
+    best = diagnostics.ridge_optimum(K, y, ALPHA)
+    inputs, known = K[np.ix_(order, order)], times.known[order]
+    return Sides(
+        float(((issued - y) ** 2).sum()),
+        best + diagnostics.late_ridge_bound(inputs, ALPHA, 1.0, known, is_shrunk=is_shrunk),
+    )
+
+
 def play_delayed(learner: DelayedLearner[Any], stream: Stream, *, labels: bool) -> tuple[F64, F64]:
-    """Truths, and losses of what was issued, with delays from 0 to all rounds; NaN: the opposite of what was issued."""
-    delays = np.random.default_rng(stream.seed).integers(0, (3, ROUNDS)[stream.seed % 2], ROUNDS)
+    """Truths, and losses of what was issued; NaN: the opposite of what was issued."""
+    delays = delays_of(stream)
     y, losses, waiting = np.empty(ROUNDS), np.empty(ROUNDS), dict[int, int]()
     for now in range(2 * ROUNDS):
         if now < ROUNDS:
@@ -312,6 +341,7 @@ THEOREMS: dict[str, Callable[[Stream], Sides]] = {
     "8 ahpatron": perceptron,
     "9 nons-ald": newton_by_distance,
     "10 aogd-ald": descent_by_distance,
+    "late truths, on arrival": on_arrival,
     "late truths, least squares": delayed_squares,
     "late truths, newton steps": delayed_newton,
 }

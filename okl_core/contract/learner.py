@@ -295,9 +295,14 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
         raise ConfigError(f'a spec is a kind, or an object {{"kind": ..., "config": ...}}, not {json_name(spec)}')
     learner = get_learner(parsed.kind)
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
-    if has_learned_half_life(parsed.config) and not config.waiting():
-        pool = mixture(parsed.kind, parsed.config, config, learner.loss(config))
-        return parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
+    if has_learned_half_life(parsed.config):
+        # An error of the pool is told before the inputs are there.
+        waiting = {path[0] for path, _ in config.waiting()}
+        known = {name: value for name, value in parsed.config.items() if name not in waiting}
+        pool = mixture(parsed.kind, known, config, learner.loss(config))
+        made = parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
+        if not waiting:
+            return made
     if parsed.lags and learner.target(config) == "class":
         told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])

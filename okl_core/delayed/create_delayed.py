@@ -44,7 +44,9 @@ def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
             told = 'the delayed form needs one that follows the curvature: "adaptive", "curvature" or "half-curvature"'
             raise _refused(parsed, "step", told, "config")
         return DelayedNewton(config.kernel, config.regularization, config.rule, dim)
-    told = f"{parsed.kind} has no delayed form; kernel-aar and kons have"
+    # A learned half-life has made a pool of it.
+    kind = spec if isinstance(spec, str) else spec.kind if isinstance(spec, LearnerSpec) else spec["kind"]
+    told = f"{kind} has no delayed form; kernel-aar and kons have"
     raise ConfigError(told, [(("kind",), told)])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from okl_core.contract.checked import checked_input, checked_truth
@@ -77,6 +79,14 @@ class DelayedLearner(ABC, Generic[W]):
         self._found(id)
         del self._waiting[id]
 
+    def copy(self) -> Self:
+        """One that goes on alike, and alone."""
+        return copy.deepcopy(self)
+
+    def __copy__(self) -> Self:
+        # Field by field the two would share what they learn.
+        return self.copy()
+
     def describe(self) -> dict[str, float]:
         """Numbers to look at, the terms of the bound among them."""
         return {
@@ -89,9 +99,10 @@ class DelayedLearner(ABC, Generic[W]):
         }
 
     def _found(self, id: int) -> W:
-        if id not in self._waiting:
+        found = self._waiting.get(id) if isinstance(id, int | np.integer) else None
+        if found is None:
             raise InputError(f"no forecast {id!r} waits for a truth; give the id that `issue` gave", "id")
-        return self._waiting[id]
+        return found
 
     @abstractmethod
     def _issue(self, x: F64) -> tuple[float, W]:

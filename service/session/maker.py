@@ -25,10 +25,14 @@ HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 
 
 class Start(NamedTuple):
-    """A learner and how its inputs are prepared; of one that looks at no input, a stand-in, that is None."""
+    """A learner and how its inputs are prepared; of one that looks at no input, a stand-in, that is None.
+
+    `spec`: what the learner was asked for by, which its own need not be: a half-life that is learned makes it a pool.
+    """
 
     preparation: Preparation | None
     learner: HostedLearner
+    spec: LearnerSpec
 
 
 @final
@@ -83,9 +87,9 @@ class Maker:
     def start(self, task: Task, fields: Fields | None, first: Raw) -> Start:
         """What answers before the first round."""
         if task.waits or self.definition.scale == "learned":
-            return Start(None, create(task.stand_in, 1))
+            return Start(None, create(task.stand_in, 1), task.spec)
         preparation = self._prepared(task, fields, [first])
-        return Start(preparation, self._create(task.spec, preparation.width))
+        return Start(preparation, self._create(task.spec, preparation.width), task.spec)
 
     def remade(
         self,
@@ -110,7 +114,7 @@ class Maker:
             return None
         learner = self._create(spec, preparation.width)
         ran = learner.run(X, truths, choices=choices, lags=rows.lags, weight=rows.weights)
-        return Start(preparation, learner), ran.choices
+        return Start(preparation, learner, spec), ran.choices
 
     def _prepared(self, task: Task, fields: Fields | None, raws: Sequence[Raw]) -> Preparation:
         """What these inputs say of fields and scale."""

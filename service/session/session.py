@@ -146,7 +146,7 @@ class Session:
         """The forecast for an input of `read_input`, at the present state."""
         if self.task is None:
             return NO_FORECAST
-        preparation, learner = self._start(self.task, raw)
+        preparation, learner, _ = self._start(self.task, raw)
         return learner.predict(_vector(preparation, raw))
 
     def play(
@@ -190,7 +190,7 @@ class Session:
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, made = (None, played.choices) if remade is None else remade
         value = played.forecast.value
-        note = note_of(self.task, task, None if successor is None else successor.learner.spec)
+        note = note_of(self.task, task, None if successor is None else successor.spec)
         entry = RoundEntry(
             raw,
             y,
@@ -213,7 +213,7 @@ class Session:
     def _start(self, task: Task, raw: Raw) -> Start:
         """What answers now; before the first round, what will answer it."""
         if self.learner is not None:
-            return Start(self.preparation, self.learner)
+            return Start(self.preparation, self.learner, self.spec or task.spec)
         return self._maker.start(task, self.fields, raw)
 
     def learn(self, pending: Pending) -> None:
@@ -255,7 +255,7 @@ class Session:
 
     def _take(self, start: Start, task: Task) -> None:
         self.preparation, self.learner, self.task = start.preparation, start.learner, task
-        self.spec = task.spec if start.preparation is None else start.learner.spec
+        self.spec = task.spec if start.preparation is None else start.spec
 
     def run(self, raws: Raws, y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT) -> Ran:
         """n rounds in order, learned at once. A caller that cannot make the entries durable must drop this object."""

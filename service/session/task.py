@@ -11,6 +11,7 @@ import numpy as np
 
 from okl.errors import WrongTruth
 from okl_core import LearnerSpec, get_learner, parse_spec
+from okl_core.contract.learned_half_life import has_learned_half_life
 from okl_core.contract.learner import Learner, learner_kinds, taken_dim
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.types import F64, LARGEST_TRUTH, MAX_CLASSES, LearnerConfig
@@ -112,6 +113,8 @@ def reckoned(definition: Definition, task: Task | None, y: Scalar) -> tuple[floa
 
 def check_weights(task: Task) -> None:
     """Raises InvalidInput for a learner that takes no weights, which a stand-in would not tell."""
+    if has_learned_half_life(task.spec.config):
+        raise invalid("/weight", 'a half-life that is "learned" makes a pool, and a pool takes no weights')
     if not task.algorithm.takes_weights:
         known = ", ".join(kind for kind in learner_kinds() if get_learner(kind).takes_weights)
         raise invalid("/weight", f"{task.spec.kind} takes no weights; these learners do: {known}")

@@ -165,7 +165,7 @@ def test_a_copy_and_a_pickle_go_on_alike_and_alone(make: Any) -> None:
     for x in X[:10]:
         learner.issue(x)
     before = learner.describe()
-    others = [copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))]
+    others = [learner.copy(), copy.copy(learner), copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))]
     for other in others:
         other.learn(3, 1.0)
         other.issue(X[10])
@@ -190,7 +190,7 @@ def test_what_is_wrong_changes_nothing(make: Any) -> None:
     for y, error in ((2.0, LabelError), (math.inf, NonFiniteError), ("1", InputError)):
         with pytest.raises(error):
             learner.learn(issued.id, y)
-    for id in (2, 0, -1):
+    for id in (2, 0, -1, 1.0, "1", [1], ([1],), np.array(1)):
         with pytest.raises(InputError, match="waits for a truth") as told:
             learner.learn(id, 0.5)
         assert told.value.field == "id"
@@ -232,6 +232,32 @@ def test_a_truth_that_never_comes_is_nothing_to_newton_steps() -> None:
     assert learner.issue(X[11]).value == other.issue(X[11]).value
 
 
+@settings(deadline=None)
+@given(st.integers(0, 999), DELAYS)
+def test_inputs_too_small_for_the_factor_count_with_the_others(seed: int, delays: list[int]) -> None:
+    """0 and 1e-9 beside 1: their truths are in the comparator's loss, and move what is forecast."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.choice([0.0, 1e-9, -1e-9, 1.0, 0.3], (len(delays), 1)), rng.choice([-Y, Y], len(delays))
+    config = {"kernel": {"kind": "linear"}, "regularization": A, "clip": Y}
+    learner = create_delayed({"kind": "kernel-aar", "config": config}, 1)
+    played = Late(learner, X, y, delays)
+    price = 0.0
+    for t, known in enumerate(played.known):
+        now = A + float((X[: t + 1] ** 2).sum())
+        assert played.issued[t] == pytest.approx(
+            np.clip(X[t] @ X[known].T @ y[known] / now, -Y, Y), rel=1e-9, abs=1e-12
+        )
+        moved = min(2.0, float(sum(abs(X[t, 0] * X[s, 0]) / now for s in range(t) if s not in known)))
+        price += Y * Y * moved * (4.0 - moved)
+    told, arrived = learner.describe(), np.zeros(len(y))
+    arrived[played.order] = y[played.order]
+    best = float(arrived @ arrived) - float(X[:, 0] @ arrived) ** 2 / (A + float((X**2).sum()))
+    assert told["comparator_loss"] == pytest.approx(best, abs=1e-9)
+    least = Y * Y * math.log1p(float((X**2).sum()) / A) + price
+    assert least - 1e-9 <= told["bound"] <= least + 1e-5
+    assert told["loss"] <= told["comparator_loss"] + told["bound"] + 1e-9
+
+
 def test_no_more_wait_than_are_allowed() -> None:
     learner = create_delayed(newton_spec(), 2)
     for _ in range(MAX_WAITING):
@@ -257,6 +283,7 @@ def test_a_round_that_diverges_changes_nothing() -> None:
     ("spec", "field"),
     [
         ({"kind": "aioli"}, "kind"),
+        ({"kind": "aioli", "config": {"half_life": "learned"}}, "kind"),
         ({"kind": "kernel-ridge", "config": {"clip": 1.0}}, "kind"),
         ({"kind": "kernel-aar"}, "clip"),
         ({"kind": "kernel-aar", "config": {"clip": 1.0, "window": 10}}, "window"),
@@ -270,6 +297,7 @@ def test_a_spec_without_a_delayed_form(spec: dict[str, Any], field: str) -> None
     with pytest.raises(ConfigError) as told:
         create_delayed(spec, 2)
     assert [path[-1] for path, _ in told.value.errors] == [field]
+    assert str(told.value).startswith(spec["kind"]) or field == "sigma"
 
 
 def test_a_kind_and_a_dimension_that_are_none() -> None:

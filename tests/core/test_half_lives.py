@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from okl_core import create, parse_spec, resolve, restore, waits_for_inputs
+from okl_core import create, get_learner, learner_kinds, parse_spec, resolve, restore, waits_for_inputs
 from okl_core.contract.learned_half_life import LOG_ODDS
 from okl_core.errors import ConfigError
 from okl_core.pool.expert_specs import HALF_LIVES, ExpertSpec
@@ -16,6 +16,9 @@ from okl_core.types import F64
 
 KINDS = ("ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons")
 """All that have a half-life."""
+
+
+MEDIAN = {"kind": "gaussian", "sigma": "median"}
 
 
 def turning(n: int) -> tuple[F64, F64]:
@@ -27,6 +30,12 @@ def turning(n: int) -> tuple[F64, F64]:
 
 def pool_of(expert: dict[str, Any], **config: Any) -> dict[str, Any]:
     return {"kind": "pool", "config": {"experts": [expert]} | config}
+
+
+def test_these_are_all_that_have_a_half_life() -> None:
+    """`auto` has one of another kind: that of its regressions."""
+    found = {kind for kind in learner_kinds() if "half_life" in get_learner(kind).config_type.model_fields}
+    assert found == {*KINDS, "auto"}
 
 
 def test_two_grids_are_one_expert_a_pair() -> None:
@@ -109,13 +118,12 @@ def test_labels_are_weighed_by_the_loss_of_the_learner_or_its_square(loss: str) 
 
 def test_what_waits_for_inputs_is_found_before_the_pool_is_made() -> None:
     X, y = turning(300)
-    kernel = {"kind": "gaussian", "sigma": "median"}
-    spec = {"kind": "nystrom-aioli", "lags": 1, "config": {"kernel": kernel, "half_life": "learned"}}
+    spec = {"kind": "nystrom-aioli", "lags": 1, "config": {"kernel": MEDIAN, "half_life": "learned"}}
     assert waits_for_inputs(spec)
     found = resolve(spec, X, y)
     learner = create(found, 2)
     assert (learner.spec.kind, learner.spec.lags) == ("pool", 1)
-    plain = resolve(spec | {"config": {"kernel": kernel}}, X, y)
+    plain = resolve(spec | {"config": {"kernel": MEDIAN}}, X, y)
     assert learner.spec.config["experts"][0]["config"]["kernel"] == plain.config["kernel"]
     assert restore(found, learner.state(), 2).t == 0
 
@@ -135,6 +143,7 @@ def test_an_expert_and_a_member_may_learn_it_too() -> None:
     ("kind", "config", "told"),
     [
         ("nystrom-ridge", {"half_life": "learned"}, "half_life: .*give `clip`"),
+        ("nystrom-aar", {"half_life": "learned", "kernel": MEDIAN}, "half_life: .*give `clip`"),
         ("aioli", {"half_life": "lerned"}, "half_life: is 'lerned'; give \"learned\", or a number of rounds"),
         ("aioli", {"half_life": 7}, "half_life: Input should be greater than or equal to 8"),
         ("aioli", {"half_life": 8.0}, "half_life: Input should be a valid integer"),
@@ -146,3 +155,10 @@ def test_a_bad_half_life_is_told_in_one_sentence(kind: str, config: dict[str, An
     with pytest.raises(ConfigError, match=told) as error:
         create({"kind": kind, "config": config}, 2)
     assert [path for path, _ in error.value.errors] == [("config", "half_life")]
+
+
+@pytest.mark.parametrize("kernel", [{}, {"kernel": MEDIAN}], ids=["given", "median"])
+def test_a_clip_that_no_pool_takes_is_told_at_once(kernel: dict[str, Any]) -> None:
+    config = kernel | {"loss": "logistic", "clip": 500.0, "half_life": "learned"}
+    with pytest.raises(ConfigError, match=r"clip is 500.*at most 300"):
+        parse_spec({"kind": "pros-n-kons", "config": config})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import okl_core
-from okl.errors import StateCorrupt
+from okl.errors import InvalidInput, StateCorrupt
 from okl_core.contract.frozen import Rule
 from okl_core.errors import DivergedError, FrozenError, StateError
 from okl_core.records.scaling import Scaling
@@ -23,11 +23,13 @@ from service.session.played import Pending
 from service.session.scorecard import Issued
 from service.session.session import Session
 from service.session.snapshot import pack, unpack
+from service.session.task import check_weights
 from tests.service.definitions import GAUSSIAN, MEAN, MEDIAN, ONE_VS_REST, POMDR, SIGMA, define
 
 X, Y = magic()
 BUDGETED = {"kind": "pomdr", "config": {"kernel": SIGMA, "budget": 30}}
 KONS = {"kind": "kons", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
+FORGETFUL = {"kind": "nystrom-aioli", "lags": 1, "config": {"kernel": SIGMA, "budget": 10, "half_life": "learned"}}
 NAMES = "abcdefghij"
 CLASSES = (Y > 0.0) * (1.0 + (X[:, 8] > 0.3))
 HERE = "the position of a test"
@@ -56,6 +58,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reservoir": True,
     },
     "lags and median": {"learner": BUDGETED | {"lags": 2}, **WARMUP},
+    "half-life and median": {"learner": FORGETFUL, **WARMUP},
     "records": {"learner": BUDGETED, **WARMUP, "is_strict": False},
     "records as they are": {"learner": MEAN, "warmup_rounds": 20, "is_strict": False},
     "hashed": {"learner": POMDR | {"lags": 1}, **WARMUP, "is_strict": False, "hashed": 16, "reservoir": True},
@@ -176,7 +179,7 @@ def test_playing_changes_nothing(name: str) -> None:
     "name",
     [
         "plain", "labels", "ranges", "median", "reservoir", "reservoir and median", "lags", "lags and median", "classes",
-        "classes and median", *RECORDS,
+        "classes and median", "half-life and median", *RECORDS,
     ],
 )  # fmt: skip
 def test_a_block_replays(name: str) -> None:
@@ -329,3 +332,10 @@ def test_a_replay_takes_what_a_stage_found(monkeypatch: pytest.MonkeyPatch) -> N
     for blob in journal:
         again.replay(blob)
     assert pack(again, HERE) == pack(live, HERE)
+
+
+def test_a_half_life_that_is_learned_takes_no_weights_in_its_warm_up_either() -> None:
+    task = made("half-life and median").task
+    assert task is not None
+    with pytest.raises(InvalidInput, match="a pool takes no weights"):
+        check_weights(task)
