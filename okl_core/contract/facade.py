@@ -16,6 +16,7 @@ from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_row
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import pack
+from okl_core.contract.threads import OneBlasThread, needs_one_thread, one_thread_if
 from okl_core.errors import (
     DivergedError,
     InputError,
@@ -40,6 +41,9 @@ ALIGNED = 16
 """Bytes. The kernels of BLAS for processors without AVX add in another order where an array begins elsewhere, as a row of
 a matrix may. The library's own arrays are aligned so, and the caller's are copied: the same numbers give the same bits."""
 
+
+LOOKED_EVERY = 64
+"""Rounds after which a learner looks whether BLAS would divide its products among threads: to see to that takes 3 us."""
 
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
 """Of a round. Beside one of these, one of the others would be lost to rounding."""
@@ -84,6 +88,7 @@ class OnlineLearner:
         self._lags = first_lags(self._k)
         if lags is not None:
             self._lags = kept_lags(self._checked_lags(lags, self._lags.shape))
+        self._is_divided = needs_one_thread(self.nbytes)
 
     @property
     def t(self) -> int:
@@ -100,7 +105,9 @@ class OnlineLearner:
 
         Raises ShapeError, NonFiniteError, LabelError.
         """
-        return self._finite(self._learner.predict(self._config, self._state, self._input(x, lags)))
+        x = self._input(x, lags)
+        with one_thread_if(self._is_divided):
+            return self._finite(self._learner.predict(self._config, self._state, x))
 
     def play(
         self,
@@ -116,6 +123,26 @@ class OnlineLearner:
         `weight`: how often the loss counts, from 1e-6 to 1e6; the forecast and the loss told do not depend on it. Raises
         ShapeError, NonFiniteError, LabelError, WeightError, NumericalError.
         """
+        with one_thread_if(self._is_divided):
+            return self._play(x, y, choices, lags, weight)
+
+    def learn(self, played: Round) -> None:
+        """Carry a played round into the state. Raises StateError if it was played at another round."""
+        if played.t != self._state.t + 1:
+            raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
+        with one_thread_if(self._is_divided):
+            self._learn(played)
+        self._look(played.t)
+
+    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
+        """One full round at the current state: predict, observe, learn. `weight`: see `play`."""
+        with one_thread_if(self._is_divided):
+            played = self._play(x, y, None, lags, weight)
+            self._learn(played)
+        self._look(played.t)
+        return RoundInfo(played.t, played.forecast, played.loss)
+
+    def _play(self, x: ArrayLike, y: float, choices: bytes | None, lags: ArrayLike | None, weight: float) -> Round:
         x, y = self._input(x, lags), self._truth(y)
         if weight != 1.0:
             weight = checked_weights([weight]).item()
@@ -132,21 +159,14 @@ class OnlineLearner:
         self._finite(played.forecast)
         return played
 
-    def learn(self, played: Round) -> None:
-        """Carry a played round into the state. Raises StateError if it was played at another round."""
-        if played.t != self._state.t + 1:
-            raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
+    def _learn(self, played: Round) -> None:
         self._learner.learn(self._config, self._state, played)
         if self._k:
             self._lags = next_lags(self._lags, played.y)
 
-    def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
-        """One full round at the current state: predict, observe, learn. `weight`: see `play`."""
-        played = self.play(x, y, lags=lags, weight=weight)
-        self._learner.learn(self._config, self._state, played)
-        if self._k:
-            self._lags = next_lags(self._lags, played.y)
-        return RoundInfo(played.t, played.forecast, played.loss)
+    def _look(self, t: int) -> None:
+        if t % LOOKED_EVERY == 0:
+            self._is_divided = needs_one_thread(self.nbytes)
 
     def replay(
         self,
@@ -187,13 +207,15 @@ class OnlineLearner:
             X = np.hstack((X, after[:-1] if lags is None else lags))
         self._rng.begin(choices)
         try:
-            if weights is None:
-                info = self._learner.run(self._config, self._state, X, y, self._rng)
-            else:
-                info = self._learner.run_weighted(self._config, self._state, X, y, weights, self._rng)
+            with OneBlasThread():
+                if weights is None:
+                    info = self._learner.run(self._config, self._state, X, y, self._rng)
+                else:
+                    info = self._learner.run_weighted(self._config, self._state, X, y, weights, self._rng)
         except OverflowError as error:
             raise self._overflow() from error
         finally:
+            self._is_divided = needs_one_thread(self.nbytes)
             # A run that fails has learned the rounds before the one that it fails at.
             if after is not None:
                 self._lags = kept_lags(after[self._state.t - before])
