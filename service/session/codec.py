@@ -161,6 +161,8 @@ def encode_inputs(raws: Raws) -> bytes:
     """Those of several rounds."""
     if isinstance(raws, np.ndarray):
         return _U32.pack(raws.shape[1]) + raws.tobytes()
+    if len(raws) == 1 and not isinstance(row := raws[0], dict) and len(row):
+        return _U32.pack(len(row)) + row.tobytes()  # as below, of a single round
     rows = [raw for raw in raws if not isinstance(raw, dict)]
     if len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows):
         return _U32.pack(d) + b"".join(row.tobytes() for row in rows)
@@ -265,7 +267,7 @@ def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
             ),
             _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
-            np.array(forecast.probabilities or (), dtype=np.float64).tobytes(),
+            struct.pack(f"<{classes}d", *(forecast.probabilities or ())),
         )
     )
     return body + _seal(identity, id, body)

@@ -32,7 +32,7 @@ class Moment(NamedTuple):
     def after(self, asked_at: float) -> Moment:
         """Of the truth of a prediction that was made then, perhaps by a worker whose clock is ahead."""
         [waited_s] = _SINGLE.unpack(_SINGLE.pack(max(0.0, self.at - asked_at)))
-        return self._replace(waited_s=waited_s)
+        return Moment(self.at, waited_s, self.took_s, self.nbytes, self.waiting, self.never_came)
 
     def packed(self) -> bytes:
         return _MOMENT.pack(*self)
