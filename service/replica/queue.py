@@ -18,8 +18,8 @@ log = logging.getLogger("okl.sessions")
 
 TURN_REQUESTS = 64
 TURN_S = 0.05
-"""A turn takes so many requests at most, and about so much time, so that the first of them is not kept waiting. So many rounds
-of most learners stay on the event loop, and a stream sends its next messages while they are played."""
+"""A turn takes so many requests at most, and about so much time, so that the first of them is not kept waiting. So many
+rounds of most learners stay on the event loop, and a stream sends its next messages while they are played."""
 
 
 @final
