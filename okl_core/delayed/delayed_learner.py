@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from okl_core.contract.checked import checked_input, checked_truth
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.threads import needs_one_thread, one_thread_if
 from okl_core.errors import InputError
 from okl_core.kernels.kernels import Kernel
 from okl_core.losses import Loss
@@ -56,10 +58,12 @@ class DelayedLearner(ABC, Generic[W]):
 
     def issue(self, x: ArrayLike) -> IssuedForecast:
         """The forecast for x, shape (d,). Raises InputError, also where 1,000 wait already, and DivergedError."""
-        x = checked_input(x, self.dim)
-        if len(self._waiting) >= MAX_WAITING:
-            raise InputError(f"{MAX_WAITING:,} forecasts wait for their truths; learn or drop some of them first", "x")
-        value, waiting = self._issue(x)
+        with self._one_thread():
+            x = checked_input(x, self.dim)
+            if len(self._waiting) >= MAX_WAITING:
+                told = f"{MAX_WAITING:,} forecasts wait for their truths; learn or drop some of them first"
+                raise InputError(told, "x")
+            value, waiting = self._issue(x)
         self._issued += 1
         self._waiting[self._issued] = waiting
         return IssuedForecast(self._issued, value)
@@ -68,7 +72,8 @@ class DelayedLearner(ABC, Generic[W]):
         """The truth of a forecast: learned; the loss of what was issued. Raises InputError, LabelError, DivergedError."""
         waiting = self._found(id)
         y = float(checked_truth(y, self.loss.target, self._ends))
-        lost = self._learn(waiting, y)
+        with self._one_thread():
+            lost = self._learn(waiting, y)
         del self._waiting[id]
         self._lost += lost
         self._learned += 1
@@ -97,6 +102,9 @@ class DelayedLearner(ABC, Generic[W]):
             "bytes": self._state.nbytes + sum(map(self._bytes_of, self._waiting.values())),
             "loss": self._lost,
         }
+
+    def _one_thread(self) -> AbstractContextManager[None]:
+        return one_thread_if(needs_one_thread(self._state.nbytes))
 
     def _found(self, id: int) -> W:
         found = self._waiting.get(id) if isinstance(id, int | np.integer) else None

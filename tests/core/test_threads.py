@@ -140,3 +140,28 @@ def test_a_learner_that_was_seen_to_can_be_pickled() -> None:
         assert needs_one_thread(learner.nbytes)
         again = pickle.loads(pickle.dumps(learner))
         assert again.predict(np.zeros(1)) == learner.predict(np.zeros(1))
+
+
+class Asked:
+    """An input that notes in how many threads BLAS computes when it is read."""
+
+    def __init__(self) -> None:
+        self.seen: list[set[int]] = []
+
+    def __array__(self, dtype: object = None, copy: object = None) -> F64:
+        self.seen.append(threads())
+        return np.full(4, 0.5)
+
+
+def test_delayed_forms_are_at_work_in_one_thread_once_they_are_large() -> None:
+    asked, rng = Asked(), np.random.default_rng(0)
+    with threadpool_limits(2):
+        learner = okl_core.create_delayed({"kind": "kons"}, 4)
+        learner.issue(asked)
+        for x in rng.random((200, 4)):
+            learner.learn(learner.issue(x).id, rng.choice((-1.0, 1.0)))
+        assert needs_one_thread(int(learner.describe()["bytes"]))
+        learner.issue(asked)
+        assert asked.seen[0] == {2}
+        assert asked.seen[-1] == {1}
+        assert threads() == {2}
