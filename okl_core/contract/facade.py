@@ -132,14 +132,17 @@ class OnlineLearner:
             raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
         with one_thread_if(self._is_divided):
             self._learn(played)
-        self._look(played.t)
 
     def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
         """One full round at the current state: predict, observe, learn. `weight`: see `play`."""
-        with one_thread_if(self._is_divided):
-            played = self._play(x, y, None, lags, weight)
-            self._learn(played)
-        self._look(played.t)
+        if not self._is_divided:  # an empty context would be a tenth of a small learner's round
+            return self._update(x, y, lags, weight)
+        with OneBlasThread():
+            return self._update(x, y, lags, weight)
+
+    def _update(self, x: ArrayLike, y: float, lags: ArrayLike | None, weight: float) -> RoundInfo:
+        played = self._play(x, y, None, lags, weight)
+        self._learn(played)
         return RoundInfo(played.t, played.forecast, played.loss)
 
     def _play(self, x: ArrayLike, y: float, choices: bytes | None, lags: ArrayLike | None, weight: float) -> Round:
@@ -163,9 +166,7 @@ class OnlineLearner:
         self._learner.learn(self._config, self._state, played)
         if self._k:
             self._lags = next_lags(self._lags, played.y)
-
-    def _look(self, t: int) -> None:
-        if t % LOOKED_EVERY == 0:
+        if played.t % LOOKED_EVERY == 0 and not self._is_divided:
             self._is_divided = needs_one_thread(self.nbytes)
 
     def replay(
