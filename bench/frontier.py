@@ -105,6 +105,7 @@ def of_labels(T: int, B: int) -> list[Contender]:
         Contender("nystrom-aioli", "nystrom-aioli", {"budget": B}),
         Contender("pros-n-kons, squared", "pros-n-kons", newton | {"loss": "squared"}),
         Contender("pros-n-kons, squared hinge", "pros-n-kons", newton | {"loss": "squared-hinge"}),
+        Contender("pros-n-kons, reset", "pros-n-kons", newton | {"loss": "squared-hinge", "carry": "reset"}),
     ]
 
 
@@ -120,6 +121,7 @@ def of_numbers(T: int, B: int) -> list[Contender]:
         Contender("nons-ald", "nons-ald", {"horizon": T, "budget": B, "step": "shipped"}),
         Contender("pros-n-kons, same dictionary", "pros-n-kons", newton | {"dictionary": far}),
         Contender("pros-n-kons", "pros-n-kons", newton),
+        Contender("pros-n-kons, reset", "pros-n-kons", newton | {"carry": "reset"}),
         Contender("nystrom-aar", "nystrom-aar", {"budget": B}),
         Contender("nystrom-ridge", "nystrom-ridge", {"budget": B, "clip": 1.0}),
     ]

@@ -1,4 +1,4 @@
-"""The two sides of each theorem of docs/theorems.md, and of those of docs/late-truths.md, on a short stream."""
+"""The two sides of theorems 1 to 10 of docs/theorems.md, and of those of docs/late-truths.md, on a short stream."""
 
 from __future__ import annotations
 
@@ -341,6 +341,8 @@ THEOREMS: dict[str, Callable[[Stream], Sides]] = {
     "8 ahpatron": perceptron,
     "9 nons-ald": newton_by_distance,
     "10 aogd-ald": descent_by_distance,
+}
+LATE_TRUTHS: dict[str, Callable[[Stream], Sides]] = {
     "late truths, on arrival": on_arrival,
     "late truths, least squares": delayed_squares,
     "late truths, newton steps": delayed_newton,

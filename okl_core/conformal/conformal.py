@@ -13,21 +13,18 @@ a quantile of the last scores, of a level that follows what was missed, so that 
 | a      | alpha (1 - E / (5 m)), the share to miss now: alpha if the promise is kept                    |
 | W      | scores kept, 10 / alpha                                                                       |
 
-q is the (1 - a) (k + 1)-th smallest of the k scores kept, between two of them the line. Beyond the largest it doubles once
-per 4 m misses, and after 5 doublings it is infinite; below the smallest it is a line to 0, which it is for a >= 1.
+q is the (1 - a) (k + 1)-th smallest of the k scores kept, between two of them the line. Beyond the largest it is a line to
+twice that, at a = 0, then doubles once per 4 m misses, and after 5 doublings it is infinite; below the smallest it is a line
+to 0, which it is for a >= 1.
 
 **Guarantee.** With l the longest lag, M = max(1, alpha (1 + l)), for every stream of scores and after every n rounds,
 
-    misses <= alpha n + 25 M + (1 - alpha) (1 + l).
-
-A forecast issued while E > 25 M has an infinite q and is not missed. So let round n be the last one learned at an E of at
-most 25 M: of those learned after it only the forecasts issued before it was learned can be missed, and each of these is
-learned within l rounds. In the same way, from a >= 1 where q = 0,
-
+    misses <= alpha n + 25 M + (1 - alpha) (1 + l),
     misses >= alpha n - 5 M (1 - alpha) / alpha - alpha (1 + l),
 
-where n leaves out the rounds with a score of 0 at a q of 0: nothing can be missed there, and they are not counted in E.
-If no score is above R times the largest of the scores kept at the time, 25 M is 5 M + 4 M max(log2 R, 0).
+where the second n leaves out the rounds with a score of 0 at a q of 0: nothing can be missed there, and they are not counted
+in E. If no score is above R times the largest of the scores kept when its forecast was issued, 5 M + 4 M max(log2(R / 2), 0)
+may stand in place of 25 M. The proof is that of theorem 11 in docs/theorems.md.
 
 This is the level of [gibbs2021], a_{t+1} = a_t + gamma (alpha - miss_t), gamma = alpha / (5 m), written as a sum: where gamma
 does not change both are the same. The infinite answer of a below 0, there at once, comes here after five doublings, at the
@@ -56,7 +53,7 @@ PATIENCE = 5.0
 MISSES_PER_DOUBLING = 4.0
 """Over m."""
 DOUBLINGS = 5
-"""A factor of 32 beyond all scores kept, before an interval without ends is the only honest one."""
+"""To 64 times all scores kept, as the first is twice them, before an interval without ends is the only honest one."""
 KEPT = 10.0
 """Scores kept, over 1 / alpha: enough for the quantile, and few enough that an old scale is soon forgotten."""
 

@@ -297,11 +297,8 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
     if has_learned_half_life(parsed.config):
         # An error of the pool is told before the inputs are there.
-        waiting = {path[0] for path, _ in config.waiting()}
-        known = {name: value for name, value in parsed.config.items() if name not in waiting}
-        pool = mixture(parsed.kind, known, config, learner.loss(config))
-        made = parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
-        if not waiting:
+        made = _pool_of(parsed, learner, config)
+        if not config.waiting():
             return made
     if parsed.lags and learner.target(config) == "class":
         told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
@@ -310,6 +307,27 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
         told = f"lags are inputs too, and there is room for {learner.dims - 1}"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
     return parsed, learner, config
+
+
+def parse_player(spec: LearnerSpec) -> tuple[Learner[Any, Any, Any], LearnerConfig]:
+    """The algorithm that plays once the spec's inputs are there, and its config as far as it is known before.
+
+    That of `parse_spec`, or the pool that a half-life to be learned will make of it, with the defaults of what still waits.
+    """
+    parsed, learner, config = parse_spec(spec)
+    if has_learned_half_life(parsed.config):
+        _, learner, config = _pool_of(parsed, learner, config)
+    return learner, config
+
+
+def _pool_of(
+    parsed: LearnerSpec, learner: Learner[Any, Any, Any], config: LearnerConfig
+) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
+    """What a half-life to be learned makes of a spec; what waits for inputs is left out."""
+    waiting = {path[0] for path, _ in config.waiting()}
+    known = {name: value for name, value in parsed.config.items() if name not in waiting}
+    pool = mixture(parsed.kind, known, config, learner.loss(config))
+    return parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
 
 
 def taken_dim(learner: Learner[Any, Any, Any], config: LearnerConfig) -> int | None:

@@ -1,4 +1,4 @@
-"""PROS-N-KONS and its continuation: online Newton steps in a Nystrom embedding that grows with its dictionary."""
+"""PROS-N-KONS and CON-KONS: online Newton steps in a Nystrom embedding that grows with its dictionary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from okl_core.second_order.second_order import SecondOrder
 
 
 class ProsNKonsConfig(NewtonConfig):
-    """Parameters of PROS-N-KONS. Published: `carry: reset`, `step: half-curvature`, no budget."""
+    """Parameters. Published: `step: half-curvature`, no budget, `carry` `reset` (PROS-N-KONS) or `transport` (CON-KONS)."""
 
     clip: float = Field(
         default=2.0,
@@ -32,7 +32,11 @@ class ProsNKonsConfig(NewtonConfig):
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
     dictionary: Dictionary = Field(default=KorsDictionary(), description="How points are chosen.")
     budget: Budget = DEFAULT_BUDGET
-    carry: Carry = "transport"
+    carry: Carry = Field(
+        default="transport",
+        description="What a new point does to the learned function: keep it (transport, as CON-KONS), or start again "
+        "(reset, as PROS-N-KONS was published).",
+    )
     half_life: LearnedHalfLife = None
 
 
@@ -52,10 +56,10 @@ class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonT
 
     Notes
     -----
-    `transport`, the default, carries A and w exactly: this is `kons` on the features phi_t, in which a round has no part in
-    the coordinates that came after it. So against every v with |phi_t^T v| <= C in all rounds the regret is at most
-    (alpha / 2) |v|^2 + `bound_gradient` + `bound_step`. Once the dictionary stays these are the functions of its span. What
-    phi_t misses of the other functions of the kernel is not bounded, and is measured to be little.
+    `transport`, the default, carries A and w exactly, as CON-KONS does: this is `kons` on the features phi_t, in which a
+    round has no part in the coordinates that came after it. So against every v with |phi_t^T v| <= C in all rounds the
+    regret is at most (alpha / 2) |v|^2 + `bound_gradient` + `bound_step`. Once the dictionary stays these are the functions
+    of its span. What phi_t misses of the other functions of the kernel costs what theorem 3 of docs/theorems.md says.
 
     With `reset` the same holds from each restart to the next. With `step: half-curvature` too, the published algorithm,
     theorem 2 bounds the regret against the functions of the kernel: the J points kept cost J restarts, and what the span

@@ -12,7 +12,7 @@ import numpy as np
 from okl.errors import WrongTruth
 from okl_core import LearnerSpec, get_learner, parse_spec
 from okl_core.contract.learned_half_life import has_learned_half_life
-from okl_core.contract.learner import Learner, learner_kinds, taken_dim
+from okl_core.contract.learner import Learner, learner_kinds, parse_player, taken_dim
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.types import F64, LARGEST_TRUTH, MAX_CLASSES, LearnerConfig
 
@@ -26,12 +26,15 @@ from .truths import Truths
 class Task:
     """Made of a definition and, where that leaves them open, of the truths so far. `spec` may wait for inputs.
 
-    `waits`: is something of the spec found from the inputs? `is_open`: a label never seen before is one more class.
+    `player`: the algorithm, or the pool that a half-life to be learned makes of it. `waits`: is something of the spec found
+    from the inputs? `is_open`: a label never seen before is one more class.
     """
 
     spec: LearnerSpec
     algorithm: Learner[Any, Any, Any]
     config: LearnerConfig
+    player: Learner[Any, Any, Any]
+    player_config: LearnerConfig
     truths: Truths
     judge: Judge
     waits: bool
@@ -74,7 +77,7 @@ class Task:
 
     def initial_bytes(self, columns: int) -> int:
         """What the learner of so many columns takes at least. May raise ConfigError."""
-        return self.algorithm.initial_bytes(self.config, columns + self.spec.lags)
+        return self.player.initial_bytes(self.player_config, columns + self.spec.lags)
 
     def reckoned(self, y: Scalar) -> tuple[float, Task]:
         """A truth in the learner's terms, and the task that knows it. Raises InvalidInput, DivergedError."""
@@ -152,11 +155,13 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
     if not is_open and labels is not None:
         spec = _with_classes(spec, len(labels))
     parsed, algorithm, config = parse_spec(spec)
+    # Metrics are about what plays, though with a warm-up it is made only later.
+    player, played = parse_player(parsed)
     names = None if labels is None else tuple(labels)
-    truths = Truths(algorithm.target(config), names, definition.y_range, algorithm.truth_range(config))
+    truths = Truths(player.target(played), names, definition.y_range, player.truth_range(played))
     _check(definition, parsed, truths, is_open)
-    judge, waits = Judge(algorithm.loss(config), truths), bool(config.waiting())
-    return Task(parsed, algorithm, config, truths, judge, waits, is_open)
+    judge, waits = Judge(player.loss(played), truths), bool(config.waiting())
+    return Task(parsed, algorithm, config, player, played, truths, judge, waits, is_open)
 
 
 def _collects_labels(spec: LearnerSpec) -> bool:

@@ -29,7 +29,7 @@ def test_every_learner_has_a_line(are_labels: bool, tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     found = entries("made", X, y, 20, 2, results)
     told = list(lines(found))
-    assert len(told) == (10 if are_labels else 8)
+    assert len(told) == (11 if are_labels else 9)
     for entry, cells in zip(found, told, strict=True):
         assert len(cells) == len(COLUMNS)
         assert 0.0 < entry.mean("error") < 100.0

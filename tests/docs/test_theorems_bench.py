@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import find, settings
+from hypothesis import Phase, find, settings
 
-from bench.sides import ROUNDS, THEOREMS, Sides, Stream, newton
-from bench.theorems import ROUNDING, attack, streams
+from bench.covered import LATEST, PLAYED, Learned, Scores, learned, missed_at_least, missed_at_most, scores
+from bench.sides import ROUNDS, Sides, Stream, newton
+from bench.theorems import ATTACKS, ROUNDING, attack, climb, descend, streams
+from tests.docs.pages import DOCS
 
 
-@pytest.mark.parametrize("name", THEOREMS)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_no_theorem_is_broken(name: str) -> None:
-    assert min(attack(THEOREMS[name], 24)) >= -ROUNDING
+    assert min(ATTACKS[name](24)) >= -ROUNDING
+
+
+def test_the_page_has_a_row_of_each() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| \d\.\d{4} \| \d\.\d{4} \| holds \|$", (DOCS / "theorems.md").read_text(), re.MULTILINE
+    )
+    assert rows == list(ATTACKS)
 
 
 def test_a_false_theorem_is_broken() -> None:
@@ -22,7 +32,16 @@ def test_a_false_theorem_is_broken() -> None:
         sides = newton(stream)
         return sides._replace(right=0.7 * sides.right)
 
-    assert min(attack(without_its_norm, 24)) < -0.1
+    assert min(attack(without_its_norm, streams(), descend, 24)) < -0.1
+
+
+@pytest.mark.parametrize("side", [missed_at_most, missed_at_least])
+def test_a_false_theorem_of_scores_is_broken(side: Callable[[Scores], Sides]) -> None:
+    def nearly(stream: Scores) -> Sides:
+        sides = side(stream)
+        return sides._replace(right=0.95 * sides.right)
+
+    assert min(attack(nearly, scores(), climb, 160)) < 0.0
 
 
 @pytest.mark.parametrize(
@@ -39,3 +58,21 @@ def test_a_false_theorem_is_broken() -> None:
 )
 def test_streams_are_of_every_kind(is_one: Callable[[Stream], bool]) -> None:
     assert is_one(find(streams(), is_one, settings=settings(max_examples=5000, database=None, deadline=None)))
+
+
+@pytest.mark.parametrize(
+    "is_one",
+    [
+        lambda told: told[-1].longest_lag == 0,
+        lambda told: told[-1].longest_lag > LATEST,
+        lambda told: max(one.excess for one in told) > 30.0,
+        lambda told: max(one.excess for one in told) > 100.0,
+        lambda told: min(one.excess for one in told) < -20.0,
+        lambda told: 1.0 < told[-1].ratio < 4.0,
+    ],
+    ids=["none is late", "some wait for long", "many misses", "more while they wait", "few misses", "one scale"],
+)
+def test_scores_are_of_every_kind(is_one: Callable[[list[Learned]], bool]) -> None:
+    without_shrinking = settings(max_examples=2000, database=None, deadline=None, phases=[Phase.generate])
+    told = learned(find(scores(), lambda one: is_one(learned(one)), settings=without_shrinking))
+    assert len(told) == PLAYED

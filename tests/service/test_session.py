@@ -339,3 +339,24 @@ def test_a_half_life_that_is_learned_takes_no_weights_in_its_warm_up_either() ->
     assert task is not None
     with pytest.raises(InvalidInput, match="a pool takes no weights"):
         check_weights(task)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("pros-n-kons", {"loss": "squared-hinge"}), ("fourier-aioli", {})])
+def test_a_half_life_that_is_learned_is_judged_as_the_pool_that_plays(kind: str, own: dict[str, Any]) -> None:
+    """In the warm-up too, where the pool cannot be made yet: by its loss, with its truths, of its size."""
+    waiting, known = (
+        Session(define({"kind": kind, "config": own | {"kernel": kernel, "half_life": "learned"}}, **WARMUP))
+        for kernel in (SIGMA, GAUSSIAN)
+    )
+    assert waiting.task is not None
+    assert known.task is not None
+    assert waiting.task.waits
+    assert not known.task.waits
+    assert waiting.task.judge == known.task.judge
+    assert waiting.initial_bytes(10) == known.initial_bytes(10)
+    for row in range(30):
+        waiting.learn(waiting.play(waiting.read_input(X[row].tolist()), *waiting.reckoned(float(Y[row]))))
+    assert waiting.learner is not None
+    assert waiting.learner.spec.kind == "pool"
+    info = waiting.learner.update(np.zeros(10), 1.0)
+    assert waiting.task.judge.loss.value(info.forecast.value, 1.0) == pytest.approx(info.loss, rel=1e-12)
