@@ -281,7 +281,7 @@ class OnlineLearner:
 
     def _would_be_divided(self) -> bool:
         # A learner that breaks the contract of `describe` is told by its checks.
-        return needs_one_thread(int(self.describe().get("bytes", 0)))
+        return needs_one_thread(self.describe().get("bytes", 0.0))
 
     def _input(self, x: ArrayLike, lags: ArrayLike | None) -> F64:
         x = checked_input(x, self.dim)

@@ -60,7 +60,7 @@ def _libraries() -> list[LibController]:
 _AS_IT_IS: Final = nullcontext()
 
 
-def needs_one_thread(nbytes: int) -> bool:
+def needs_one_thread(nbytes: float) -> bool:
     """Would rounds of a learner that takes so many bytes be divided among threads?"""
     return nbytes >= UNDIVIDED_BYTES and bool(_divided())
 

@@ -160,7 +160,7 @@ def test_delayed_forms_are_at_work_in_one_thread_once_they_are_large() -> None:
         learner.issue(asked)
         for x in rng.random((200, 4)):
             learner.learn(learner.issue(x).id, rng.choice((-1.0, 1.0)))
-        assert needs_one_thread(int(learner.describe()["bytes"]))
+        assert needs_one_thread(learner.describe()["bytes"])
         learner.issue(asked)
         assert asked.seen[0] == {2}
         assert asked.seen[-1] == {1}
