@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, final
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from okl.errors import Overloaded, ServiceError, passes, stopping
+from okl.errors import Overloaded, ServiceError, TooManyRequests, passes, stopping
 
 from ..keys import visit
 from ..replica.tickets import Sender
@@ -28,6 +28,11 @@ MOST_MESSAGES: Final = 256
 """Messages of one conversation that are not answered yet, those of the last frame beside them."""
 
 MOST_BYTES: Final = 4 << 20
+
+PACED_S: Final = 10.0
+"""So long the messages of a frame wait for the rate of their key, together; meanwhile nothing more is read."""
+
+LEAST_WAIT_S: Final = 0.01
 
 Future = asyncio.Future[list[Told | ServiceError]]
 Tell = Callable[[list[Told | ServiceError]], Any]
@@ -158,22 +163,23 @@ class _Conversation:
 
     async def _begin_all(self, messages: Sequence[Read]) -> list[_Begun]:
         begun: list[_Begun] = []
+        until = asyncio.get_running_loop().time() + PACED_S
         try:
             for message in messages:
-                begun.append(await self._begin(message))
+                begun.append(await self._begin(message, until))
         except BaseException:
             _look_away(begun)
             raise
         return begun
 
-    async def _begin(self, message: Read) -> _Begun:
+    async def _begin(self, message: Read, until: float) -> _Begun:
         if isinstance(message, ServiceError):
             return _refused(message, None)
         parts, tell = asked_of(message, self._rounds, self._scope)
         if self._held is not None:
             return _refused(self._held, id_of(message))
         try:
-            await visit.admit()
+            await _admit(until)
         except ServiceError as error:
             self._held = error if passes(error) else None
             return _refused(error, id_of(message))
@@ -208,6 +214,17 @@ class _Conversation:
             group = self.groups.get_nowait()
             if group is not None:
                 _look_away(group.begun)
+
+
+async def _admit(until: float) -> None:
+    """Raises as `visit.admit`, where its rate does not let the message in before that time of the loop."""
+    while True:
+        try:
+            return await visit.admit()
+        except TooManyRequests as error:
+            if asyncio.get_running_loop().time() + error.wait_s > until:
+                raise
+            await asyncio.sleep(max(error.wait_s, LEAST_WAIT_S))
 
 
 def id_of(message: Message) -> str | None:
