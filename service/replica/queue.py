@@ -22,7 +22,9 @@ TURN_S = 0.05
 rounds of most learners stay on the event loop, and a stream sends its next messages while they are played."""
 
 FREE_OF_STREAMS = 4
-"""This part of a queue is left by streams that have messages in it: they can wait, where a request would be refused."""
+STREAMS_S = 1.0
+"""This part of a queue is left by streams that have messages in it, and all behind what takes about so long: they can wait,
+where a request would be refused, or would wait behind them."""
 
 
 @final
@@ -103,7 +105,8 @@ class Lines:
     def _queue_up(self, name: str, line: Line, ticket: Ticket | Look) -> None:
         most = self._most
         if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
-            most -= most // FREE_OF_STREAMS
+            round_s = line.replica.round_s
+            most = min(most - most // FREE_OF_STREAMS, most if round_s == 0.0 else 1 + int(STREAMS_S / round_s))
         if len(line.queue) >= most:
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
         line.queue.append(ticket)

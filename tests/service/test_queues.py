@@ -74,6 +74,26 @@ async def test_streams_leave_room_in_a_queue_for_requests(watched: Watched) -> N
         assert (await worker.rounds.begin("s", message, senders[0]))[0]
 
 
+async def test_streams_leave_a_queue_short_where_rounds_take_long(watched: Watched) -> None:
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        await worker.rounds.update("s", Report(1.0, None, [1.0]))
+        sender, message = Sender(), [Report(1.0, None, [1.0])]
+        gate = Gate(watched)
+        begun = [worker.rounds.begin("s", message, sender)]
+        await gate.arrived.wait()
+
+        worker.replicas.enter("s").round_s = 0.1
+        begun += [worker.rounds.begin("s", message, sender) for _ in range(11)]
+        with pytest.raises(Overloaded):
+            worker.rounds.begin("s", message, sender)
+        asked = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await settle()
+        gate.open()
+        assert [answer.t for answer in await told(asked)] == [14]
+        await asyncio.wait(begun)
+
+
 async def test_nobody_is_missed_where_a_stream_ends_in_a_full_queue(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
