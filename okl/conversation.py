@@ -206,7 +206,8 @@ class Conversation:
                 yield Connect()
             except InvalidStatus as error:
                 refused = error_of(error.response.status_code, bytes(error.response.body or b""))
-                if error.response.status_code not in (502, 503, 504) or time.monotonic() - started > BACK_WITHIN_S:
+                is_passing = passes(refused) or error.response.status_code in (502, 503, 504)
+                if not is_passing or time.monotonic() - started > BACK_WITHIN_S:
                     raise refused from error
             except (OSError, InvalidHandshake, TimeoutError) as error:
                 if time.monotonic() - started > BACK_WITHIN_S:

@@ -263,6 +263,7 @@ class TooManyRequests(ServiceError):
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"The rate of this key is used up; try again in {wait_s:.3g} s.")
+        self.wait_s = wait_s
         self.retry_after_s = max(1, math.ceil(wait_s))
 
 

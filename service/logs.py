@@ -104,6 +104,22 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(document).replace("\x7f", "\\u007f")
 
 
+_OF_CLIENTS: Final = frozenset(
+    {
+        # A refusal is an answer of HTTP, and the server misses the handshake in it.
+        "ASGI callable returned without completing handshake.",
+        "Invalid UTF-8 sequence received from client.",
+    }
+)
+
+
+class NotOfClients(logging.Filter):
+    """Leaves out what the server's websockets log as errors and any client may cause, as often as it likes."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.name != "uvicorn.error" or record.msg not in _OF_CLIENTS
+
+
 class OfTrace(logging.Filter):
     """Adds the trace of the request under way to a record."""
 
@@ -117,6 +133,7 @@ class OfTrace(logging.Filter):
 def configure(settings: Settings) -> None:
     """Send the service's and the server's records to standard error."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(NotOfClients())
     handler.addFilter(OfTrace())
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     for name in LOGGERS:

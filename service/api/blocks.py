@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from okl.errors import InvalidInput, MalformedBody, ServiceError
@@ -133,6 +134,10 @@ async def answers_of(
         if not applied:
             raise found from error
         yield to_json({"refused": document_for(found, scope), "applied": applied}) + b"\n"
+    except ClientDisconnect:
+        if not applied:
+            raise
+        # Nobody is there to be told the rest.
     except Exception as error:
         if not applied:
             raise

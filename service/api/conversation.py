@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, final
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from okl.errors import Overloaded, ServiceError, passes, stopping
+from okl.errors import Overloaded, ServiceError, TooManyRequests, passes, stopping
 
 from ..keys import visit
 from ..replica.tickets import Sender
@@ -28,6 +28,11 @@ MOST_MESSAGES: Final = 256
 """Messages of one conversation that are not answered yet, those of the last frame beside them."""
 
 MOST_BYTES: Final = 4 << 20
+
+PACED_S: Final = 10.0
+"""So long the messages of a frame wait for the rate of their key, together; meanwhile nothing more is read."""
+
+LEAST_WAIT_S: Final = 0.01
 
 Future = asyncio.Future[list[Told | ServiceError]]
 Tell = Callable[[list[Told | ServiceError]], Any]
@@ -128,7 +133,6 @@ class _Conversation:
         self._scope = scope
         self._messages = self._bytes = 0
         self._has_room = asyncio.Event()
-        self._latest: Future | None = None
         self._sender = Sender()
         self._held: ServiceError | None = None
         """What keeps a message, and all after it, from being begun."""
@@ -138,7 +142,7 @@ class _Conversation:
         """Begin what comes, while there is room."""
         try:
             async for frame in frames:
-                begun = [await self._begin(message) for message in frame.messages]
+                begun = await self._begin_all(frame.messages)
                 self._messages += len(begun)
                 self._bytes += frame.size
                 self.groups.put_nowait(_Group(begun, frame.size, frame.join))
@@ -157,28 +161,40 @@ class _Conversation:
         self._bytes -= group.size
         self._has_room.set()
 
-    async def _begin(self, message: Read) -> _Begun:
+    async def _begin_all(self, messages: Sequence[Read]) -> list[_Begun]:
+        begun: list[_Begun] = []
+        until = asyncio.get_running_loop().time() + PACED_S
+        try:
+            for message in messages:
+                begun.append(await self._begin(message, until))
+        except BaseException:
+            _look_away(begun)
+            raise
+        return begun
+
+    async def _begin(self, message: Read, until: float) -> _Begun:
         if isinstance(message, ServiceError):
             return _refused(message, None)
         parts, tell = asked_of(message, self._rounds, self._scope)
         if self._held is not None:
             return _refused(self._held, id_of(message))
         try:
-            await visit.admit()
+            await _admit(until)
         except ServiceError as error:
             self._held = error if passes(error) else None
             return _refused(error, id_of(message))
         while True:
             try:
-                self._latest = self._rounds.begin(self._session, parts, self._sender)
+                future = self._rounds.begin(self._session, parts, self._sender)
             except Overloaded as error:
                 # Others have filled the session's queue. One of ours in it shows when it moves on.
-                if self._latest is None or self._latest.done():
+                latest = self._sender.latest
+                if latest is None or latest.done():
                     self._held = error
                     return _refused(error, id_of(message))
-                await asyncio.wait([self._latest])
+                await asyncio.wait([latest])
             else:
-                return _Begun(self._latest, tell, id_of(message))
+                return _Begun(future, tell, id_of(message))
 
     async def told(self, one: _Begun) -> Any:
         try:
@@ -196,9 +212,19 @@ class _Conversation:
         """Nobody waits for the answers that are left."""
         while not self.groups.empty():
             group = self.groups.get_nowait()
-            for one in () if group is None else group.begun:
-                if isinstance(one.future, asyncio.Future):
-                    one.future.add_done_callback(_look_away)
+            if group is not None:
+                _look_away(group.begun)
+
+
+async def _admit(until: float) -> None:
+    """Raises as `visit.admit`, where its rate does not let the message in before that time of the loop."""
+    while True:
+        try:
+            return await visit.admit()
+        except TooManyRequests as error:
+            if asyncio.get_running_loop().time() + error.wait_s > until:
+                raise
+            await asyncio.sleep(max(error.wait_s, LEAST_WAIT_S))
 
 
 def id_of(message: Message) -> str | None:
@@ -210,6 +236,13 @@ def _refused(error: ServiceError, id: str | None) -> _Begun:
     return _Begun(error, lambda told: told, id)
 
 
-def _look_away(future: Future) -> None:
-    if not future.cancelled():
-        future.exception()
+def _look_away(begun: Sequence[_Begun]) -> None:
+    """An error that nobody is told of would be logged as one that was overlooked."""
+
+    def look(future: Future) -> None:
+        if not future.cancelled():
+            future.exception()
+
+    for one in begun:
+        if isinstance(one.future, asyncio.Future):
+            one.future.add_done_callback(look)

@@ -119,7 +119,16 @@ def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
     if error.status >= 500:
         level = logging.ERROR if error.retry_after_s is None else logging.WARNING
         log.log(level, error.title, extra={"path": scope["path"], "detail": error.detail, "instance": instance})
+    _let_go(error)
     return document_of(error, instance)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of the frames in which it was raised. They hold the error, which holds them, and a session may be among what they hold:
+    all that would stay until the collector comes, which is seldom."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _count(slug: str, scope: Scope) -> None:

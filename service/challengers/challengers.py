@@ -113,6 +113,10 @@ class Challengers:
         assert session.following is not None
         session.following.tip = tip
         await self._sessions.add(session)
+        if isinstance(await self._store.head(champion), Gone):
+            # Who deleted it, or gave it another name, may have looked for its challengers before.
+            await self._store.delete(challenger_name(champion, name))
+            raise SessionNotFound(champion)
         log.info("challenger attached", extra={"session": champion, "challenger": name, "begin": tip.round})
         self._followers.add(champion, name)
         return await self.inspect(champion, name)

@@ -21,6 +21,11 @@ TURN_S = 0.05
 """A turn takes so many requests at most, and about so much time, so that the first of them is not kept waiting. So many
 rounds of most learners stay on the event loop, and a stream sends its next messages while they are played."""
 
+FREE_OF_STREAMS = 4
+STREAMS_S = 1.0
+"""This part of a queue is left by streams that have messages in it, and all behind what takes about so long: they can wait,
+where a request would be refused, or would wait behind them."""
+
 
 @final
 class Line:
@@ -98,7 +103,11 @@ class Lines:
         driver.add_done_callback(self._drivers.discard)
 
     def _queue_up(self, name: str, line: Line, ticket: Ticket | Look) -> None:
-        if len(line.queue) >= self._most:
+        most = self._most
+        if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
+            round_s = line.replica.round_s
+            most = min(most - most // FREE_OF_STREAMS, most if round_s == 0.0 else 1 + int(STREAMS_S / round_s))
+        if len(line.queue) >= most:
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
         line.queue.append(ticket)
         if line.timer is None:

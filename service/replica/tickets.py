@@ -19,12 +19,18 @@ from .replica import Replica
 @final
 class Sender:
     """Has several requests under way, which are done in their order: where one is `refused` in a way that passes, so are
-    those after it, and the sender begins with that one again."""
+    those after it, and the sender begins with that one again. `latest` is the answer of the one that it sent last."""
 
-    __slots__ = ("refused",)
+    __slots__ = ("latest", "refused")
 
     def __init__(self) -> None:
         self.refused: Exception | None = None
+        self.latest: asyncio.Future[list[Told | ServiceError]] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Will it be told something without sending more?"""
+        return self.latest is not None and not self.latest.done()
 
 
 @final

@@ -9,6 +9,7 @@ from dataclasses import replace
 from okl.errors import StoreCorrupt
 
 from .base import EDGES, SUMMARY_BYTES, Entry, Reading, Tip
+from .moving import Seal, refusal
 
 LARGEST = 1 << 53
 """The largest number that every store keeps and compares exactly."""
@@ -42,8 +43,11 @@ def sound_part(reading: Reading) -> Reading:
 
 
 def check_reading(reading: Reading) -> Reading:
-    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt."""
+    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt; SessionMoving where they are still to
+    arrive."""
     if follow(reading.start, reading.entries) != reading.head.tip:
+        if (note := reading.head.seal) and Seal.of(note).kind == "arriving":
+            raise refusal(reading.head.name, note)
         name, start, end = reading.head.name, reading.start.round, reading.head.tip.round
         raise StoreCorrupt(f"The journal of session {name!r} does not lead from round {start} to {end}.", session=name)
     return reading

@@ -295,6 +295,10 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     await full.arrive("elsewhere", whole, ARRIVING)
     with pytest.raises(SessionMoving):
         await full.commit("elsewhere", whole.head.tip, [])
+    # The entries that are still to come are none that got lost.
+    for after in (None, whole.entries[0].tip):
+        with pytest.raises(SessionMoving):
+            await full.read("elsewhere", after)
     assert (await head(full, "elsewhere")).seal == ARRIVING
     assert await full.unload("elsewhere", HELD, whole.entries, Luggage([], [])) is False
     # One that is open does not give way, and is added nothing to.

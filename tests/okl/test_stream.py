@@ -13,7 +13,7 @@ from websockets.http11 import Response
 
 from okl.client import AsyncClient, Client
 from okl.conversation import Connect, Conversation, Pause
-from okl.errors import ServiceError
+from okl.errors import LimitReached, ServiceError
 from okl.stream import AsyncStream
 
 pytestmark = pytest.mark.anyio
@@ -122,3 +122,13 @@ def test_a_balancer_that_has_no_worker_is_asked_again(body: bytes) -> None:
     assert isinstance(next(script), Connect)
     with pytest.raises(ServiceError):
         script.throw(InvalidStatus(Response(500, "Internal Server Error", Headers(), body)))
+
+
+def test_a_rate_that_is_used_up_is_waited_for_and_a_limit_is_not() -> None:
+    script = Conversation("http://127.0.0.1:9", "s").begin()
+    assert isinstance(next(script), Connect)
+    bodies = [b'{"type":"/problems/%s","detail":"No."}' % slug for slug in (b"too-many-requests", b"limit-reached")]
+    assert isinstance(script.throw(InvalidStatus(Response(429, "Too Many", Headers(), bodies[0]))), Pause)
+    assert isinstance(next(script), Connect)
+    with pytest.raises(LimitReached):
+        script.throw(InvalidStatus(Response(429, "Too Many", Headers(), bodies[1])))

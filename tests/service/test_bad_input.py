@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
+from okl.errors import ServiceError
+from okl_core.errors import OklError
 from service.settings import Settings
 from service.store.sqlite import SqliteStore
 from tests.service import bad_requests
 from tests.service.api import Api, check_problem, serving, serving_on
-from tests.service.definitions import MEAN
-from tests.service.worker import Clock
+from tests.service.definitions import MEAN, POMDR
+from tests.service.worker import Clock, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -137,3 +140,27 @@ async def test_the_instance_is_the_request_id(memory: Api, wanted: str | None) -
     headers = {} if wanted is None else {"x-request-id": wanted}
     found = {(await memory.refused("not-found", "GET", "/nowhere", headers=headers))["instance"] for _ in range(2)}
     assert found == {wanted} if wanted else len(found) == 2
+
+
+@pytest.mark.parametrize("x", [[0.5, 1e308], [1.0]], ids=["the learner refuses it", "the session refuses it"])
+async def test_what_was_refused_leaves_nothing_behind(memory: Api, x: list[float]) -> None:
+    """Not even until the collector comes: with an error its frames would stay, and with these a copy of the session."""
+    await memory.create(POMDR, labels=["no", "yes"])
+    await memory.update("yes", x=[0.0, 1.0])
+    line = json.dumps({"x": x}).encode() + b"\n"
+    lines = {"content": 5 * line, "headers": {"Content-Type": "application/x-ndjson"}}
+    gc.collect()
+    gc.disable()
+    try:
+        requests: dict[str, Any] = {
+            "predict": {"json": {"x": x}},
+            "rounds": {"json": {"x": [x], "y": ["no"]}},
+            "stream": lines,
+        }
+        for path, request in requests.items():
+            for _ in range(5):
+                assert "/problems/" in (await memory.http.post(f"/sessions/s/{path}", **request)).text
+            await settle()
+            assert [path for one in gc.get_objects() if isinstance(one, ServiceError | OklError)] == []
+    finally:
+        gc.enable()

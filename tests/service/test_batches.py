@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Message, Scope
 
 from service.demo_data import magic
 from tests.service.api import Api, serving
@@ -212,3 +213,31 @@ async def test_lines_that_have_begun_are_answered_though_the_worker_stops(memory
     assert answer.status_code == 200
     assert len(answer.text.splitlines()) >= 1
     assert memory.worker.conversations.count == 0
+
+
+async def test_a_body_of_lines_that_breaks_off_is_no_fault_of_the_service(
+    memory: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What came is learned as far as it made whole blocks; nobody is there to be told."""
+    await memory.create()
+    came: list[Message] = [{"type": "http.request", "body": b'{"x": [1], "y": 0}\n' * 15, "more_body": True}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return came.pop() if came else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/sessions/s/rounds",
+        "query_string": b"block=10",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/x-ndjson")],
+    }
+    await memory.app(scope, receive, send)
+    assert sent[0]["status"] == 200
+    assert (await memory.inspect())["t"] == 10
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

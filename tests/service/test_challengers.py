@@ -13,6 +13,7 @@ from service.demo_data import magic
 from service.session.session import Session
 from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import GAUSSIAN, POMDR, RIDGE, define
+from tests.service.worker import Call, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -278,3 +279,17 @@ async def test_a_challenger_goes_on_after_a_roll_back_and_a_promotion(api: Api) 
         again = await session_of(fresh, "s~c")
         assert again.following == before.following
         assert again.card.tally() == before.card.tally()
+
+
+async def test_no_challenger_is_left_of_a_champion_that_is_deleted_meanwhile(watched: Watched) -> None:
+    async with serving_on(watched.as_store) as api:
+        await api.create(**CHAMPION)
+
+        async def before(call: Call) -> None:
+            if call.method == "create":
+                watched.work()
+                await api.call("DELETE", "/sessions/s", status=204)
+
+        watched.before = before
+        await api.refused("session-not-found", "POST", "/sessions/s/challengers", {"name": "c", "learner": POMDR})
+        assert (await api.store.list(None, 10)).heads == []

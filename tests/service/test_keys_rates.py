@@ -180,6 +180,24 @@ async def test_blocks_of_an_endless_body_count_too(limited: tuple[Api, Api, Made
     assert last["refused"]["type"] == "/problems/too-many-requests"
 
 
+async def test_a_stream_is_slowed_down_to_its_rate(store_url: str) -> None:
+    """Unless it would take too long."""
+    made, slow = await make(store_url, rate=Rate(50.0, 3.0)), await make(store_url, rate=Rate(0.01, 3.0))
+    async with guarded(store_url) as api:
+        assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+
+        async def told(key: Made) -> list[dict[str, Any]]:
+            headers = key.headers | {"Content-Type": "application/x-ndjson"}
+            body = b'{"x": [1], "y": 0}\n' * 15
+            answer = await api.http.post("/sessions/s/stream", content=body, headers=headers)
+            return [json.loads(line) for line in answer.text.splitlines()]
+
+        assert [one["t"] for one in await told(made)] == [*range(1, 16)]
+        found = await told(slow)
+        assert [one["t"] for one in found[:2]] == [16, 17]
+        assert {one["refused"]["type"] for one in found[2:]} == {"/problems/too-many-requests"}
+
+
 async def test_an_endless_body_ends_with_its_key(store_url: str) -> None:
     made = await make(store_url)
     async with guarded(store_url) as api:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
+from starlette.types import Scope
 
 from okl.errors import (
     Overloaded,
 )
+from service.api.conversation import Frame
 from service.api.dependencies import Worker
+from service.api.round_schemas import UpdateBody
+from service.replica.tickets import Sender
 from service.session.requests import Report
 from tests.oracles.model_store import ModelStore
 from tests.service.api import serving_on
@@ -42,6 +49,76 @@ async def test_a_full_queue_is_told(watched: Watched) -> None:
         answers = await told(tasks)
         assert [type(answer) for answer in answers[6:]] == [Overloaded] * 3
         assert [answer.t for answer in answers[:6]] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_streams_leave_room_in_a_queue_for_requests(watched: Watched) -> None:
+    """Their messages can wait; and each stream may have one there, so that it goes on."""
+    async with working(watched.as_store, max_queue=8) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched)
+        tasks = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await gate.arrived.wait()
+        senders = [Sender(), Sender()]
+        message = [Report(1.0, None, [1.0])]
+        begun = [worker.rounds.begin("s", message, senders[0]) for _ in range(6)]
+        with pytest.raises(Overloaded):
+            worker.rounds.begin("s", message, senders[0])
+        begun.append(worker.rounds.begin("s", message, senders[1]))
+        with pytest.raises(Overloaded):
+            worker.rounds.begin("s", message, senders[1])
+        tasks += together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await settle()
+        gate.open()
+        assert [answer.t for answer in await told(tasks)] == [1, 9]
+        await asyncio.wait(begun)
+        assert (await worker.rounds.begin("s", message, senders[0]))[0]
+
+
+async def test_streams_leave_a_queue_short_where_rounds_take_long(watched: Watched) -> None:
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        await worker.rounds.update("s", Report(1.0, None, [1.0]))
+        sender, message = Sender(), [Report(1.0, None, [1.0])]
+        gate = Gate(watched)
+        begun = [worker.rounds.begin("s", message, sender)]
+        await gate.arrived.wait()
+
+        worker.replicas.enter("s").round_s = 0.1
+        begun += [worker.rounds.begin("s", message, sender) for _ in range(11)]
+        with pytest.raises(Overloaded):
+            worker.rounds.begin("s", message, sender)
+        asked = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await settle()
+        gate.open()
+        assert [answer.t for answer in await told(asked)] == [14]
+        await asyncio.wait(begun)
+
+
+async def test_nobody_is_missed_where_a_stream_ends_in_a_full_queue(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What its last messages were told is no error that was overlooked."""
+
+    async def frames() -> AsyncGenerator[Frame]:
+        yield Frame([UpdateBody(id="nothing", y=1.0)] * 8, 100, b"".join)
+
+    async with working(watched.as_store, max_queue=4) as worker:
+        await worker.sessions.create(define())
+        gate = Gate(watched)
+        asked = together(worker.rounds.update("s", Report(1.0, None, [1.0])))
+        await gate.arrived.wait()
+        scope: Scope = {"type": "websocket", "path": "/"}
+        async with aclosing(worker.conversations.answers("s", frames(), scope)) as answers:
+            waiting = asyncio.ensure_future(anext(answers))
+            await settle()
+            worker.conversations.close()
+            await settle()
+            gate.open()
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+        await told(asked)
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_a_full_queue_says_when_to_try_again(watched: Watched) -> None:

@@ -13,11 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 from typer.testing import CliRunner
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
 from okl.client import Client
 from service.cli import app
 from tests.command import START_S, okl, until, until_imports
-from tests.redis_server import connect, redis_server
+from tests.redis_server import connect as connect_redis
+from tests.redis_server import redis_server
 
 
 def refused(*arguments: str, cwd: Path, code: int, **variables: str) -> str:
@@ -111,7 +114,7 @@ def test_a_store_that_is_down_is_told(tmp_path: Path, port: int) -> None:
 @pytest.mark.redis
 def test_a_wrong_password_is_told_at_once(tmp_path: Path) -> None:
     with redis_server(tmp_path) as port:
-        with connect(port) as client:
+        with connect_redis(port) as client:
             client.config_set("requirepass", "secret")
         line = refused("--store", f"redis://:hush@127.0.0.1:{port}/0", cwd=tmp_path, code=2)
         assert "password" in line.lower()
@@ -152,6 +155,23 @@ def test_it_says_where_it_listens_and_stops_on_request(tmp_path: Path, port: int
         _, err = process.communicate(timeout=START_S)
     assert process.returncode == 0, err
     assert "Traceback" not in err
+
+
+def test_what_any_client_may_cause_is_not_logged_as_an_error(tmp_path: Path, port: int) -> None:
+    with okl("serve", "--port", str(port), "--store", f"sqlite:///{tmp_path / 'okl.sqlite3'}", cwd=tmp_path) as process:
+        until(process, f"http://127.0.0.1:{port}", [])
+        with pytest.raises(InvalidStatus):
+            connect(f"ws://127.0.0.1:{port}/sessions/nobody/stream")
+        with Client(f"http://127.0.0.1:{port}") as client:
+            client.create("s", {"kind": "mean"})
+        with connect(f"ws://127.0.0.1:{port}/sessions/s/stream") as connection:
+            connection.send(b"\xff", text=True)
+            with pytest.raises(ConnectionClosed):
+                connection.recv(timeout=10)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=START_S)
+    assert process.returncode == 0, err
+    assert "ERROR" not in err
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
