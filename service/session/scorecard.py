@@ -36,7 +36,8 @@ _LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
 
 class Issued(NamedTuple):
     """What the metrics need of the forecast that a client was given: its value; from a learner of classes the probability
-    that it gave to the truth, the class that it named, and how `sure` it was of that."""
+    that it gave to the truth, the class that it named, and how `sure` it was of that; from one of two labels the probability
+    of the second, where that does not follow from the value."""
 
     value: float
     label: int | None = None
@@ -115,7 +116,9 @@ class Judge:
         that was named. None where there is none."""
         if issued.label is not None:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
-        p = self.loss.probability(issued.value) if self.truths.is_classifier else None
+        if not self.truths.is_classifier:
+            return None
+        p = self.loss.probability(issued.value) if math.isnan(issued.sure) else issued.sure
         return None if p is None else (p, y > 0.0)
 
     def sureness_rows(self, info: BlockInfo, y: F64) -> tuple[F64, NDArray[np.bool_]] | None:

@@ -229,7 +229,11 @@ class Session:
             self.coverage.learn(entry.promise)
             is_kept = entry.promise.is_kept
         self.card.add(pending.loss, pending.error, is_kept)
-        lived = Lived(entry.y, pending.loss, pending.error, Issued(entry.issued, entry.label, entry.sure), is_kept)
+        issued = Issued(entry.issued, entry.label, entry.sure)
+        if issued.label is None and entry.said is None and pending.played.forecast.probability is not None:
+            # No round came between, so the client was given what is forecast now.
+            issued = issued._replace(sure=pending.played.forecast.probability)
+        lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.said)
         if self.following is not None:
             self.following.add(pending.error, is_of_numbers=not pending.task.truths.is_classifier)

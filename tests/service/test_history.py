@@ -216,6 +216,25 @@ def test_blocks_tell_what_single_rounds_tell(name: str) -> None:
     assert (one.verdict is None) == (other.verdict is None)
 
 
+@pytest.mark.parametrize("kind", ["majority", "fourier-aioli", "pool", "pomdr"])
+def test_blocks_and_single_rounds_are_as_reliable(kind: str) -> None:
+    """Also where a probability does not follow from the value, as those of `majority`, which answers in a warm-up."""
+    definition = Definition("s", LearnerSpec(kind=kind), labels=("no", "yes"), warmup_rounds=40)
+    one, many, again = Session(definition), Session(definition), Session(definition)
+    raws = list(np.random.default_rng(0).random((60, 2)))
+    y = np.array([1.0 if x.sum() > 0.8 else -1.0 for x in raws])
+    for raw, truth in zip(raws, y.tolist(), strict=True):
+        assert one.task is not None
+        pending = one.play(raw, truth, one.task)
+        again.replay(encode_round(pending.entry))
+        one.learn(pending)
+    assert many.task is not None
+    many.run(raws, y, [many.task] * 60)
+    for other in (many, again):
+        np.testing.assert_allclose(one.history.spread.reliability, other.history.spread.reliability, rtol=1e-9)
+    assert one.history.spread.reliability[0].sum() == (8 if kind == "pomdr" else 60)
+
+
 def test_it_is_bounded() -> None:
     """As its rows are those of `Thinned`, which is bounded for ever, a short life with coarse chunks shows it."""
     session = Session(Definition("s", LearnerSpec(kind="mean")))
