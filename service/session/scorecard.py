@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -211,6 +211,13 @@ class Scorecard:
         self.loss = running(self.loss, losses).item(-1)
         self.error = running(self.error, errors).item(-1)
         self.rounds += len(losses)
+
+    def windows(self, errors: F64, ends: Sequence[int]) -> list[tuple[int, float]]:
+        """Rounds of the window and their mean error, after so many of the next rounds, whose errors have shape (n,)."""
+        n = min(self.rounds, WINDOW)
+        joined = np.concatenate((np.roll(self._errors[:n], -(self.rounds % n) if n else 0), errors))
+        parts = [joined[max(0, n + end - WINDOW) : n + end] for end in ends]
+        return [(len(part), float(part.mean())) for part in parts]
 
     def copy(self) -> Scorecard:
         return Scorecard.unpack(self.pack())

@@ -122,7 +122,7 @@ async def test_the_first_request_is_checked_as_its_rounds_one_by_one(
 ) -> None:
     """Only the first input decides how many columns there are: a later one may have others."""
     ranges = {} if low is None else {"low": low, "high": [1.0]}
-    learner = "foster-1d" if low is None else "aioli"
+    learner = {"kind": "foster-1d" if low is None else "aioli"}
     inputs = [{"a": 0.5}, {"a": 0.1, "b": 2.0}, {"b": 1.0}]
     for name in ("single", "block"):
         await memory.create(learner, name, scale={"kind": scale} | ranges, strict=False)

@@ -16,6 +16,7 @@ from okl_core.types import F64, BlockInfo, Standing
 from service.session.codec import encode_round
 from service.session.definition import AlarmRules, Definition, Scalar
 from service.session.history import history as history_module
+from service.session.history.alarms import Alarm
 from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH, History, Lived, LivedRows, Numbers
 from service.session.history.spread import BIN_ROUNDS, DELAYS_S, Spread
 from service.session.history.standings import MOST_PARTS, OTHERS, Standings
@@ -368,6 +369,27 @@ def test_a_flip_raises_an_alarm_and_a_threshold_another() -> None:
     quiet = stream(Definition("s", spec, labels=("no", "yes"), alarm=AlarmRules(None)), 1200, lambda i: i > 600)
     assert quiet.history.alarms is not None
     assert quiet.history.alarms.count == 0
+
+
+@pytest.mark.parametrize("rate", [None, 0.5])
+def test_blocks_raise_the_alarms_of_their_rounds(rate: float | None) -> None:
+    """An error above the threshold in the middle of a block is no secret, though it is below again at the end."""
+    definition = Definition("s", LearnerSpec(kind="majority"), labels=("no", "yes"), alarm=AlarmRules(rate, 0.3))
+    X, y = np.zeros((2000, 1)), np.where(np.random.default_rng(0).random(2000) < 0.1, -1.0, 1.0)
+    y[700:1000] *= -1.0
+    told: list[list[Alarm]] = []
+    for sizes in ([1] * 2000, [3, 1997], [700, 333, 967]):
+        session = Session(definition)
+        assert session.task is not None
+        for start, stop in pairwise(np.cumsum([0, *sizes]).tolist()):
+            if stop - start == 1:
+                session.learn(session.play(X[start], y.item(start), session.task))
+            else:
+                session.run(X[start:stop], y[start:stop], [session.task] * (stop - start))
+        assert session.history.alarms is not None
+        told.append([alarm._replace(at=0.0) for alarm in session.history.alarms.latest])
+    assert told[0] == told[1] == told[2]
+    assert [alarm.t for alarm in told[0] if alarm.kind == "error"] == [832]
 
 
 def test_no_round_is_left_out_where_points_are_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
