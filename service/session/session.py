@@ -32,7 +32,7 @@ from .codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, enc
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
 from .following import Following, is_challenger
-from .history.alarms import Look
+from .history.alarms import WindowedError
 from .history.history import History, Lived, LivedRows, Numbers
 from .inputs import read, read_rows
 from .maker import HostedLearner, Maker, Start
@@ -254,11 +254,14 @@ class Session:
         assert self.learner is not None
         return Numbers(self.learner.describe()["dictionary"], self.learner.standing())
 
-    def _looks(self, errors: F64, ends: Sequence[int]) -> list[Look]:
+    def _looks(self, errors: F64, ends: Sequence[int]) -> list[WindowedError]:
         """The windowed errors after so many of the next rounds, whose errors have shape (n,), where there is a threshold."""
         if self.definition.alarm.error_above is None:
             return []
-        return [Look(self.t + end, *found) for end, found in zip(ends, self.card.windows(errors, ends), strict=True)]
+        return [
+            WindowedError(self.t + end, *found)
+            for end, found in zip(ends, self.card.windows(errors, ends), strict=True)
+        ]
 
     def _take(self, start: Start, task: Task) -> None:
         self.preparation, self.learner, self.task = start.preparation, start.learner, task

@@ -39,7 +39,7 @@ class Alarm(NamedTuple):
     since: int
 
 
-class Look(NamedTuple):
+class WindowedError(NamedTuple):
     """By round `t`: the mistake rate, or RMSE, of the last `window` rounds."""
 
     t: int
@@ -79,7 +79,7 @@ class Alarms:
             before, after = math.sqrt(before), math.sqrt(after)
         self._raise(Alarm(t, at, "drift", before, after, risen.since - 1))
 
-    def look(self, at: float, looks: Sequence[Look]) -> None:
+    def look(self, at: float, looks: Sequence[WindowedError]) -> None:
         """Looks in order, at rounds up to the last one."""
         threshold = self._rules.error_above
         if threshold is None:

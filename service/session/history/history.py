@@ -26,7 +26,7 @@ from ..definition import AlarmRules
 from ..moment import NO_MOMENT, Moment
 from ..scorecard import LARGEST, Issued
 from ..task import Task
-from .alarms import Alarms, Look
+from .alarms import Alarms, WindowedError
 from .spread import QUANTILES, Spread
 from .standings import Standings
 
@@ -223,7 +223,7 @@ class History:
         """Where chunks end among so many next rounds."""
         return range(CHUNK - len(self._open), rounds + 1, CHUNK)
 
-    def look(self, looks: Sequence[Look], *, is_classifier: bool) -> None:
+    def look(self, looks: Sequence[WindowedError], *, is_classifier: bool) -> None:
         """Was the windowed error above the session's threshold, where the last chunks ended?"""
         if self.alarms is not None:
             roots = [one if is_classifier else one._replace(error=math.sqrt(one.error)) for one in looks]
