@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,7 +36,8 @@ _LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
 
 class Issued(NamedTuple):
     """What the metrics need of the forecast that a client was given: its value; from a learner of classes the probability
-    that it gave to the truth, the class that it named, and how `sure` it was of that."""
+    that it gave to the truth, the class that it named, and how `sure` it was of that; from one of two labels the probability
+    of the second, where that does not follow from the value."""
 
     value: float
     label: int | None = None
@@ -115,7 +116,9 @@ class Judge:
         that was named. None where there is none."""
         if issued.label is not None:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
-        p = self.loss.probability(issued.value) if self.truths.is_classifier else None
+        if not self.truths.is_classifier:
+            return None
+        p = self.loss.probability(issued.value) if math.isnan(issued.sure) else issued.sure
         return None if p is None else (p, y > 0.0)
 
     def sureness_rows(self, info: BlockInfo, y: F64) -> tuple[F64, NDArray[np.bool_]] | None:
@@ -208,6 +211,13 @@ class Scorecard:
         self.loss = running(self.loss, losses).item(-1)
         self.error = running(self.error, errors).item(-1)
         self.rounds += len(losses)
+
+    def windows(self, errors: F64, ends: Sequence[int]) -> list[tuple[int, float]]:
+        """Rounds of the window and their mean error, after so many of the next rounds, whose errors have shape (n,)."""
+        n = min(self.rounds, WINDOW)
+        joined = np.concatenate((np.roll(self._errors[:n], -(self.rounds % n) if n else 0), errors))
+        parts = [joined[max(0, n + end - WINDOW) : n + end] for end in ends]
+        return [(len(part), float(part.mean())) for part in parts]
 
     def copy(self) -> Scorecard:
         return Scorecard.unpack(self.pack())

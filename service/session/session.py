@@ -32,6 +32,7 @@ from .codec import BlockEntry, RoundEntry, Said, decode_entry, encode_block, enc
 from .coverage import Coverage, Promise, check_promises
 from .definition import Definition, Input, Scalar
 from .following import Following, is_challenger
+from .history.alarms import WindowedError
 from .history.history import History, Lived, LivedRows, Numbers
 from .inputs import read, read_rows
 from .maker import HostedLearner, Maker, Start
@@ -117,7 +118,7 @@ class Session:
 
     def check_input(self, raw: Raw, fields: Fields | None = None) -> Raw:
         """The same of one that was read already, by a session with the same inputs. Raises InvalidInput."""
-        if self.learner is None and self.definition.hashed is None:
+        if self.learner is None and fields is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
         if self.warmup is not None:
             self._maker.check_size(raw, self.fields or fields)
@@ -229,7 +230,11 @@ class Session:
             self.coverage.learn(entry.promise)
             is_kept = entry.promise.is_kept
         self.card.add(pending.loss, pending.error, is_kept)
-        lived = Lived(entry.y, pending.loss, pending.error, Issued(entry.issued, entry.label, entry.sure), is_kept)
+        issued = Issued(entry.issued, entry.label, entry.sure)
+        if issued.label is None and entry.said is None and pending.played.forecast.probability is not None:
+            # No round came between, so the client was given what is forecast now.
+            issued = issued._replace(sure=pending.played.forecast.probability)
+        lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.said)
         if self.following is not None:
             self.following.add(pending.error, is_of_numbers=not pending.task.truths.is_classifier)
@@ -242,16 +247,21 @@ class Session:
             self._take(pending.successor, pending.task)
         if self.history.is_due:
             self.history.close(self._numbers())
-            self._look()
+            self.history.look(self._looks(np.empty(0), [0]), is_classifier=pending.task.truths.is_classifier)
 
     def _numbers(self) -> Numbers:
         """What the history tells of the learner as it is now."""
         assert self.learner is not None
         return Numbers(self.learner.describe()["dictionary"], self.learner.standing())
 
-    def _look(self) -> None:
-        if self.definition.alarm.error_above is not None and self.task is not None:
-            self.history.look(self.card.tally(), is_classifier=self.task.truths.is_classifier)
+    def _looks(self, errors: F64, ends: Sequence[int]) -> list[WindowedError]:
+        """The windowed errors after so many of the next rounds, whose errors have shape (n,), where there is a threshold."""
+        if self.definition.alarm.error_above is None:
+            return []
+        return [
+            WindowedError(self.t + end, *found)
+            for end, found in zip(ends, self.card.windows(errors, ends), strict=True)
+        ]
 
     def _take(self, start: Start, task: Task) -> None:
         self.preparation, self.learner, self.task = start.preparation, start.learner, task
@@ -301,12 +311,13 @@ class Session:
             promises = self.coverage.learn_rows(self.task, forecasts, y, promises)
             kept = promises[0] <= promises[1]
         losses, errors = self.task.judge.block(info, y)
+        looks = self._looks(errors, self.history.ends(len(errors)))
         self.card.run(losses, errors, kept)
         self.history.run(self.task, LivedRows(y, losses, errors, info, kept), moment, self._numbers)
         if self.following is not None:
             for error in errors.tolist():
                 self.following.add(error, is_of_numbers=not self.task.truths.is_classifier)
-        self._look()
+        self.history.look(looks, is_classifier=self.task.truths.is_classifier)
         if self.warmup is not None:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
             for raw, own, truth in zip(raws, lags, y.tolist(), strict=True):

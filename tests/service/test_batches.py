@@ -117,6 +117,21 @@ async def test_the_first_request_of_a_strict_session_needs_inputs_of_one_kind(
     assert (await memory.rounds(x, [1.0, 1.0], "any"))["t"] == 2
 
 
+@pytest.mark.parametrize(("scale", "low"), [("none", None), ("learned", None), ("ranges", [0.0])])
+async def test_the_first_request_is_checked_as_its_rounds_one_by_one(
+    memory: Api, scale: str, low: list[float] | None
+) -> None:
+    """Only the first input decides how many columns there are: a later one may have others."""
+    ranges = {} if low is None else {"low": low, "high": [1.0]}
+    learner = {"kind": "foster-1d" if low is None else "aioli"}
+    inputs = [{"a": 0.5}, {"a": 0.1, "b": 2.0}, {"b": 1.0}]
+    for name in ("single", "block"):
+        await memory.create(learner, name, scale={"kind": scale} | ranges, strict=False)
+    losses = [(await memory.update(1, "single", x=x))["loss"] for x in inputs]
+    block = await memory.rounds(inputs, [1] * 3, "block")
+    assert block["loss"] == pytest.approx(sum(losses), rel=1e-9)
+
+
 @pytest.mark.parametrize("learner", [POMDR, MEDIAN], ids=["learner", "warm-up"])
 async def test_repeated_rounds_get_the_first_answer(api: Api, learner: dict[str, Any]) -> None:
     await api.create(learner, warmup_rounds=10)

@@ -16,6 +16,7 @@ from okl_core.types import F64, BlockInfo, Standing
 from service.session.codec import encode_round
 from service.session.definition import AlarmRules, Definition, Scalar
 from service.session.history import history as history_module
+from service.session.history.alarms import Alarm
 from service.session.history.history import CHUNK, COLUMNS, LEVELS, WIDTH, History, Lived, LivedRows, Numbers
 from service.session.history.spread import BIN_ROUNDS, DELAYS_S, Spread
 from service.session.history.standings import MOST_PARTS, OTHERS, Standings
@@ -216,6 +217,25 @@ def test_blocks_tell_what_single_rounds_tell(name: str) -> None:
     assert (one.verdict is None) == (other.verdict is None)
 
 
+@pytest.mark.parametrize("kind", ["majority", "fourier-aioli", "pool", "pomdr"])
+def test_blocks_and_single_rounds_are_as_reliable(kind: str) -> None:
+    """Also where a probability does not follow from the value, as those of `majority`, which answers in a warm-up."""
+    definition = Definition("s", LearnerSpec(kind=kind), labels=("no", "yes"), warmup_rounds=40)
+    one, many, again = Session(definition), Session(definition), Session(definition)
+    raws = list(np.random.default_rng(0).random((60, 2)))
+    y = np.array([1.0 if x.sum() > 0.8 else -1.0 for x in raws])
+    for raw, truth in zip(raws, y.tolist(), strict=True):
+        assert one.task is not None
+        pending = one.play(raw, truth, one.task)
+        again.replay(encode_round(pending.entry))
+        one.learn(pending)
+    assert many.task is not None
+    many.run(raws, y, [many.task] * 60)
+    for other in (many, again):
+        np.testing.assert_allclose(one.history.spread.reliability, other.history.spread.reliability, rtol=1e-9)
+    assert one.history.spread.reliability[0].sum() == (8 if kind == "pomdr" else 60)
+
+
 def test_it_is_bounded() -> None:
     """As its rows are those of `Thinned`, which is bounded for ever, a short life with coarse chunks shows it."""
     session = Session(Definition("s", LearnerSpec(kind="mean")))
@@ -349,6 +369,27 @@ def test_a_flip_raises_an_alarm_and_a_threshold_another() -> None:
     quiet = stream(Definition("s", spec, labels=("no", "yes"), alarm=AlarmRules(None)), 1200, lambda i: i > 600)
     assert quiet.history.alarms is not None
     assert quiet.history.alarms.count == 0
+
+
+@pytest.mark.parametrize("rate", [None, 0.5])
+def test_blocks_raise_the_alarms_of_their_rounds(rate: float | None) -> None:
+    """An error above the threshold in the middle of a block is no secret, though it is below again at the end."""
+    definition = Definition("s", LearnerSpec(kind="majority"), labels=("no", "yes"), alarm=AlarmRules(rate, 0.3))
+    X, y = np.zeros((2000, 1)), np.where(np.random.default_rng(0).random(2000) < 0.1, -1.0, 1.0)
+    y[700:1000] *= -1.0
+    told: list[list[Alarm]] = []
+    for sizes in ([1] * 2000, [3, 1997], [700, 333, 967]):
+        session = Session(definition)
+        assert session.task is not None
+        for start, stop in pairwise(np.cumsum([0, *sizes]).tolist()):
+            if stop - start == 1:
+                session.learn(session.play(X[start], y.item(start), session.task))
+            else:
+                session.run(X[start:stop], y[start:stop], [session.task] * (stop - start))
+        assert session.history.alarms is not None
+        told.append([alarm._replace(at=0.0) for alarm in session.history.alarms.latest])
+    assert told[0] == told[1] == told[2]
+    assert [alarm.t for alarm in told[0] if alarm.kind == "error"] == [832]
 
 
 def test_no_round_is_left_out_where_points_are_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -39,6 +39,14 @@ class Alarm(NamedTuple):
     since: int
 
 
+class WindowedError(NamedTuple):
+    """By round `t`: the mistake rate, or RMSE, of the last `window` rounds."""
+
+    t: int
+    window: int
+    error: float
+
+
 class Alarms:
     """Raises StateFormatError from `unpack` only."""
 
@@ -71,18 +79,22 @@ class Alarms:
             before, after = math.sqrt(before), math.sqrt(after)
         self._raise(Alarm(t, at, "drift", before, after, risen.since - 1))
 
-    def look(self, t: int, at: float, window: int, error: float) -> None:
-        """The mistake rate, or RMSE, of the last `window` rounds."""
+    def look(self, at: float, looks: Sequence[WindowedError]) -> None:
+        """Looks in order, at rounds up to the last one."""
         threshold = self._rules.error_above
-        if threshold is None or t < FEWEST_ROUNDS:
+        if threshold is None:
             return
-        if error > threshold and not self._is_above:
-            self._raise(Alarm(t, at, "error", threshold, error, t - window))
-        self._is_above = error > threshold
+        for t, window, error in looks:
+            if t < FEWEST_ROUNDS:
+                continue
+            if error > threshold and not self._is_above:
+                self._raise(Alarm(t, at, "error", threshold, error, t - window))
+            self._is_above = error > threshold
 
     def _raise(self, alarm: Alarm) -> None:
         self.count += 1
-        self.latest = [*self.latest, alarm][-MOST:]
+        # Of rounds that were played at once the test tells its alarms first.
+        self.latest = sorted([*self.latest, alarm], key=lambda one: one.t)[-MOST:]
 
     def pack(self) -> dict[str, F64]:
         rows = [(*alarm[:2], _KINDS.index(alarm.kind), *alarm[3:]) for alarm in self.latest]

@@ -8,7 +8,7 @@ by another (`okl_core.monitoring`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,9 +24,9 @@ from okl_core.types import F64, BlockInfo, Standing, StatePart
 from ..codec import Said
 from ..definition import AlarmRules
 from ..moment import NO_MOMENT, Moment
-from ..scorecard import LARGEST, Issued, Tally
+from ..scorecard import LARGEST, Issued
 from ..task import Task
-from .alarms import Alarms
+from .alarms import Alarms, WindowedError
 from .spread import QUANTILES, Spread
 from .standings import Standings
 
@@ -165,7 +165,7 @@ class History:
         with np.errstate(over="ignore"):
             verdict.run(lived.errors if is_classifier else off * off, said.values, truths)
         alarms.run(self.rounds + 1, moment.at, lived.errors)
-        ends = range(CHUNK - len(self._open), len(y) + 1, CHUNK)
+        ends = self.ends(len(y))
         quantiles = np.tile(self.spread.quantiles(), (len(ends), 1))
         if is_classifier:
             sureness = judge.sureness_rows(lived.info, y)
@@ -219,11 +219,15 @@ class History:
                 regret, self.bound = standing.loss - float(standing.losses.min()), standing.bound
         return np.array((moment.at, moment.waiting, moment.never_came, numbers.dictionary, moment.nbytes, regret))
 
-    def look(self, tally: Tally, *, is_classifier: bool) -> None:
-        """Is the windowed error above the session's threshold?"""
-        if self.alarms is not None and tally.window_error is not None:
-            error = tally.window_error if is_classifier else math.sqrt(tally.window_error)
-            self.alarms.look(self.rounds, self._moment.at, tally.window, error)
+    def ends(self, rounds: int) -> range:
+        """Where chunks end among so many next rounds."""
+        return range(CHUNK - len(self._open), rounds + 1, CHUNK)
+
+    def look(self, looks: Sequence[WindowedError], *, is_classifier: bool) -> None:
+        """Was the windowed error above the session's threshold, where the last chunks ended?"""
+        if self.alarms is not None:
+            roots = [one if is_classifier else one._replace(error=math.sqrt(one.error)) for one in looks]
+            self.alarms.look(self._moment.at, roots)
 
     def rows(self) -> F64:
         """All points, shape (n, columns), the chunk in the making as the last one."""
