@@ -163,8 +163,6 @@ class Rounds:
         """Ask for these parts, in one commit, without waiting: what is begun first is played first. Raises Overloaded."""
         ticket = self._ticket(parts, sender)
         self._lines.put(name, ticket)
-        if sender is not None:
-            sender.latest = ticket.answer
         return ticket.answer
 
     async def _ask(self, name: str, parts: Sequence[Part]) -> list[Told | ServiceError]:

@@ -28,7 +28,8 @@ from numpy.typing import ArrayLike
 
 from okl_core.contract.facade import OnlineLearner, checked_weights, create, restore
 from okl_core.contract.given import as_numbers
-from okl_core.contract.learner import Spec, joined_probabilities
+from okl_core.contract.learner import Spec
+from okl_core.contract.probabilities import joined_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
 from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo, Standing

@@ -12,7 +12,7 @@ import functools
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema
 from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import MAX_LAGS, first_lags, lag_rows
 from okl_core.contract.learned_half_life import has_learned_half_life, mixture
+from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
 from okl_core.contract.workload import LONG_WORK
@@ -396,20 +397,3 @@ def resolve(spec: Spec, X: ArrayLike, y: ArrayLike | None = None, *, lags: Array
 def waits_for_inputs(spec: Spec) -> bool:
     """Must `resolve` see inputs before a learner can be made of this spec?"""
     return bool(parse_spec(spec)[2].waiting())
-
-
-def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 | None:
-    """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
-    many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
-    if many and len(many) == len(forecasts):
-        return joined_probabilities([np.array([probabilities], dtype=np.float64) for probabilities in many], classes)
-    single = [forecast.probability for forecast in forecasts]
-    return None if None in single else np.array(single, dtype=np.float64)
-
-
-def joined_probabilities(parts: Sequence[F64], classes: int = 0) -> F64:
-    """Those of the rounds of several blocks, in order, with a column for each class at the end, `classes` at least."""
-    if parts[0].ndim == 1:
-        return np.concatenate(parts)
-    classes = max(classes, *(part.shape[1] for part in parts))
-    return np.concatenate([np.pad(part, ((0, 0), (0, classes - part.shape[1]))) for part in parts])

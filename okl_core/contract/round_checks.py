@@ -17,7 +17,8 @@ from okl_core.contract.agreement import (
     same_rounds,
 )
 from okl_core.contract.facade import LAGS, create, restore
-from okl_core.contract.learner import get_learner, given_probabilities, parse_spec
+from okl_core.contract.learner import get_learner, parse_spec
+from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.subject import Subject
 from okl_core.errors import ConfigError
 from okl_core.types import REALS, Interval, Target

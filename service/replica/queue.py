@@ -96,6 +96,8 @@ class Lines:
             line = self._lines[name] = Line(self._replicas.enter(name))
             self._start(name, line)
         self._queue_up(name, line, ticket)
+        if ticket.sender is not None:
+            ticket.sender.latest = ticket.answer
 
     def _start(self, name: str, line: Line) -> None:
         driver = asyncio.create_task(self._drive(name, line))

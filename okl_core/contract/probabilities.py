@@ -1,0 +1,26 @@
+"""Probabilities of many rounds as arrays, however many classes there were in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from okl_core.types import F64, Forecast
+
+
+def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 | None:
+    """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
+    many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
+    if many and len(many) == len(forecasts):
+        return joined_probabilities([np.array([probabilities], dtype=np.float64) for probabilities in many], classes)
+    single = [forecast.probability for forecast in forecasts]
+    return None if None in single else np.array(single, dtype=np.float64)
+
+
+def joined_probabilities(parts: Sequence[F64], classes: int = 0) -> F64:
+    """Those of the rounds of several blocks, in order, with a column for each class at the end, `classes` at least."""
+    if parts[0].ndim == 1:
+        return np.concatenate(parts)
+    classes = max(classes, *(part.shape[1] for part in parts))
+    return np.concatenate([np.pad(part, ((0, 0), (0, classes - part.shape[1]))) for part in parts])
