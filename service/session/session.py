@@ -230,10 +230,10 @@ class Session:
             self.coverage.learn(entry.promise)
             is_kept = entry.promise.is_kept
         self.card.add(pending.loss, pending.error, is_kept)
-        issued = Issued(entry.issued, entry.label, entry.sure)
-        if issued.label is None and entry.said is None and pending.played.forecast.probability is not None:
-            # No round came between, so the client was given what is forecast now.
-            issued = issued._replace(sure=pending.played.forecast.probability)
+        sure, now = entry.sure, pending.played.forecast.probability
+        if entry.label is None and entry.said is None and now is not None:
+            sure = now  # no round came between, so the client was given what is forecast now
+        issued = Issued(entry.issued, entry.label, sure)
         lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.said)
         if self.following is not None:
