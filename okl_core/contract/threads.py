@@ -1,8 +1,8 @@
 """One thread of BLAS for the products of a round, and of a block of rounds.
 
-BLAS divides a product among as many threads as it believes there are processors; they wait for each other in a loop. Where
-one of them finds no processor, because another process has it or a container gives fewer, a product of 400 x 400 numbers
-takes 10 to 300 times as long as in one thread (`bench.threads`). Where each finds one, a fifth is gained.
+BLAS divides a product among as many threads as it believes there are processors, which wait for each other in a loop. For a
+learner's small products that loop takes most of the time, and all the more where a thread finds no processor, because another
+process has it or a container gives fewer: a block takes 16 times as long as in one thread, or more (`bench.threads`).
 """
 
 from __future__ import annotations
