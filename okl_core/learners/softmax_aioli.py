@@ -12,13 +12,14 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import embedding_work
 from okl_core.kernels.feature_maps import LinearMap
 from okl_core.kernels.intercept import Intercept
 from okl_core.linalg import square_root
 from okl_core.losses import LEAST_PROBABILITY, LOSSES, Loss, log_loss
 from okl_core.second_order import softmax
 from okl_core.second_order.feature_space import FeatureSpace
-from okl_core.second_order.forgetting import HalfLife
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.root_posterior import RootPosterior
 from okl_core.types import F64, ClassCount, Forecast, Interval, LearnerConfig, LearnerState, Round, Target
 
@@ -39,12 +40,13 @@ class SoftmaxAioliConfig(LearnerConfig):
         description="h: how far the forecast leans to all classes before it sees the truth. 1 is AIOLI for two classes; its "
         "bound is twice that of 1/2.",
     )
+    half_life: LearnedHalfLife = None
 
     @cached_property
     def space(self) -> FeatureSpace:
         """The features of an input, and alpha = 2 lambda."""
         alpha = 2.0 / self.comparator_norm**2 if self.regularization is None else 2.0 * self.regularization
-        return FeatureSpace(LinearMap(self.intercept), alpha, HalfLife(None))
+        return FeatureSpace(LinearMap(self.intercept), alpha, HalfLife.of(self.half_life))
 
     @cached_property
     def basis(self) -> F64:
@@ -94,6 +96,9 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
     No learner that predicts with the softmax of a linear function can do without a factor exp(B R) in place of B R there, or
     else has a regret that grows with a power of T.
 
+    A half-life weights round s with 2^{-(t - s) / half_life} in A and in the linear term, in four steps per half-life. The
+    guarantee is lost, since the best matrix may need what was forgotten.
+
     The construction is ours, after [jezequel2020] and [agarwal2022], who first had a regret of this order at a cost quadratic
     in p. For two classes and h = 1 it is `aioli`, with a kappa of its own.
 
@@ -131,8 +136,10 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         return state.posterior.conditioning(config.space.alpha)
 
     def extra_work(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, rounds: int) -> float:
-        """All of a round: with hundreds of classes each is a long one."""
-        return softmax.round_work(config.classes, len(state.posterior))
+        """All of a round, since with hundreds of classes each is a long one; and a half-life discounts."""
+        n = len(state.posterior)
+        is_due = config.space.forgetting.is_due_within(state.t, rounds)
+        return softmax.round_work(config.classes, n) + (embedding_work(n) if is_due else 0.0)
 
     def init(self, config: SoftmaxAioliConfig, dim: int) -> SoftmaxAioliState:
         width = (config.classes - 1) * config.space.map.width(dim)
@@ -152,23 +159,26 @@ class SoftmaxAioli(Learner[SoftmaxAioliConfig, SoftmaxAioliState, SoftmaxAioliRo
         return SoftmaxAioliRound(state.t + 1, x, y, forecast, loss, rng.choices(), told.F, step)
 
     def learn(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState, played: SoftmaxAioliRound) -> None:
-        """O(K^3 p^2)."""
+        """O(K^3 p^2), and O(K^3 p^3) where it discounts."""
         posterior, (gains, D, surplus) = state.posterior, played.step
         square_root.step_of_block(posterior.S, posterior.u, played.F, gains, D)
         state.loss += played.loss
         state.bound += surplus
         state.t += 1
+        factor = config.space.forgetting.factor(state.t)
+        if factor is not None:
+            posterior.discount(factor, config.space.alpha)
 
     def describe(self, config: SoftmaxAioliConfig, state: SoftmaxAioliState) -> dict[str, float]:
-        return {
+        numbers = {
             "t": state.t,
             "dictionary": 0,
             "bytes": state.nbytes,
             "features": len(state.posterior),
             "classes": config.classes,
             "loss": state.loss,
-            "bound": state.bound,
         }
+        return numbers | {"bound": state.bound} if config.space.is_whole else numbers
 
 
 def _played(

@@ -112,6 +112,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "softmax-aioli": {
         "four": {"classes": 4, "comparator_norm": 3.0},
         "aioli": {"classes": 3, "hedge": 1.0, "intercept": False, "regularization": 0.5},
+        "forgetting": {"classes": 3, "half_life": 16},
     },
     "pros-n-kons": {
         "squared": {"clip": 2.0, "kernel": GAUSSIAN, "half_life": 16},

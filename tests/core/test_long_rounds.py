@@ -126,6 +126,16 @@ def test_rounds_of_hundreds_of_classes_are_long() -> None:
         assert learner.has_long_round() is is_long
 
 
+def test_a_half_life_of_many_classes_is_due_now_and_then() -> None:
+    learner = create({"kind": "softmax-aioli", "config": {"classes": 40, "half_life": 8}}, 8)
+    found = []
+    for t in range(5):
+        found.append(learner.has_long_round())
+        learner.update(np.ones(8), float(t))
+    assert found == [False, True, False, True, False]
+    assert learner.has_long_round(2)
+
+
 def test_the_work_of_many_learners_adds_up() -> None:
     config = {"budget": 150, "buffer": "first", "loss": "logistic"}
     member = {"kind": "nogd", "config": config}

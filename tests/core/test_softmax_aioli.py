@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
 from bench.sides import best_matrix
-from okl_core import OnlineLearner, create
+from okl_core import OnlineLearner, create, restore
 from okl_core.errors import ConfigError, DivergedError, LabelError
 from okl_core.losses import LEAST_PROBABILITY
 from okl_core.second_order import softmax as rule
@@ -61,6 +61,42 @@ def test_it_is_the_dense_algebra(K: int, hedge: float) -> None:
     m, Q = dense.moments(X[0])
     np.testing.assert_allclose(m, _moments(learner, X[0], K)[0], atol=1e-9)
     np.testing.assert_allclose(Q, _moments(learner, X[0], K)[1], atol=1e-9)
+
+
+@pytest.mark.parametrize(("K", "H"), [(2, 8), (3, 10), (5, 33)])
+def test_a_half_life_is_the_dense_algebra_with_weights_that_fall(K: int, H: int) -> None:
+    X, y = stream(K, 70, 2, K)
+    learner = learner_of(K, 3, comparator_norm=4.0, regularization=0.2, half_life=H, intercept=True)
+    dense, every = DenseSoftmax(K, 4, 4.0, 0.2, 0.5), H // 4
+    X = np.column_stack((X, X[:, 0] * X[:, 1]))
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True), 1):
+        v, phi = logits_of(learner, x), np.append(x, 1.0)
+        np.testing.assert_allclose(dense.left(v, phi), 0.0, atol=1e-6)
+        m, Q = dense.moments(phi)
+        np.testing.assert_allclose(_moments(learner, phi, K)[0], m, atol=1e-9)
+        np.testing.assert_allclose(_moments(learner, phi, K)[1], Q, atol=1e-9)
+        assert learner.update(x, truth).loss == pytest.approx(logsumexp(v) - v[int(truth)], rel=1e-9)
+        kappa = rule.curvature(rule.reach(K, 4.0, float(phi @ phi)) + math.log(softmax(v).max()))
+        dense.learn(v, phi, int(truth), kappa)
+        if t % every == 0:
+            dense.discount(0.5 ** (every / H))
+    assert "bound" not in learner.describe()
+    assert learner.describe()["loss"] == pytest.approx(learner_run_loss(learner, X, y), rel=1e-9)
+
+
+def learner_run_loss(learner: OnlineLearner, X: F64, y: F64) -> float:
+    """That of the same learner in one run, restored in the middle."""
+    again = create(learner.spec, learner.dim)
+    first = again.run(X[:33], y[:33]).losses.sum()
+    return float(first + restore(learner.spec, again.state(), learner.dim).run(X[33:], y[33:]).losses.sum())
+
+
+def test_it_follows_classes_that_turn() -> None:
+    X, _ = stream(3, 600, 2, 1)
+    angle = np.arctan2(X[:, 1], X[:, 0]) + np.arange(600) / 60.0
+    y = np.floor(angle / (2.0 * math.pi / 3.0)) % 3.0
+    late = {H: learner_of(3, 2, half_life=H).run(X, y).losses[300:].mean() for H in (None, 32)}
+    assert late[32] < 0.7 * late[None]
 
 
 def _moments(learner: OnlineLearner, x: F64, K: int) -> tuple[F64, F64]:
@@ -278,7 +314,7 @@ def test_an_input_of_zeros_says_nothing() -> None:
 
 
 def test_what_it_refuses() -> None:
-    for config in ({"classes": 1}, {"classes": 1001}, {"hedge": 0.4}, {"hedge": 1.1}, {"comparator_norm": 0.0}):
+    for config in ({"classes": 1}, {"classes": 1001}, {"hedge": 0.4}, {"hedge": 1.1}, {"comparator_norm": 0.0}, {"half_life": 7}):
         with pytest.raises(ConfigError, match=next(iter(config))):
             create({"kind": "softmax-aioli", "config": config}, 2)
     learner = learner_of(3, 2)

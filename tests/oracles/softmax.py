@@ -56,7 +56,8 @@ class DenseSoftmax:
 
     def __init__(self, K: int, p: int, norm: float, lam: float, hedge: float) -> None:
         self.K, self.norm, self.hedge = K, norm, hedge
-        self.A, self.b, self.constant = 2.0 * lam * np.eye(K * p), np.zeros(K * p), 0.0
+        self.prior = 2.0 * lam * np.eye(K * p)
+        self.A, self.b, self.constant = self.prior, np.zeros(K * p), 0.0
 
     def moments(self, phi: F64) -> tuple[F64, F64]:
         """m and Q of the logits."""
@@ -81,7 +82,12 @@ class DenseSoftmax:
         """By how much the loss exceeds what the minimum grows by."""
         before, p, loss = self.least(), softmax(v), float(logsumexp(v) - v[y])
         H, g = np.diag(p) - np.outer(p, p), p - np.eye(self.K)[y]
-        self.A += kappa * np.kron(H, np.outer(phi, phi))
+        self.A = self.A + kappa * np.kron(H, np.outer(phi, phi))
         self.b += np.kron(kappa * H @ v - g, phi)
         self.constant += loss - float(g @ v) + 0.5 * kappa * float(v @ H @ v)
         return loss - (self.least() - before)
+
+    def discount(self, factor: float) -> None:
+        """All surrogates so far count `factor` times as much; the norm as before."""
+        self.A = factor * self.A + (1.0 - factor) * self.prior
+        self.b = factor * self.b
