@@ -296,17 +296,17 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
         raise ConfigError(f'a spec is a kind, or an object {{"kind": ..., "config": ...}}, not {json_name(spec)}')
     learner = get_learner(parsed.kind)
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
-    if has_learned_half_life(parsed.config):
-        # An error of the pool is told before the inputs are there.
-        made = _pool_of(parsed, learner, config)
-        if not config.waiting():
-            return made
     if parsed.lags and learner.target(config) == "class":
         told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
     if learner.dims is not None and parsed.lags >= learner.dims:
         told = f"lags are inputs too, and there is room for {learner.dims - 1}"
         raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
+    if has_learned_half_life(parsed.config):
+        # An error of the pool is told before the inputs are there.
+        made = _pool_of(parsed, learner, config)
+        if not config.waiting():
+            return made
     return parsed, learner, config
 
 
@@ -327,7 +327,8 @@ def _pool_of(
     """What a half-life to be learned makes of a spec; what waits for inputs is left out."""
     waiting = {path[0] for path, _ in config.waiting()}
     known = {name: value for name, value in parsed.config.items() if name not in waiting}
-    pool = mixture(parsed.kind, known, config, learner.loss(config))
+    classes = round(learner.truth_range(config)[1]) + 1 if learner.target(config) == "class" else None
+    pool = mixture(parsed.kind, known, config, learner.loss(config), classes)
     return parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
 
 

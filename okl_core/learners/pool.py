@@ -10,15 +10,19 @@ from typing import ClassVar, final
 import numpy as np
 
 from okl_core.contract.learner import Learner, register
+from okl_core.contract.probabilities import given_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
 from okl_core.losses import LOSSES, Loss
+from okl_core.pool.expert_specs import Truth
 from okl_core.pool.experts import BLOCK
 from okl_core.pool.pool_config import PoolConfig
 from okl_core.pool.pool_state import PoolState
 from okl_core.pool.resting import awake_after, stretch_left
 from okl_core.pool.units import UnitRound
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round, Standing, Target
+
+TARGETS: dict[Truth, Target] = {"labels": "binary", "numbers": "real", "classes": "class"}
 
 
 @dataclass(slots=True)
@@ -73,7 +77,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return LOSSES[config.loss]
 
     def target(self, config: PoolConfig) -> Target:
-        return "binary" if config.truth == "labels" else "real"
+        return TARGETS[config.truth]
 
     def truth_range(self, config: PoolConfig) -> Interval:
         return config.truth_range
@@ -95,16 +99,14 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return PoolState.of(config.team, arrays)
 
     def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:
-        values = _clipped(config, config.team.predict(state.cells, state.awake, x))
-        return self._forecast(config, config.weighing.value(state.weights, values))
+        told = config.team.predict(state.cells, state.awake, x)
+        return config.weighing.forecast(state.weights, config.weighing.taken(told))
 
     def play(self, config: PoolConfig, state: PoolState, x: F64, y: float, rng: RoundRng) -> PoolRound:
         t = state.t + 1
-        values, turns = config.team.play(state.cells, state.awake, x, y, t, rng)
-        value, losses, weights = _weigh(config, state, _clipped(config, values), y)
+        told, turns = config.team.play(state.cells, state.awake, x, y, t, rng)
+        forecast, loss, losses, weights = _weigh(config, state, config.weighing.taken(told), y)
         awake = awake_after(t, state.awake, config.team.weights(weights), config.resting, rng)
-        loss = self.loss(config).value(value, y)
-        forecast = self._forecast(config, value)
         return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, awake)
 
     def learn(self, config: PoolConfig, state: PoolState, played: PoolRound) -> None:
@@ -115,25 +117,22 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         state.t += 1
 
     def run(self, config: PoolConfig, state: PoolState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        experts, loss = config.team, self.loss(config)
-        values = np.empty(len(y))
-        most, start = rows_at_once(experts.count, BLOCK), 0
+        experts, own, forecasts = config.team, np.empty(len(y)), list[Forecast]()
+        most, start = rows_at_once(experts.width, BLOCK), 0
         while start < len(y):
             rows = slice(start, start + stretch_left(state.t, config.resting, most))
-            forecasts = _clipped(config, experts.run(state.cells, state.awake, X[rows], y[rows], state.t + 1, rng))
-            for j, truth in enumerate(y[rows].tolist()):
-                value, losses, state.weights = _weigh(config, state, forecasts[j], truth)
+            told = experts.run(state.cells, state.awake, X[rows], y[rows], state.t + 1, rng)
+            for v, truth in zip(config.weighing.taken(told), y[rows].tolist(), strict=True):
+                forecast, loss, losses, state.weights = _weigh(config, state, v, truth)
                 state.losses += losses
-                state.loss += loss.value(value, truth)
-                values[start + j] = value
-            state.t += len(forecasts)
+                state.loss += loss
+                own[len(forecasts)] = loss
+                forecasts.append(forecast)
+            state.t += len(told)
             state.awake = awake_after(state.t, state.awake, experts.weights(state.weights), config.resting, rng)
             start = rows.stop
-        given = None
-        if config.truth == "labels":
-            aggregation = config.weighing
-            given = np.array([aggregation.probability(value) for value in values.tolist()], dtype=np.float64)
-        return BlockInfo(state.t, values, loss.values(values, y), given, rng.finish())
+        values = np.array([forecast.value for forecast in forecasts], dtype=np.float64)
+        return BlockInfo(state.t, values, own, given_probabilities(forecasts), rng.finish())
 
     def describe(self, config: PoolConfig, state: PoolState) -> dict[str, float]:
         experts = config.team
@@ -150,6 +149,8 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             "best": int(np.argmin(state.losses)),
             "best_loss": float(state.losses.min()),
         }
+        if config.truth == "classes":
+            numbers["classes"] = config.classes
         if config.share == 0.0:
             numbers["bound"] = _bound(config)
         for name, weight, loss in zip(experts.names, state.weights.tolist(), state.losses.tolist(), strict=True):
@@ -161,22 +162,15 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         bound = _bound(config) if config.share == 0.0 else math.nan
         return Standing(config.team.names, state.weights, state.losses, state.loss, bound)
 
-    def _forecast(self, config: PoolConfig, value: float) -> Forecast:
-        return Forecast(value, config.weighing.probability(value) if config.truth == "labels" else None)
-
 
 def _bound(config: PoolConfig) -> float:
-    """Of the regret to the best expert, clipped."""
+    """Of the regret to the best expert, its forecasts as they are taken."""
     return math.log(config.team.count) / config.weighing.eta
 
 
-def _clipped(config: PoolConfig, values: F64) -> F64:
-    return np.clip(values, -config.clip, config.clip)
-
-
-def _weigh(config: PoolConfig, state: PoolState, values: F64, y: float) -> tuple[float, F64, F64]:
-    """The forecast from the experts', their losses, and their weights after the round."""
+def _weigh(config: PoolConfig, state: PoolState, v: F64, y: float) -> tuple[Forecast, float, F64, F64]:
+    """The forecast from the experts' as they are taken, its loss, their losses, and their weights after the round."""
     aggregation, p = config.weighing, state.weights
-    value = aggregation.value(p, values)
-    losses = aggregation.losses(values, value, y)
-    return value, losses, aggregation.weigh(p, losses, state.losses + losses)
+    forecast = aggregation.forecast(p, v)
+    losses = aggregation.losses(v, forecast, y)
+    return forecast, aggregation.loss(forecast, y), losses, aggregation.weigh(p, losses, state.losses + losses)

@@ -1,79 +1,62 @@
-r"""Aggregation of experts' forecasts: exponential weights, the Aggregating Algorithm, and fixed share.
+r"""Aggregation of experts' forecasts: exponential weights, the Aggregating Algorithm, Bayes' mixture, and fixed share.
 
 | symbol | meaning                                                    | shape |
 |--------|------------------------------------------------------------|-------|
 | N      | number of experts                                          |       |
-| v      | the experts' forecasts                                     | (N,)  |
+| v      | the experts' forecasts: numbers, or probabilities of K classes | (N,) or (N, K) |
 | p      | their weights, which sum to 1; p_i = 1 / N at first        | (N,)  |
 | eta    | learning rate: p_i is multiplied by exp(-eta l(v_i, y))    |       |
 | s      | share: p <- (1 - s) p + s / N afterwards                   |       |
 
 A loss is eta-mixable if for all p and v there is a forecast with l(forecast, y) <= -ln(sum p_i exp(-eta l(v_i, y))) / eta
-for both truths: then the regret to the best expert is at most ln N / eta, and with a share s, to the best sequence that
+for all truths: then the regret to the best expert is at most ln N / eta, and with a share s, to the best sequence that
 changes k times in T rounds, at most ((k + 1) ln N + k ln(1 / s) + (T - k) ln(1 / (1 - s))) / eta.
 
-References: [vovk1998] theorem 1, section 2.4; [herbster1998] theorem 7; [cesabianchi2006] sections 3.3, 3.5 and 5.2.
+For the log-loss of probabilities exp(-l(v_i, y)) is v_iy, so that the mixture sum p_i v_i has that loss, with eta = 1, and
+nothing is lost.
+
+References: [vovk1998] theorem 1, section 2.4; [herbster1998] theorem 7; [cesabianchi2006] sections 3.3, 3.5, 5.2 and 9.2.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, final
+from abc import ABC, abstractmethod
+from typing import Literal, final
 
 import numpy as np
 
-from okl_core.losses import LOSSES, sigmoid
-from okl_core.types import F64
+from okl_core.losses import LEAST_PROBABILITY, LOSSES, log_loss, sigmoid
+from okl_core.types import F64, Forecast
 
 AggregationName = Literal["aggregating", "exponential"]
 MixedLoss = Literal["squared", "logistic"]
 
 
-@final
-class Aggregation(NamedTuple):
-    """How forecasts in [-C, C] are weighted and put together; all weights are passed in and out, nothing is kept.
+class Aggregation(ABC):
+    """How forecasts are put together and experts weighed; all weights are passed in and out, nothing is kept.
 
-    `aggregating` is Vovk's: for squared loss eta = 1 / (2 C^2) and the forecast of the substitution function. With
-    `exponential` the forecast is the weighted mean, for which squared loss allows eta = 1 / (8 C^2) (exp-concavity). For
-    logistic loss both are the weighted mean of the probabilities, with eta = 1.
+    The forecast of an expert is an array of `shape`, that of one at rest is NaN.
     """
 
-    loss: MixedLoss
-    name: AggregationName
-    clip: float
-    share: float
+    def __init__(self, eta: float, share: float, shape: tuple[int, ...]) -> None:
+        self.eta, self.share, self.shape = eta, share, shape
 
-    @property
-    def eta(self) -> float:
-        if self.loss == "logistic":
-            return 1.0
-        return 1.0 / ((2.0 if self.name == "aggregating" else 8.0) * self.clip * self.clip)
+    @abstractmethod
+    def taken(self, told: F64) -> F64:
+        """As what the experts' forecasts count, of shape (..., N, *shape)."""
 
-    def value(self, p: F64, v: F64) -> float:
-        """The forecast from the experts', shapes (N,), in [-C, C]; NaN is that of an expert at rest, and is left out."""
-        C, eta = self.clip, self.eta
-        is_awake = v == v
-        if not is_awake.all():
-            p, v = p[is_awake] / p[is_awake].sum(), v[is_awake]
-        if self.loss == "logistic":
-            # Both logarithms on their own: 1 - P would lose the odds of experts that are sure of themselves.
-            value = _log_mean_exp(p, -np.logaddexp(0.0, -v)) - _log_mean_exp(p, -np.logaddexp(0.0, v))
-        elif self.name == "exponential":
-            value = float(p @ v)
-        else:
-            # g(y) of the definition above, at both ends; their difference is linear in the forecast.
-            low = -math.log(float(p @ np.exp(-eta * (v + C) ** 2))) / eta
-            high = -math.log(float(p @ np.exp(-eta * (v - C) ** 2))) / eta
-            value = (low - high) / (4.0 * C)
-        return min(max(value, -C), C)
+    @abstractmethod
+    def forecast(self, p: F64, v: F64) -> Forecast:
+        """From those of the experts as they are taken, shape (N, *shape), of whom one at least is awake."""
 
-    def probability(self, value: float) -> float:
-        """That of the label +1: squared loss asks for the mean of the labels, logistic loss for the logarithm of the odds."""
-        return sigmoid(value) if self.loss == "logistic" else 0.5 * (1.0 + min(max(value, -1.0), 1.0))
+    @abstractmethod
+    def loss(self, forecast: Forecast, y: float) -> float:
+        """That of the pool."""
 
-    def losses(self, v: F64, value: float, y: float) -> F64:
+    @abstractmethod
+    def losses(self, v: F64, forecast: Forecast, y: float) -> F64:
         """Those of the experts, shape (N,), from their forecasts v and that of the pool, which is theirs at rest."""
-        return LOSSES[self.loss].values(np.where(v == v, v, value), np.full(len(v), y))
 
     def weigh(self, p: F64, losses: F64, cumulative: F64) -> F64:
         """The weights after a round from those before it and the losses, in it and in all rounds with it; shapes (N,)."""
@@ -85,6 +68,93 @@ class Aggregation(NamedTuple):
         # From the smallest loss: the factors do not all vanish, whatever eta is.
         p = p * np.exp(-self.eta * (losses - losses.min()))
         return (1.0 - self.share) * (p / p.sum()) + floor
+
+
+@final
+class ValueAggregation(Aggregation):
+    """Of forecasts in [-C, C].
+
+    `aggregating` is Vovk's: for squared loss eta = 1 / (2 C^2) and the forecast of the substitution function. With
+    `exponential` the forecast is the weighted mean, for which squared loss allows eta = 1 / (8 C^2) (exp-concavity). For
+    logistic loss both are the weighted mean of the probabilities, with eta = 1.
+    """
+
+    def __init__(self, loss: MixedLoss, name: AggregationName, clip: float, share: float, of_labels: bool) -> None:
+        eta = 1.0 if loss == "logistic" else 1.0 / ((2.0 if name == "aggregating" else 8.0) * clip * clip)
+        super().__init__(eta, share, ())
+        self._name, self._clip, self._of_labels = name, clip, of_labels
+        self._is_logistic, self._loss = loss == "logistic", LOSSES[loss]
+
+    def taken(self, told: F64) -> F64:
+        return np.clip(told, -self._clip, self._clip)
+
+    def forecast(self, p: F64, v: F64) -> Forecast:
+        value = self._value(*_awake(p, v))
+        return Forecast(value, self._probability(value) if self._of_labels else None)
+
+    def loss(self, forecast: Forecast, y: float) -> float:
+        return self._loss.value(forecast.value, y)
+
+    def losses(self, v: F64, forecast: Forecast, y: float) -> F64:
+        return self._loss.values(np.where(v == v, v, forecast.value), np.full(len(v), y))
+
+    def _value(self, p: F64, v: F64) -> float:
+        C, eta = self._clip, self.eta
+        if self._is_logistic:
+            # Both logarithms on their own: 1 - P would lose the odds of experts that are sure of themselves.
+            value = _log_mean_exp(p, -np.logaddexp(0.0, -v)) - _log_mean_exp(p, -np.logaddexp(0.0, v))
+        elif self._name == "exponential":
+            value = float(p @ v)
+        else:
+            # g(y) of the definition above, at both ends; their difference is linear in the forecast.
+            low = -math.log(float(p @ np.exp(-eta * (v + C) ** 2))) / eta
+            high = -math.log(float(p @ np.exp(-eta * (v - C) ** 2))) / eta
+            value = (low - high) / (4.0 * C)
+        return min(max(value, -C), C)
+
+    def _probability(self, value: float) -> float:
+        """That of the label +1: squared loss asks for the mean of the labels, logistic loss for the logarithm of the odds."""
+        return sigmoid(value) if self._is_logistic else 0.5 * (1.0 + min(max(value, -1.0), 1.0))
+
+
+@final
+class ClassAggregation(Aggregation):
+    """Of probabilities of K classes: their mean with the weights, which is Bayes' mixture, since those are its posterior.
+
+    No logarithms are needed. An expert gives each class LEAST_PROBABILITY at least, so the leader alone, with a weight of
+    1 / N or more, gives it 10^20 times as much as one whose weight has underflowed could.
+    """
+
+    def __init__(self, classes: int, share: float) -> None:
+        super().__init__(1.0, share, (classes,))
+
+    def taken(self, told: F64) -> F64:
+        return np.maximum(told, LEAST_PROBABILITY)
+
+    def forecast(self, p: F64, v: F64) -> Forecast:
+        p, v = _awake(p, v)
+        q = np.maximum(p @ v, LEAST_PROBABILITY)
+        return Forecast(float(q.max()), None, tuple(q.tolist()))
+
+    def loss(self, forecast: Forecast, y: float) -> float:
+        return log_loss(_given(forecast, y))
+
+    def losses(self, v: F64, forecast: Forecast, y: float) -> F64:
+        told = v[:, int(y)]
+        return -np.log(np.where(told == told, told, _given(forecast, y)))
+
+
+def _given(forecast: Forecast, y: float) -> float:
+    """The probability of the class y."""
+    assert forecast.probabilities is not None
+    return forecast.probabilities[int(y)]
+
+
+def _awake(p: F64, v: F64) -> tuple[F64, F64]:
+    """Weights and forecasts of those that are not at rest."""
+    first = v if v.ndim == 1 else v[:, 0]
+    is_awake = first == first
+    return (p, v) if is_awake.all() else (p[is_awake] / p[is_awake].sum(), v[is_awake])
 
 
 def _log_mean_exp(p: F64, a: F64) -> float:

@@ -14,8 +14,16 @@ from okl_core.contract.learned_half_life import LEARNED, has_learned_half_life
 from okl_core.contract.learner import from_kind, get_learner, or_a_kind, parse_spec, taken_dim
 from okl_core.errors import ConfigError
 from okl_core.second_order.forgetting import HalfLifeRounds
+from okl_core.types import Target
 
-Truth = Literal["labels", "numbers"]
+Truth = Literal["labels", "numbers", "classes"]
+
+TAUGHT: dict[Truth, tuple[Target, ...]] = {
+    "labels": ("binary", "real", "any"),
+    "numbers": ("real", "any"),
+    "classes": ("class",),
+}
+"""What the experts of a pool may take as truth."""
 
 MAX_EXPERTS = 500
 """Of a pool: each is checked when the pool is, and plays in every round."""
@@ -103,6 +111,12 @@ class ExpertSpec(BaseModel):
         dim = taken_dim(learner, config)
         return None if dim is None else dim - self.lags
 
+    def of_classes(self, K: int) -> ExpertSpec:
+        """The same of K classes, if its config leaves their number out."""
+        if "classes" in self.config or "classes" not in get_learner(self.kind).config_type.model_fields:
+            return self
+        return self.model_copy(update={"config": self.config | {"classes": K}})
+
     def expand(self) -> list[ExpertSpec]:
         """One expert each."""
         if self.sigmas is None and self.half_lives is None:
@@ -130,11 +144,15 @@ def told_count(told: object) -> int:
 
 
 def trivial_experts(truth: Truth) -> list[ExpertSpec]:
+    if truth == "classes":
+        return [ExpertSpec(kind="frequencies")]
     return [ExpertSpec(kind="majority" if truth == "labels" else "mean"), ExpertSpec(kind="last-label")]
 
 
 def default_experts(truth: Truth, clip: float) -> list[ExpertSpec]:
-    """Kernel and linear, first- and second-order, with and without forgetting and lags."""
+    """Kernel and linear, first- and second-order, with and without forgetting and lags; of classes without lags."""
+    if truth == "classes":
+        return _default_experts_of_classes()
     loss = "squared-hinge" if truth == "labels" else "squared"
     newton: dict[str, Any] = {"loss": loss, "clip": 2.0 * clip}
     forgetful = newton | {"half_life": 500}
@@ -148,3 +166,13 @@ def default_experts(truth: Truth, clip: float) -> list[ExpertSpec]:
         ExpertSpec(kind="ons", config=linear),
         ExpertSpec(kind="ons", config=linear, lags=1),
     ]
+
+
+def _default_experts_of_classes() -> list[ExpertSpec]:
+    def on_a_dictionary(sigma: float, half_life: int | None = None) -> ExpertSpec:
+        kernel = {"kind": "gaussian", "sigma": sigma}
+        member = {"kind": "nystrom-aioli", "config": {"kernel": kernel, "budget": 100, "half_life": half_life}}
+        return ExpertSpec(kind="one-vs-rest", config={"member": member})
+
+    linear = ExpertSpec(kind="softmax-aioli", half_lives=[None, 500])
+    return [linear, *map(on_a_dictionary, (0.5, 1.0, 2.0)), on_a_dictionary(1.0, 500)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -88,8 +89,11 @@ class Cells(list[Cell]):
 class Experts:
     """The units of a pool at work. All methods take the cells; nothing is kept."""
 
-    def __init__(self, experts: Sequence[ExpertSpec]) -> None:
-        self.count = len(experts)
+    def __init__(self, experts: Sequence[ExpertSpec], shape: tuple[int, ...]) -> None:
+        """`shape`: that of an expert's forecast, () or (K,)."""
+        self.count, self._shape = len(experts), shape
+        self.width = self.count * math.prod(shape)
+        """Numbers that they forecast in a round."""
         self.names = tuple(expert.name(i) for i, expert in enumerate(experts))
         """What a user reads."""
         self.units = units_of(experts)
@@ -121,8 +125,8 @@ class Experts:
         return np.asarray(np.bincount(self._unit_of, weights, len(self.units)), dtype=np.float64)
 
     def predict(self, cells: Cells, awake: F64, x: F64) -> F64:
-        """The experts' forecasts for x, shape (N,), NaN from those at rest."""
-        values = np.full(self.count, np.nan)
+        """The experts' forecasts for x, shape (N,) or (N, K), NaN from those at rest."""
+        values = np.full((self.count, *self._shape), np.nan)
         for unit, cell, plays in zip(self.units, cells, awake.tolist(), strict=True):
             if plays:
                 try:
@@ -134,8 +138,8 @@ class Experts:
     def play(
         self, cells: Cells, awake: F64, x: F64, y: float, t: int, rng: RoundRng
     ) -> tuple[F64, list[UnitRound | None]]:
-        """The experts' forecasts, shape (N,), NaN from those at rest, and the units' rounds; changes nothing."""
-        values = np.full(self.count, np.nan)
+        """The experts' forecasts, shape (N,) or (N, K), NaN from those at rest, and the units' rounds; changes nothing."""
+        values = np.full((self.count, *self._shape), np.nan)
         rounds: list[UnitRound | None] = []
         coins = iter(forks := rng.begin_forks(self._parts(cells, awake), t, 1))
         for unit, cell, plays in zip(self.units, cells, awake.tolist(), strict=True):
@@ -160,11 +164,11 @@ class Experts:
                 cell.lags = next_lags(cell.lags, y)
 
     def run(self, cells: Cells, awake: F64, X: F64, y: F64, t: int, rng: RoundRng) -> F64:
-        """The experts' forecasts in at most BLOCK rounds from t on, shape (n, N), NaN from those at rest.
+        """The experts' forecasts in at most BLOCK rounds from t on, shape (n, N) or (n, N, K), NaN from those at rest.
 
         If anything is raised, a NumericalError or a ReplayDivergence, nothing has changed.
         """
-        values = np.full((len(y), self.count), np.nan)
+        values = np.full((len(y), self.count, *self._shape), np.nan)
         coins = iter(forks := rng.begin_forks(self._parts(cells, awake), t, len(y)))
         # What rests is not written to, but for its lags.
         before = [copy.deepcopy(cell) if awake[i] else copy.copy(cell) for i, cell in enumerate(cells)]

@@ -8,9 +8,16 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from okl_core.contract.learner import parse_spec
-from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
+from okl_core.pool.aggregation import (
+    Aggregation,
+    AggregationName,
+    ClassAggregation,
+    MixedLoss,
+    ValueAggregation,
+)
 from okl_core.pool.expert_specs import (
     MAX_EXPERTS,
+    TAUGHT,
     ExpertSpec,
     Truth,
     default_experts,
@@ -19,7 +26,7 @@ from okl_core.pool.expert_specs import (
 )
 from okl_core.pool.experts import Experts
 from okl_core.pool.resting import RestingStretches
-from okl_core.types import Interval, LearnerConfig
+from okl_core.types import MAX_CLASSES, Interval, LearnerConfig
 
 LARGEST_LOG_ODDS = 300.0
 """Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""
@@ -28,7 +35,17 @@ LARGEST_LOG_ODDS = 300.0
 class PoolConfig(LearnerConfig):
     """Parameters of a pool. None is needed."""
 
-    truth: Truth = Field(default="labels", description="What it learns: labels -1 and 1, or numbers in [-clip, clip].")
+    truth: Truth = Field(
+        default="labels",
+        description="What it learns: labels -1 and 1, numbers in [-clip, clip], or classes 0 to K - 1.",
+    )
+    classes: int = Field(
+        default=2,
+        ge=2,
+        le=MAX_CLASSES,
+        description="K of a pool of classes, and of its experts. A session may leave it out, and takes the number of its "
+        "labels.",
+    )
     experts: list[ExpertSpec] | None = Field(
         default=None,
         min_length=1,
@@ -40,7 +57,9 @@ class PoolConfig(LearnerConfig):
         default="aggregating", description="Vovk's Aggregating Algorithm, or exponential weights and the weighted mean."
     )
     loss: MixedLoss = Field(
-        default="squared", description="By which experts are weighed; logistic reads forecasts as logarithms of odds."
+        default="squared",
+        description="By which experts are weighed; logistic reads forecasts as logarithms of odds. "
+        "Classes have the log-loss of their probabilities.",
     )
     clip: float = Field(
         default=1.0,
@@ -62,22 +81,37 @@ class PoolConfig(LearnerConfig):
             raise ValueError(f"these are {count} experts, with their grids; a pool has at most {MAX_EXPERTS}")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_probabilities(cls, value: object) -> object:
+        """The loss of classes need not be told."""
+        return {"loss": "logistic"} | value if isinstance(value, dict) and value.get("truth") == "classes" else value
+
     @model_validator(mode="after")
-    def _experts_fit(self) -> Self:
+    def _loss_fits(self) -> Self:
+        if self.truth == "classes" and (self.loss != "logistic" or self.clip != 1.0):
+            raise ValueError(
+                "probabilities of classes are weighed by their log-loss, and not clipped: leave `loss` and `clip` out"
+            )
         if self.truth == "numbers" and self.loss == "logistic":
             raise ValueError("logistic loss is for labels; with numbers the loss is squared")
         if self.truth == "labels" and self.loss == "squared" and self.clip < 1.0:
             raise ValueError(f"clip is {self.clip}; with labels and squared loss it must be at least 1")
         if self.loss == "logistic" and self.clip > LARGEST_LOG_ODDS:
             raise ValueError(f"clip is {self.clip}; with logistic loss it must be at most {LARGEST_LOG_ODDS:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _experts_fit(self) -> Self:
         for i, expert in enumerate(self.all_experts()):
             _, learner, config = parse_spec({"kind": expert.kind, "config": expert.config})
             target = learner.target(config)
-            if target not in ("any", "binary" if self.truth == "labels" else "real") and not (
-                self.truth == "labels" and target == "real"
-            ):
+            if target not in TAUGHT[self.truth]:
                 raise ValueError(f"expert {i}, {expert.kind}, does not learn {self.truth}")
             low, high = learner.truth_range(config)
+            if target == "class" and (low, high) != self.truth_range:
+                told = f"of {high + 1.0:.0f} classes, in a pool of {self.classes}: leave its `classes` out"
+                raise ValueError(f"expert {i}, {expert.kind}, is {told}")
             if target != "binary" and not (low <= self.truth_range[0] and self.truth_range[1] <= high):
                 raise ValueError(
                     f"expert {i}, {expert.kind}, takes truths from {low} to {high}, not from {self.truth_range[0]} to "
@@ -87,6 +121,8 @@ class PoolConfig(LearnerConfig):
 
     @property
     def truth_range(self) -> Interval:
+        if self.truth == "classes":
+            return 0.0, self.classes - 1.0
         largest = self.clip if self.truth == "numbers" else 1.0
         return -largest, largest
 
@@ -96,14 +132,18 @@ class PoolConfig(LearnerConfig):
 
     def all_experts(self) -> list[ExpertSpec]:
         chosen = default_experts(self.truth, self.clip) if self.experts is None else self.experts
-        expanded = [one for expert in chosen for one in expert.expand()]
-        return expanded + [trivial for trivial in trivial_experts(self.truth) if trivial not in expanded]
+        trivial, expanded = trivial_experts(self.truth), [one for expert in chosen for one in expert.expand()]
+        if self.truth == "classes":
+            trivial, expanded = ([one.of_classes(self.classes) for one in part] for part in (trivial, expanded))
+        return expanded + [one for one in trivial if one not in expanded]
 
     @cached_property
     def team(self) -> Experts:
         """All experts at work."""
-        return Experts(self.all_experts())
+        return Experts(self.all_experts(), self.weighing.shape)
 
     @cached_property
     def weighing(self) -> Aggregation:
-        return Aggregation(self.loss, self.aggregation, self.clip, self.share)
+        if self.truth == "classes":
+            return ClassAggregation(self.classes, self.share)
+        return ValueAggregation(self.loss, self.aggregation, self.clip, self.share, self.truth == "labels")

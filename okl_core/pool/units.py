@@ -8,14 +8,17 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, final
 
 from okl_core.contract.learner import Learner, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.types import F64, LearnerConfig, LearnerState, Round
+from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round
+
+Said = list[float] | list[tuple[float, ...]]
+"""Forecasts of experts: numbers, or the probabilities of all classes."""
 
 
 class UnitRound(Protocol):
     """A round that a unit has played and not learned."""
 
     @property
-    def values(self) -> list[float]:
+    def values(self) -> Said:
         """The forecasts of its experts."""
         ...
 
@@ -44,7 +47,7 @@ class Unit(ABC, Generic[S, R]):
         """The state that `pack` gave as arrays. Raises StateFormatError."""
 
     @abstractmethod
-    def predict(self, state: S, x: F64) -> list[float]:
+    def predict(self, state: S, x: F64) -> Said:
         """The experts' forecasts for x, shape (d,)."""
 
     @abstractmethod
@@ -57,7 +60,7 @@ class Unit(ABC, Generic[S, R]):
 
     @abstractmethod
     def run(self, state: S, X: F64, y: F64, rng: RoundRng) -> F64:
-        """The experts' forecasts in n rounds in order, shape (n, experts)."""
+        """The experts' forecasts in n rounds in order, shape (n, experts), or (n, experts, K) of classes."""
 
     @abstractmethod
     def conditioning(self, state: S) -> list[float]:
@@ -76,8 +79,8 @@ class AloneRound(NamedTuple):
     played: Round
 
     @property
-    def values(self) -> list[float]:
-        return [self.played.forecast.value]
+    def values(self) -> Said:
+        return _said(self.played.forecast)
 
 
 @final
@@ -98,8 +101,8 @@ class Alone(Unit[LearnerState, AloneRound]):
     def unpack(self, arrays: Mapping[str, F64]) -> LearnerState:
         return self._learner.unpack(self._config, arrays)
 
-    def predict(self, state: LearnerState, x: F64) -> list[float]:
-        return [self._learner.predict(self._config, state, x).value]
+    def predict(self, state: LearnerState, x: F64) -> Said:
+        return _said(self._learner.predict(self._config, state, x))
 
     def play(self, state: LearnerState, x: F64, y: float, rng: RoundRng) -> AloneRound:
         return AloneRound(self._learner.play(self._config, state, x, y, rng))
@@ -108,7 +111,9 @@ class Alone(Unit[LearnerState, AloneRound]):
         self._learner.learn(self._config, state, played.played)
 
     def run(self, state: LearnerState, X: F64, y: F64, rng: RoundRng) -> F64:
-        return self._learner.run(self._config, state, X, y, rng).values[:, None]
+        info = self._learner.run(self._config, state, X, y, rng)
+        P = info.probabilities
+        return (info.values if P is None or P.ndim == 1 else P)[:, None]
 
     def conditioning(self, state: LearnerState) -> list[float]:
         return [self._learner.conditioning(self._config, state)]
@@ -119,3 +124,7 @@ class Alone(Unit[LearnerState, AloneRound]):
     def size(self, state: LearnerState) -> tuple[int, int]:
         told = self._learner.describe(self._config, state)
         return int(told["dictionary"]), int(told["bytes"])
+
+
+def _said(forecast: Forecast) -> Said:
+    return [forecast.value] if forecast.probabilities is None else [forecast.probabilities]

@@ -22,7 +22,7 @@ from okl_core.errors import (
     StateFormatError,
 )
 from okl_core.pool import resting
-from okl_core.pool.aggregation import Aggregation, AggregationName, MixedLoss
+from okl_core.pool.aggregation import AggregationName, MixedLoss, ValueAggregation
 from okl_core.pool.expert_specs import ExpertSpec, default_experts
 from okl_core.pool.experts import units_of
 from okl_core.types import F64
@@ -31,15 +31,15 @@ AGGREGATIONS = list(itertools.product(get_args(MixedLoss), get_args(AggregationN
 ALD: dict[str, Any] = {"kind": "ald", "threshold": 0.2}
 
 
-def played(aggregation: Aggregation, V: F64, y: F64, rests: NDArray[np.bool_] | None = None) -> tuple[F64, F64]:
+def played(aggregation: ValueAggregation, V: F64, y: F64, rests: NDArray[np.bool_] | None = None) -> tuple[F64, F64]:
     """The losses of the pool, shape (T,), and of the experts, (T, N). `rests`, (T, N): who does, were it not the leader."""
     p = np.full(V.shape[1], 1.0 / V.shape[1])
     own, theirs = np.empty(len(y)), np.empty(V.shape)
     for t, truth in enumerate(y.tolist()):
         v = V[t] if rests is None else np.where(rests[t] & (p < p.max()), np.nan, V[t])
-        value = aggregation.value(p, v)
-        theirs[t] = aggregation.losses(v, value, truth)
-        own[t] = aggregation.losses(np.array([value]), value, truth)[0]
+        forecast = aggregation.forecast(p, aggregation.taken(v))
+        theirs[t] = aggregation.losses(v, forecast, truth)
+        own[t] = aggregation.loss(forecast, truth)
         p = aggregation.weigh(p, theirs[t], theirs[: t + 1].sum(axis=0))
     return own, theirs
 
@@ -64,7 +64,7 @@ def adversarial(draw: st.DrawFn) -> tuple[F64, F64, float]:
 @given(case=adversarial())
 def test_regret_to_the_best_expert(loss: MixedLoss, name: AggregationName, case: tuple[F64, F64, float]) -> None:
     V, y, C = case
-    aggregation = Aggregation(loss, name, C, 0.0)
+    aggregation = ValueAggregation(loss, name, C, 0.0, of_labels=False)
     own, theirs = played(aggregation, V, y if loss == "logistic" else C * y)
     assert own.sum() <= theirs.sum(axis=0).min() + math.log(V.shape[1]) / aggregation.eta + 1e-9
 
@@ -77,7 +77,7 @@ def test_regret_to_experts_that_rest(
     """At rest an expert has the pool's loss: over the rounds that it plays it beats the pool by no more than the bound."""
     V, y, C = case
     rests = np.random.default_rng(seed).random(V.shape) < often
-    aggregation = Aggregation(loss, name, C, 0.0)
+    aggregation = ValueAggregation(loss, name, C, 0.0, of_labels=False)
     own, theirs = played(aggregation, V, y if loss == "logistic" else C * y, rests)
     assert own.sum() <= theirs.sum(axis=0).min() + math.log(V.shape[1]) / aggregation.eta + 1e-9
 
@@ -89,7 +89,7 @@ def test_regret_to_a_sequence_that_switches(
 ) -> None:
     V, y, C = case
     T, N = V.shape
-    aggregation = Aggregation(loss, name, C, share)
+    aggregation = ValueAggregation(loss, name, C, share, of_labels=False)
     own, theirs = played(aggregation, V, y if loss == "logistic" else C * y)
     # The best sequence with k changes, by dynamic programming over (changes so far, expert).
     best = np.full((changes + 1, N), np.inf)
@@ -107,7 +107,7 @@ def test_regret_to_a_sequence_that_switches(
 @pytest.mark.parametrize(("loss", "name"), AGGREGATIONS)
 def test_an_expert_without_weight_comes_back(loss: MixedLoss, name: AggregationName) -> None:
     """The first errs so long that its weight is no number above 0, and then never again."""
-    aggregation = Aggregation(loss, name, 3.0, 0.0)
+    aggregation = ValueAggregation(loss, name, 3.0, 0.0, of_labels=False)
     V = np.tile([3.0, -3.0], (3500, 1))
     y = np.where(np.arange(3500) < 1600, -1.0, 1.0) * (1.0 if loss == "logistic" else 3.0)
     own, theirs = played(aggregation, V, y)
@@ -116,7 +116,7 @@ def test_an_expert_without_weight_comes_back(loss: MixedLoss, name: AggregationN
 
 def test_weights_survive_losses_that_are_huge() -> None:
     for share in (0.0, 1e-3):
-        aggregation = Aggregation("squared", "aggregating", 1e-3, share)
+        aggregation = ValueAggregation("squared", "aggregating", 1e-3, share, of_labels=False)
         losses = np.array([1e6, 0.0])
         p = aggregation.weigh(np.array([1.0 - share / 2.0, share / 2.0]), losses, losses)
         assert p.sum() == pytest.approx(1.0)
