@@ -15,7 +15,8 @@ from okl_core.pool.pool_config import PoolConfig
 from okl_core.types import F64
 
 KINDS = ("ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons")
-"""All that have a half-life."""
+"""All that have a half-life, but for those of classes: tests/core/test_class_pool.py."""
+OF_CLASSES = {"softmax-aioli"}
 
 
 MEDIAN = {"kind": "gaussian", "sigma": "median"}
@@ -35,7 +36,7 @@ def pool_of(expert: dict[str, Any], **config: Any) -> dict[str, Any]:
 def test_these_are_all_that_have_a_half_life() -> None:
     """`auto` has one of another kind: that of its regressions."""
     found = {kind for kind in learner_kinds() if "half_life" in get_learner(kind).config_type.model_fields}
-    assert found == {*KINDS, "auto"}
+    assert found == {*KINDS, *OF_CLASSES, "auto"}
 
 
 def test_two_grids_are_one_expert_a_pair() -> None:
@@ -145,6 +146,7 @@ def test_an_expert_and_a_member_may_learn_it_too() -> None:
         ("nystrom-ridge", {"half_life": "learned"}, "half_life: .*give `clip`"),
         ("nystrom-aar", {"half_life": "learned", "kernel": MEDIAN}, "half_life: .*give `clip`"),
         ("aioli", {"half_life": "lerned"}, "half_life: is 'lerned'; give \"learned\", or a number of rounds"),
+        ("softmax-aioli", {"half_life": "lerned"}, "half_life: is 'lerned'; give \"learned\", or a number of rounds"),
         ("aioli", {"half_life": 7}, "half_life: Input should be greater than or equal to 8"),
         ("aioli", {"half_life": 8.0}, "half_life: Input should be a valid integer"),
         ("aioli", {"half_life": True}, "half_life: Input should be a valid integer"),

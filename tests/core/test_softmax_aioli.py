@@ -314,7 +314,14 @@ def test_an_input_of_zeros_says_nothing() -> None:
 
 
 def test_what_it_refuses() -> None:
-    for config in ({"classes": 1}, {"classes": 1001}, {"hedge": 0.4}, {"hedge": 1.1}, {"comparator_norm": 0.0}, {"half_life": 7}):
+    for config in (
+        {"classes": 1},
+        {"classes": 1001},
+        {"hedge": 0.4},
+        {"hedge": 1.1},
+        {"comparator_norm": 0.0},
+        {"half_life": 7},
+    ):
         with pytest.raises(ConfigError, match=next(iter(config))):
             create({"kind": "softmax-aioli", "config": config}, 2)
     learner = learner_of(3, 2)
