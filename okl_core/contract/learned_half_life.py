@@ -7,7 +7,7 @@ from typing import Any
 
 from okl_core.errors import ConfigError
 from okl_core.losses import Loss
-from okl_core.types import LearnerConfig
+from okl_core.types import LearnerConfig, Target
 
 LEARNED = "learned"
 
@@ -19,19 +19,18 @@ def has_learned_half_life(config: Mapping[str, Any]) -> bool:
     return config.get("half_life") == LEARNED
 
 
-def mixture(
-    kind: str, told: Mapping[str, Any], config: LearnerConfig, loss: Loss, classes: int | None
-) -> dict[str, Any]:
+def mixture(kind: str, told: Mapping[str, Any], config: LearnerConfig, loss: Loss, target: Target) -> dict[str, Any]:
     """The config of the pool that a learner with a learned half-life stands for; `told` is the learner's own.
 
     The pool weighs by the learner's loss, where that is logistic or squared, and by the squared distance to labels where it
-    is another; a learner of `classes` by the log-loss of its probabilities. Raises ConfigError where forecasts of numbers
+    is another; a learner of classes by the log-loss of its probabilities. Raises ConfigError where forecasts of numbers
     have no bound.
     """
     expert = {"kind": kind, "config": {name: value for name, value in told.items() if name != "half_life"}}
     pool: dict[str, Any] = {"experts": [expert | {"half_lives": LEARNED}]}
-    if classes is not None:
-        return pool | {"truth": "classes", "classes": classes}
+    if target == "class":
+        # One that leaves `classes` out has as many as a session has labels: so has the pool.
+        return pool | {"truth": "classes"} | {name: told[name] for name in ("classes",) if name in told}
     clip: float | None = getattr(config, "clip", None)
     if loss.name == "logistic":
         return pool | {"loss": "logistic", "clip": LOG_ODDS if clip is None else clip}

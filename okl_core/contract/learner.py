@@ -327,8 +327,7 @@ def _pool_of(
     """What a half-life to be learned makes of a spec; what waits for inputs is left out."""
     waiting = {path[0] for path, _ in config.waiting()}
     known = {name: value for name, value in parsed.config.items() if name not in waiting}
-    classes = round(learner.truth_range(config)[1]) + 1 if learner.target(config) == "class" else None
-    pool = mixture(parsed.kind, known, config, learner.loss(config), classes)
+    pool = mixture(parsed.kind, known, config, learner.loss(config), learner.target(config))
     return parse_spec(parsed.model_copy(update={"kind": "pool", "config": pool}))
 
 

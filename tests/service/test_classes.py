@@ -28,7 +28,12 @@ KONS = {
     "kind": "one-vs-rest",
     "config": {"member": {"kind": "kons", "config": {"loss": "logistic", "kernel": GAUSSIAN}}},
 }
-LEARNERS = {"default": ONE_VS_REST, "kons": KONS}
+LEARNED = {"kind": "softmax-aioli", "config": {"half_life": "learned"}}
+POOL = {
+    "kind": "pool",
+    "config": {"truth": "classes", "experts": ["one-vs-rest", {"kind": "softmax-aioli", "half_lives": [16]}]},
+}
+LEARNERS = {"default": ONE_VS_REST, "kons": KONS, "learned half-life": LEARNED, "pool": POOL}
 
 
 def by_hand(learner: dict[str, Any], K: int = 3) -> okl_core.OnlineLearner:
@@ -105,11 +110,12 @@ async def test_late_truths_are_scored_as_issued(store_url: str) -> None:
         assert live["probabilities"] == pytest.approx(expected.predict(X[60]).probabilities, abs=1e-9)
 
 
+@pytest.mark.parametrize("learner", [ONE_VS_REST, LEARNED, POOL], ids=["one-vs-rest", "learned half-life", "pool"])
 @pytest.mark.parametrize("snapshot_every", [None, 7])
-async def test_another_worker_goes_on(store_url: str, snapshot_every: int | None) -> None:
+async def test_another_worker_goes_on(store_url: str, learner: dict[str, Any], snapshot_every: int | None) -> None:
     """From the journal, or from a snapshot."""
     async with serving(store_url) as one:
-        await one.create(ONE_VS_REST, labels=NAMES, snapshot_every=snapshot_every)
+        await one.create(learner, labels=NAMES, snapshot_every=snapshot_every)
         for row in range(25):
             await one.update(TRUTHS[row], x=X[row].tolist())
         live = await one.predict(X[99].tolist(), wait=False)
@@ -119,6 +125,40 @@ async def test_another_worker_goes_on(store_url: str, snapshot_every: int | None
         again = await other.inspect()
     assert again | {"storage": None} == found | {"storage": None}
     assert (again["storage"]["snapshot_round"] is None) == (snapshot_every is None)
+
+
+async def test_the_number_of_labels_is_that_of_a_pool_and_its_experts(memory: Api) -> None:
+    other = {
+        "kind": "pool",
+        "config": {"truth": "classes", "experts": [{"kind": "one-vs-rest", "config": {"classes": 4}}]},
+    }
+    problem = await memory.refused(
+        "invalid-config", "POST", "/sessions", {"name": "s", "learner": other, "labels": NAMES}
+    )
+    assert "one-vs-rest, is of 4 classes, in a pool of 3: leave its `classes` out" in problem["detail"]
+    wrong = {"kind": "softmax-aioli", "config": {"half_life": "learned", "classes": 4}}
+    problem = await memory.refused(
+        "invalid-config", "POST", "/sessions", {"name": "s", "learner": wrong, "labels": NAMES}
+    )
+    assert "has 4 classes, and the session 3 labels; leave `classes` out" in problem["detail"]
+    two = {"kind": "pool", "config": {"experts": ["ons"]}}
+    problem = await memory.refused(
+        "invalid-request", "POST", "/sessions", {"name": "s", "learner": two, "labels": NAMES}
+    )
+    assert "has 3 labels, and pool takes two" in problem["detail"]
+    assert (await memory.create(two, labels=["no", "yes"]))["learner"]["config"] == two["config"]
+
+
+async def test_a_pool_of_classes_takes_no_lags_and_no_weights(memory: Api) -> None:
+    for name, learner in (("learned", LEARNED), ("pool", POOL)):
+        body = {"name": name, "learner": learner | {"lags": 1}, "labels": NAMES}
+        problem = await memory.refused("invalid-config", "POST", "/sessions", body)
+        assert "a learner of classes takes none as inputs: leave `lags` out" in problem["detail"]
+        await memory.create(learner, name, labels=NAMES)
+        body = {"x": X[0].tolist(), "y": NAMES[0], "weight": 2.0}
+        assert (
+            "weights" in (await memory.refused("invalid-request", "POST", f"/sessions/{name}/update", body))["detail"]
+        )
 
 
 LABELS: dict[str, list[Any]] = {
@@ -146,8 +186,10 @@ async def test_labels_keep_their_types(memory: Api, labels: list[Any]) -> None:
         await memory.update(labels[k], id=prediction["id"])
 
 
-async def test_without_labels_classes_are_numbered(memory: Api) -> None:
-    created = await memory.create({"kind": "one-vs-rest", "config": {"classes": 4}})
+@pytest.mark.parametrize("kind", ["one-vs-rest", "softmax-aioli with a learned half-life", "pool"])
+async def test_without_labels_classes_are_numbered(memory: Api, kind: str) -> None:
+    own = {"pool": POOL["config"], "one-vs-rest": {}}.get(kind, LEARNED["config"])
+    created = await memory.create({"kind": kind.split()[0], "config": own | {"classes": 4}})
     assert (created["labels"], created["settings"]["labels"]) == ([0, 1, 2, 3], None)
     assert (await memory.update(3, x=[1.0]))["t"] == 1
     for y in (4, -1, 0.5, "3", True):
@@ -181,6 +223,8 @@ WARMUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no warm-up": (ONE_VS_REST, {}),
     "scale": (ONE_VS_REST, {"scale": {"kind": "learned"}, "warmup_rounds": 20}),
     "median": (MEDIAN, {"warmup_rounds": 20}),
+    "learned half-life": (LEARNED, {"scale": {"kind": "learned"}, "warmup_rounds": 20}),
+    "pool": (POOL, {}),
 }
 
 
