@@ -42,17 +42,27 @@ CHOICES: dict[str, list[Any]] = {
     "nodes": [11],
 }
 """For the fields of a config; a learner takes those that it has."""
+POOL_OF_CLASSES = {
+    "truth": ["classes"],
+    "experts": [[{"kind": "softmax-aioli", "half_lives": "learned"}, "one-vs-rest"]],
+    "loss": ["logistic"],
+    "clip": [1.0],
+    "resting": [1, 4],
+}
+"""Another form of a kind: it takes none of the others' choices."""
 SMALL = ("budget", "frequencies", "nodes")
 """Fields that are left out of no config, since a learner is slow with what it has then."""
 
 
 def drawn_definition(kind: str | None, rng: random.Random) -> Definition:
     """The first drawn that makes a session."""
+    kind, _, form = (kind or "").partition(" ")
+    choices = POOL_OF_CLASSES if form else CHOICES
     for _ in range(1000):
         learner = None
-        if kind is not None:
-            own = [name for name in CHOICES if name in get_learner(kind).config_type.model_fields]
-            config = {name: rng.choice(CHOICES[name]) for name in own if name in SMALL or rng.random() < 0.7}
+        if kind:
+            own = [name for name in choices if name in get_learner(kind).config_type.model_fields]
+            config = {name: rng.choice(choices[name]) for name in own if name in SMALL or rng.random() < 0.7}
             learner = LearnerSpec(kind=kind, config=config, lags=rng.choice([0, 0, 2]), seed=rng.randrange(10))
         truths = rng.choice(["open", "labels", "classes", "units"])
         definition = Definition(
@@ -167,7 +177,7 @@ STEPS = (
 
 
 @pytest.mark.parametrize("seed", range(3 * TIMES))
-@pytest.mark.parametrize("kind", [None, *learner_kinds()])
+@pytest.mark.parametrize("kind", [None, *learner_kinds(), "pool of classes"])
 def test_a_session_is_what_its_journal_says(kind: str | None, seed: int) -> None:
     rng = random.Random(f"{kind} {seed}")
     definition = drawn_definition(kind, rng)
