@@ -96,6 +96,17 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             ],
         },
         "exponential": {"aggregation": "exponential", "experts": [{"kind": "kernel-ogd"}, {"kind": "bao2ks"}]},
+        "classes": {
+            "truth": "classes",
+            "classes": 4,
+            "experts": [
+                {"kind": "softmax-aioli", "half_lives": [16, None]},
+                {
+                    "kind": "one-vs-rest",
+                    "config": {"member": {"kind": "pros-n-kons", "config": {"loss": "logistic", "half_life": 16}}},
+                },
+            ],
+        },
     },
     "one-vs-rest": {
         "four": {"classes": 4},
@@ -113,6 +124,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "four": {"classes": 4, "comparator_norm": 3.0},
         "aioli": {"classes": 3, "hedge": 1.0, "intercept": False, "regularization": 0.5},
         "forgetting": {"classes": 3, "half_life": 16},
+        "learned": {"classes": 3, "half_life": "learned"},
     },
     "pros-n-kons": {
         "squared": {"clip": 2.0, "kernel": GAUSSIAN, "half_life": 16},
