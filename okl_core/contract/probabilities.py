@@ -13,6 +13,8 @@ def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 
     """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
     many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
     if many and len(many) == len(forecasts):
+        if classes <= len(many[0]) and len(set(map(len, many))) == 1:
+            return np.array(many, dtype=np.float64)
         return joined_probabilities([np.array([probabilities], dtype=np.float64) for probabilities in many], classes)
     single = [forecast.probability for forecast in forecasts]
     return None if None in single else np.array(single, dtype=np.float64)

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from okl_core.contract.learner import Learner, register
-from okl_core.contract.probabilities import given_probabilities
+from okl_core.contract.probabilities import given_probabilities, joined_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
 from okl_core.losses import LOSSES, Loss
@@ -117,22 +117,27 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         state.t += 1
 
     def run(self, config: PoolConfig, state: PoolState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        experts, own, forecasts = config.team, np.empty(len(y)), list[Forecast]()
+        experts, aggregation, parts = config.team, config.weighing, list[F64]()
+        values, losses = np.empty(len(y)), np.empty(len(y))
         most, start = rows_at_once(experts.width, BLOCK), 0
         while start < len(y):
             rows = slice(start, start + stretch_left(state.t, config.resting, most))
             told = experts.run(state.cells, state.awake, X[rows], y[rows], state.t + 1, rng)
-            for v, truth in zip(config.weighing.taken(told), y[rows].tolist(), strict=True):
-                forecast, loss, losses, state.weights = _weigh(config, state, v, truth)
-                state.losses += losses
+            forecasts: list[Forecast] = []
+            for v, truth in zip(aggregation.taken(told), y[rows].tolist(), strict=True):
+                forecast, loss, theirs, state.weights = _weigh(config, state, v, truth)
+                state.losses += theirs
                 state.loss += loss
-                own[len(forecasts)] = loss
+                losses[start + len(forecasts)] = loss
                 forecasts.append(forecast)
+            values[rows] = [forecast.value for forecast in forecasts]
+            given = given_probabilities(forecasts)
+            if given is not None:
+                parts.append(given)
             state.t += len(told)
             state.awake = awake_after(state.t, state.awake, experts.weights(state.weights), config.resting, rng)
             start = rows.stop
-        values = np.array([forecast.value for forecast in forecasts], dtype=np.float64)
-        return BlockInfo(state.t, values, own, given_probabilities(forecasts), rng.finish())
+        return BlockInfo(state.t, values, losses, joined_probabilities(parts) if parts else None, rng.finish())
 
     def describe(self, config: PoolConfig, state: PoolState) -> dict[str, float]:
         experts = config.team
