@@ -72,6 +72,17 @@ def test_it_is_pickled_and_continues(learner: str) -> None:
         assert (one.decision_function(X) == again.decision_function(X)).all()
 
 
+@pytest.mark.parametrize(
+    ("learner", "config"), [("softmax-aioli", {"half_life": "learned"}), ("pool", {"truth": "classes"})]
+)
+def test_a_pool_of_classes_has_as_many_as_there_are_labels(learner: str, config: dict[str, Any]) -> None:
+    labels = np.array(["a", "b", "c"])[(Y[:FEW] > 0) * (1 + (X[:FEW, 0] > np.median(X[:FEW, 0])))]
+    one = Classifier(learner, config).fit(X[:FEW], labels)
+    again = pickle.loads(pickle.dumps(one))
+    assert one.predict_proba(X[:5]).shape == (5, 3)
+    assert (one.predict_proba(X) == again.predict_proba(X)).all()
+
+
 def test_a_clone_has_learned_nothing() -> None:
     fitted = Classifier("aioli", {"comparator_norm": 5.0}, seed=3).fit(X[:FEW], Y[:FEW])
     again = clone(fitted)
