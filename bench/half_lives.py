@@ -5,6 +5,9 @@ turns once in 600 rounds, on one that changes its sign once, on MAGIC in a rando
 named: labels, in the order of their rows, with the last label as one more input. A column each half-life, then the pool with
 its default share, and what it takes over the one that never forgets: the mean squared loss of a round. The best fixed one is
 bold.
+
+Then `softmax-aioli` with a `half_life` that is `"learned"`, in the same columns the mean log-loss: three sectors of a plane
+that turn once in 600 rounds, three that take each other's places once, and the digits of scikit-learn in a random order.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from bench.multiclass import read
 from bench.papers.markdown import table
 from bench.streams import Stream, load, magic_stream, scaled
 from okl_core import create
@@ -42,14 +46,36 @@ def streams(files: Sequence[Path]) -> Iterator[tuple[str, Stream, int]]:
         yield file.stem, (scaled(X[: 2 * ROUNDS]), np.where(y[: 2 * ROUNDS] > 0.0, 1.0, -1.0)), 1
 
 
-def line(name: str, stream: Stream, lags: int) -> list[str]:
-    X, y = stream
+def class_streams() -> Iterator[tuple[str, Stream]]:
+    """Name, inputs and classes."""
+    rng = np.random.default_rng(0)
+    X, t = rng.normal(size=(ROUNDS, 2)), np.arange(ROUNDS)
+    angle = np.arctan2(X[:, 1], X[:, 0]) / (2.0 * np.pi)
+    yield "sectors turn", (X, np.floor(3.0 * (angle + t / 600.0)) % 3.0)
+    yield "sectors change places", (X, (np.floor(3.0 * angle) + (t >= ROUNDS // 2)) % 3.0)
+    X, y = read("digits")
+    order = rng.permutation(len(y))
+    yield "digits", (X[order], y[order])
+
+
+def labels_line(name: str, stream: Stream, lags: int) -> list[str]:
     own = {"loss": "squared", "clip": 2.0, "budget": 200, "kernel": {"kind": "gaussian", "sigma": 0.5}}
     experts: list[dict[str, Any]] = [{"kind": "pros-n-kons", "config": own, "lags": lags, "half_lives": "learned"}]
-    learner = create({"kind": "pool", "config": {"experts": experts, "share": SHARE}}, X.shape[1])
+    return line(name, stream, {"kind": "pool", "config": {"experts": experts, "share": SHARE}})
+
+
+def classes_line(name: str, stream: Stream) -> list[str]:
+    classes = int(stream[1].max()) + 1
+    return line(name, stream, {"kind": "softmax-aioli", "config": {"classes": classes, "half_life": "learned"}})
+
+
+def line(name: str, stream: Stream, spec: dict[str, Any]) -> list[str]:
+    """Of a pool of the grid and the trivial forecasters, which are the last of it."""
+    X, y = stream
+    learner = create(spec, X.shape[1])
     pooled = learner.run(X, y).losses.mean()
-    told = learner.describe()
-    alone = [value / len(y) for key, value in told.items() if key.startswith("loss_") and "pros-n-kons" in key]
+    losses = [value for key, value in learner.describe().items() if key.startswith("loss_")]
+    alone = [value / len(y) for value in losses[: len(HALF_LIVES)]]
     best = min(alone)
     cells = [f"**{loss:.4f}**" if loss == best else f"{loss:.4f}" for loss in alone]
     return [name, *cells, f"{pooled:.4f}", f"{pooled / alone[-1] - 1.0:+.1%}"]
@@ -61,8 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     grid = ["never" if half_life is None else str(half_life) for half_life in HALF_LIVES]
     with threadpool_limits(1):
-        rows = [line(*one) for one in streams(options.set)]
-    print("\n".join(table(["stream", *grid, "learned", "over never"], rows)))
+        for rows in (
+            [labels_line(*one) for one in streams(options.set)],
+            [classes_line(*one) for one in class_streams()],
+        ):
+            print("\n".join([*table(["stream", *grid, "learned", "over never"], rows), ""]))
 
 
 if __name__ == "__main__":
