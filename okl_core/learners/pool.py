@@ -40,23 +40,24 @@ class PoolRound(Round):
 class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     r"""Many learners in one, weighted by how they do: what to take if you do not know which learner to take.
 
-    value = the Aggregating Algorithm's forecast from the experts', each clipped to [-C, C]; after the truth an expert's
-    weight is multiplied by exp(-eta loss), and a share of all weight is spread evenly. Time and memory are those of
-    the experts together; those with the same kernel and dictionary share it. With `resting` those that have lost nearly all
-    weight rest at times.
+    value = the Aggregating Algorithm's forecast from the experts', each clipped to [-C, C], or of K classes the mean of their
+    probabilities with the weights; after the truth an expert's weight is multiplied by exp(-eta loss), and a share of all
+    weight is spread evenly. Time and memory are those of the experts together; those with the same kernel and dictionary
+    share it. With `resting` those that have lost nearly all weight rest at times.
 
     Notes
     -----
     N experts, squared loss, truths in [-C, C], share 0: the cumulative loss is at most that of the best expert, clipped, plus
-    2 C^2 ln N (`aggregating`) or 8 C^2 ln N (`exponential`); logistic loss: plus ln N. With a share s, against the best
-    sequence of experts that changes k times in T rounds: ((k + 1) ln N + k ln(1/s) + (T - k) ln(1/(1-s))) / eta. Nothing
-    is assumed about inputs, truths or experts. `describe` has every expert's cumulative loss and weight. An expert at rest
-    counts as if it had said what the pool says: then the bounds are those of experts that follow the pool at times.
+    2 C^2 ln N (`aggregating`) or 8 C^2 ln N (`exponential`); logistic loss, or the log-loss of classes: plus ln N. With a
+    share s, against the best sequence of experts that changes k times in T rounds:
+    ((k + 1) ln N + k ln(1/s) + (T - k) ln(1/(1-s))) / eta. Nothing is assumed about inputs, truths or experts. `describe`
+    has every expert's cumulative loss and weight. An expert at rest counts as if it had said what the pool says: then the
+    bounds are those of experts that follow the pool at times.
 
     An expert's lags are the truths that the pool has learned when the round is learned, also for late truths; `lags` of
     the spec itself are kept with a waiting prediction.
 
-    References: [vovk1998] theorem 1; [herbster1998] theorem 7; [cesabianchi2006] chapters 3 and 5; [freund1997].
+    References: [vovk1998] theorem 1; [herbster1998] theorem 7; [cesabianchi2006] chapters 3, 5 and 9; [freund1997].
 
     Examples
     --------

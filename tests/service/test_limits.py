@@ -143,8 +143,15 @@ async def test_the_first_input_must_be_one_that_the_learner_takes(
         assert (await memory.update(y, x=[0.1, 0.1 * t]))["t"] == t + 1
 
 
+MANY_CLASSES = {
+    "kind": "pool",
+    "config": {"truth": "classes", "classes": 1000, "experts": [{"kind": "softmax-aioli", "half_lives": [16] * 20}]},
+}
+
+
 @pytest.mark.parametrize(
-    "learner", [LARGE, member_of(LARGE), pool_of(LARGE), {"kind": "foster-1d", "config": {"nodes": 10**10 + 1}}]
+    "learner",
+    [LARGE, member_of(LARGE), pool_of(LARGE), {"kind": "foster-1d", "config": {"nodes": 10**10 + 1}}, MANY_CLASSES],
 )
 async def test_a_learner_that_cannot_be_held_is_refused_before_it_is_made(memory: Api, learner: dict[str, Any]) -> None:
     await memory.create(learner)
