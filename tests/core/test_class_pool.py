@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -145,6 +145,25 @@ def test_regret_to_the_best_expert(case: tuple[F64, F64], seed: int, often: floa
         for forecast in made:
             assert sum(forecast.probabilities or ()) == pytest.approx(1.0, abs=1e-12)
             assert min(forecast.probabilities or ()) >= LEAST_PROBABILITY
+
+
+@given(
+    K=st.integers(2, 4),
+    size=st.sampled_from([1e-3, 1.0, 1e4]),
+    is_worst=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=25, deadline=None)
+def test_regret_to_learners_of_streams_made_against_them(K: int, size: float, is_worst: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    learner = create(spec(K, EXPERTS, share=0.0), 2)
+    total = 0.0
+    for x in size * rng.standard_normal((30, 2)) * rng.choice([1.0, 100.0], (30, 1)):
+        told = learner.predict(x).probabilities or ()
+        total += learner.update(x, float(np.argmin(told) if is_worst else rng.integers(K))).loss
+    found = learner.describe()
+    assert found["loss"] == pytest.approx(total)
+    assert total <= found["best_loss"] + found["bound"] + 1e-9 * (1.0 + total)
 
 
 @given(case=adversarial(), share=st.floats(1e-4, 0.3), changes=st.integers(0, 4))
