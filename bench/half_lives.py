@@ -5,6 +5,8 @@ turns once in 600 rounds, on one that changes its sign once, on MAGIC in a rando
 named: labels, in the order of their rows, with the last label as one more input. A column each half-life, then the pool with
 its default share, and what it takes over the one that never forgets: the mean squared loss of a round. The best fixed one is
 bold.
+
+Then `kons`, which stores its rounds, with each kind of step, on labels that turn and on numbers that do.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from bench.streams import Stream, load, magic_stream, scaled
 from okl_core import create
 from okl_core.pool.expert_specs import HALF_LIVES
 
-ROUNDS = 6_000
+ROUNDS, STORED = 6_000, 1_500
 SHARE = 0.001
 
 
@@ -55,6 +57,23 @@ def line(name: str, stream: Stream, lags: int) -> list[str]:
     return [name, *cells, f"{pooled:.4f}", f"{pooled / alone[-1] - 1.0:+.1%}"]
 
 
+def stored() -> Iterator[tuple[str, str, Stream]]:
+    """Name, loss, and stream."""
+    _, (X, labels), _ = next(streams(()))
+    angle = 2.0 * np.pi * np.arange(STORED) / 600.0
+    X = X[:STORED]
+    yield "labels", "squared-hinge", (X, labels[:STORED])
+    yield "numbers", "squared", (X, np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1])
+
+
+def stored_line(name: str, loss: str, stream: Stream, step: str) -> list[str]:
+    X, y = stream
+    own = {"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": loss, "clip": 1.5, "regularization": 0.1, "step": step}
+    learners = [create({"kind": "kons", "config": own | {"half_life": half_life}}, 2) for half_life in HALF_LIVES]
+    losses = [learner.run(X, y).losses.mean() for learner in learners]
+    return [f"{name}, `{step}`", *(f"**{loss:.4f}**" if loss == min(losses) else f"{loss:.4f}" for loss in losses)]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", type=Path, action="append", default=[], metavar="FILE.npz", help="repeatable")
@@ -62,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     grid = ["never" if half_life is None else str(half_life) for half_life in HALF_LIVES]
     with threadpool_limits(1):
         rows = [line(*one) for one in streams(options.set)]
+        steps = [stored_line(*one, step) for one in stored() for step in ("curvature", "half-curvature", "adaptive")]
     print("\n".join(table(["stream", *grid, "learned", "over never"], rows)))
+    print("\n" + "\n".join(table(["kons on", *grid], steps)))
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ class KernelNewtonConfig(NewtonConfig, KernelSpaceConfig):
 
     A window needs adaptive steps. The quadratics of the others are flatter than the loss, with minima far beyond its own:
     only all of them together balance. Those of the last rounds alone make the function swing, with several times the error
-    of no window, under a drift too. A half-life lets the old ones go little by little, so that they still balance: then any
-    step will do, the less so the shorter it is.
+    of no window, under a drift too. A half-life lets the old ones go little by little: then others balance too, the less so
+    the shorter it is.
     """
 
     @model_validator(mode="after")
