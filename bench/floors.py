@@ -13,6 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr, dtpsv  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
+
+POOL_ON_MAGIC = (
+    (347, 2, 1), (164, 1, 0), (85, 2, 1), (50, 1, 0), (31, 1, 0), (371, 1, 1), (239, 1, 1), (119, 1, 1),
+)  # fmt: skip
+"""Points, experts and those with a half-life of 500 rounds, of each dictionary of a pool."""
 
 CALLS_S = 0.02
 """CPU time that a part is called for in one measurement, at least."""
@@ -138,6 +144,23 @@ def exponentials(n: int) -> Part:
 def on_dictionary(points: int, steps_always: bool, d: int = 10) -> tuple[Part, ...]:
     """A second-order round on a full dictionary: its row, the coordinates, P phi, and the update."""
     return row(points, d), solve(points), symmetric(points), rank_one(points, with_loss=not steps_always), axpy(points)
+
+
+def discount(n: int, rounds: int) -> Part:
+    """A positive definite matrix inverted, once in so many rounds."""
+    A = np.eye(n, order="F")
+    return Part(lambda: dpotri(dpotrf(A, lower=1)[0], lower=1), 1.0 / rounds)
+
+
+def pool_on_magic() -> tuple[Part, ...]:
+    """The experts that a pool has by default, and their weights. A dictionary is of its mean size over MAGIC."""
+    parts: list[Part] = []
+    for points, experts, forgetting in POOL_ON_MAGIC:
+        # Coordinates of the input and, while it grows, its leverage score.
+        parts += [row(points), solve(points, 2.0)]
+        parts += [symmetric(points, experts), rank_one(points, experts, with_loss=True), axpy(points, experts)]
+        parts += [discount(points, 125)] * forgetting
+    return (*parts, cosines(400), axpy(800), *in_features(11), *in_features(12), exponentials(15))
 
 
 def in_features(p: int, with_loss: bool = False) -> tuple[Part, ...]:

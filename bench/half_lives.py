@@ -6,8 +6,11 @@ named: labels, in the order of their rows, with the last label as one more input
 its default share, and what it takes over the one that never forgets: the mean squared loss of a round. The best fixed one is
 bold.
 
-Then `softmax-aioli` with a `half_life` that is `"learned"`, in the same columns the mean log-loss: three sectors of a plane
-that turn once in 600 rounds, three that take each other's places once, and the digits of scikit-learn in a random order.
+Then `kons`, which stores its rounds, with each kind of step, on labels that turn and on numbers that do.
+
+Then `softmax-aioli` with a `half_life` that is `"learned"`, in the columns of the first table the mean log-loss: three
+sectors of a plane that turn once in 600 rounds, three that take each other's places once, and the digits of scikit-learn in
+a random order.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from bench.streams import Stream, load, magic_stream, scaled
 from okl_core import create
 from okl_core.pool.expert_specs import HALF_LIVES
 
-ROUNDS = 6_000
+ROUNDS, STORED = 6_000, 1_500
 SHARE = 0.001
 
 
@@ -81,17 +84,35 @@ def line(name: str, stream: Stream, spec: dict[str, Any]) -> list[str]:
     return [name, *cells, f"{pooled:.4f}", f"{pooled / alone[-1] - 1.0:+.1%}"]
 
 
+def stored() -> Iterator[tuple[str, str, Stream]]:
+    """Name, loss, and stream."""
+    _, (X, labels), _ = next(streams(()))
+    angle = 2.0 * np.pi * np.arange(STORED) / 600.0
+    X = X[:STORED]
+    yield "labels", "squared-hinge", (X, labels[:STORED])
+    yield "numbers", "squared", (X, np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1])
+
+
+def stored_line(name: str, loss: str, stream: Stream, step: str) -> list[str]:
+    X, y = stream
+    own = {"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": loss, "clip": 1.5, "regularization": 0.1, "step": step}
+    learners = [create({"kind": "kons", "config": own | {"half_life": half_life}}, 2) for half_life in HALF_LIVES]
+    losses = [learner.run(X, y).losses.mean() for learner in learners]
+    return [f"{name}, `{step}`", *(f"**{loss:.4f}**" if loss == min(losses) else f"{loss:.4f}" for loss in losses)]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", type=Path, action="append", default=[], metavar="FILE.npz", help="repeatable")
     options = parser.parse_args(arguments)
     grid = ["never" if half_life is None else str(half_life) for half_life in HALF_LIVES]
     with threadpool_limits(1):
-        for rows in (
-            [labels_line(*one) for one in streams(options.set)],
-            [classes_line(*one) for one in class_streams()],
-        ):
-            print("\n".join([*table(["stream", *grid, "learned", "over never"], rows), ""]))
+        rows = [labels_line(*one) for one in streams(options.set)]
+        steps = [stored_line(*one, step) for one in stored() for step in ("curvature", "half-curvature", "adaptive")]
+        classes = [classes_line(*one) for one in class_streams()]
+    print("\n".join(table(["stream", *grid, "learned", "over never"], rows)))
+    print("\n" + "\n".join(table(["kons on", *grid], steps)))
+    print("\n" + "\n".join(table(["stream", *grid, "learned", "over never"], classes)))
 
 
 if __name__ == "__main__":

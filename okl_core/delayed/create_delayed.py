@@ -10,12 +10,14 @@ from okl_core.errors import ConfigError, ShapeError, unresolved
 from okl_core.learners.kernel_ridge import RidgeConfig
 from okl_core.learners.kons import KonsConfig
 
+FORMS = ("kernel-aar", "kons")
+
 
 def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
     """The delayed form of `kernel-aar` or `kons`, for inputs in R^dim, dim >= 1.
 
     Its forecasts are issued with a number, by which a truth is learned whenever it comes. `kernel-aar` needs a `clip`, `kons`
-    a step that follows the curvature; neither takes a window or lags here. Raises ConfigError, UnknownKind, ShapeError.
+    a step that follows the curvature; neither forgets or takes lags here. Raises ConfigError, UnknownKind, ShapeError.
 
     Examples
     --------
@@ -27,28 +29,29 @@ def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
     (0.25, (1, 3))
     """
     parsed, _, config = parse_spec(spec)
+    kind = spec if isinstance(spec, str) else spec.kind if isinstance(spec, LearnerSpec) else spec["kind"]
+    if kind not in FORMS:
+        told = f"{kind} has no delayed form; {' and '.join(FORMS)} have"
+        raise ConfigError(told, [(("kind",), told)])
     if dim < 1:
         raise ShapeError(f"dim is {dim}; a learner needs at least one input")
     if waiting := config.waiting():
         raise unresolved(waiting)
     if parsed.lags:
-        raise _refused(parsed, "lags", "a truth that is late is no input of the rounds before it; leave `lags` out")
-    if isinstance(config, RidgeConfig | KonsConfig) and config.window is not None:
-        raise _refused(parsed, "window", "the delayed form remembers all rounds; leave `window` out", "config")
-    if isinstance(config, RidgeConfig) and parsed.kind == "kernel-aar":
+        raise _refused(kind, "lags", "a truth that is late is no input of the rounds before it; leave `lags` out")
+    # A half-life to be learned has made a pool of it.
+    if not isinstance(config, RidgeConfig | KonsConfig) or config.memory is not None:
+        name = "window" if isinstance(config, RidgeConfig | KonsConfig) and config.window is not None else "half_life"
+        raise _refused(kind, name, f"the delayed form remembers all rounds; leave `{name}` out", "config")
+    if isinstance(config, RidgeConfig):
         if config.clip is None:
-            raise _refused(parsed, "clip", "the delayed form needs it: the largest truth", "config")
+            raise _refused(kind, "clip", "the delayed form needs it: the largest truth", "config")
         return DelayedAar(config.kernel, config.regularization, config.clip, dim)
-    if isinstance(config, KonsConfig):
-        if config.step not in ("curvature", "half-curvature", "adaptive"):
-            told = 'the delayed form needs one that follows the curvature: "adaptive", "curvature" or "half-curvature"'
-            raise _refused(parsed, "step", told, "config")
-        return DelayedNewton(config.kernel, config.regularization, config.rule, dim)
-    # A learned half-life has made a pool of it.
-    kind = spec if isinstance(spec, str) else spec.kind if isinstance(spec, LearnerSpec) else spec["kind"]
-    told = f"{kind} has no delayed form; kernel-aar and kons have"
-    raise ConfigError(told, [(("kind",), told)])
+    if config.step not in ("curvature", "half-curvature", "adaptive"):
+        told = 'the delayed form needs one that follows the curvature: "adaptive", "curvature" or "half-curvature"'
+        raise _refused(kind, "step", told, "config")
+    return DelayedNewton(config.kernel, config.regularization, config.rule, dim)
 
 
-def _refused(spec: LearnerSpec, field: str, told: str, *under: str) -> ConfigError:
-    return ConfigError(f"{spec.kind}: {field}: {told}", [((*under, field), told)])
+def _refused(kind: str, field: str, told: str, *under: str) -> ConfigError:
+    return ConfigError(f"{kind}: {field}: {told}", [((*under, field), told)])

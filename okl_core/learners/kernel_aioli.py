@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from pydantic import Field
-
 from okl_core.contract.learner import register
-from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
-from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelState, WindowRounds
+from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelSpaceConfig, KernelState
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import F64
 
 
-class KernelAioliConfig(KernelImproperConfig):
+class KernelAioliConfig(KernelImproperConfig, KernelSpaceConfig):
     """Parameters of kernel AIOLI."""
-
-    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    window: WindowRounds = None
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
@@ -42,8 +36,8 @@ class KernelAioli(SecondOrder[KernelAioliConfig, KernelState, KernelRound, Aioli
     kappa `log_det`, kappa the largest of all rounds: the effective dimension of the stream times a logarithm of its length
     times B, where the bound of `kons` has exp(C) in place of B. The functions need not be bounded at the inputs.
 
-    With a window all sums run over the rounds kept, between W and 5/4 W of them, and the guarantee is lost: the best
-    function may need what was forgotten.
+    With a window all sums run over the rounds kept, between W and 5/4 W of them, with a half-life H over 10 H rounds,
+    discounted in steps of H / 4. The guarantee is lost: the best function may need what was forgotten.
 
     References: [jezequel2020] algorithm 1, theorem 1, section 4 for kernels; [calandriello2017] for the recursion.
 
@@ -63,7 +57,7 @@ class KernelAioli(SecondOrder[KernelAioliConfig, KernelState, KernelRound, Aioli
     config_type = KernelAioliConfig
 
     def space(self, config: KernelAioliConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.alpha, config.window)
+        return KernelSpace(config.kernel, config.alpha, config.memory)
 
     def rule(self, config: KernelAioliConfig) -> AioliRule:
         return config.rule

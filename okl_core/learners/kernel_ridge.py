@@ -7,18 +7,14 @@ from typing import ClassVar, final
 from pydantic import Field
 
 from okl_core.contract.learner import register
-from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelState, WindowRounds
+from okl_core.second_order.kernel_space import KernelRound, KernelSpace, KernelSpaceConfig, KernelState
 from okl_core.second_order.least_squares import LeastSquares, LeastSquaresTotals, TruthBound
 from okl_core.second_order.second_order import SecondOrder
-from okl_core.types import LearnerConfig
 
 
-class RidgeConfig(LearnerConfig):
+class RidgeConfig(KernelSpaceConfig):
     """Parameters of both."""
 
-    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    window: WindowRounds = None
     regularization: float = Field(default=1.0, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
 
@@ -37,8 +33,9 @@ class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquare
     a clip the cumulative loss is at most `comparator_loss` + 4 Y^2 `log_det`, `log_det` = log det(I + K_T / a): that is
     `bound`.
 
-    With a window this is the fit to the last W to 5/4 W rounds, and a round costs O(W^2 + d W). Neither the identity nor the
-    bound holds then. It is for streams that drift.
+    With a window this is the fit to the last W to 5/4 W rounds, and a round costs O(W^2 + d W). With a half-life H it is the
+    fit to the last 10 H rounds, whose squares are discounted in steps of H / 4 rounds. Neither the identity nor the bound
+    holds then. Both are for streams that drift.
 
     References: [zhdanov2013] theorem 1, corollary 1.
 
@@ -58,7 +55,7 @@ class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquare
     config_type = RidgeConfig
 
     def space(self, config: RidgeConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.regularization, config.window)
+        return KernelSpace(config.kernel, config.regularization, config.memory)
 
     def rule(self, config: RidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=False)
@@ -78,8 +75,8 @@ class KernelAar(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresT
     Y^2 log det(I + K_T / a). `describe` gives them as `loss`, `comparator_loss`, and `bound` with Y the largest |y| so far.
     A clip to [-Y, Y] only lowers the loss.
 
-    With a window this is the forecast from the last W to 5/4 W rounds, and a round costs O(W^2 + d W). The guarantee is
-    lost. It is for streams that drift.
+    With a window this is the forecast from the last W to 5/4 W rounds, and a round costs O(W^2 + d W); with a half-life H
+    that from the last 10 H, discounted in steps of H / 4 rounds. The guarantee is lost. Both are for streams that drift.
 
     References: [vovk2001] theorem 1; [azoury2001]; [zhdanov2013] section 4.
 
@@ -99,7 +96,7 @@ class KernelAar(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresT
     config_type = RidgeConfig
 
     def space(self, config: RidgeConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.regularization, config.window)
+        return KernelSpace(config.kernel, config.regularization, config.memory)
 
     def rule(self, config: RidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=True)

@@ -41,8 +41,9 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
     bound suffices; adaptive steps are ours.
 
     With a window, which needs adaptive steps, all sums run over the rounds kept, between W and 5/4 W of them: a round then
-    costs O(W^2 + d W), and `log_det` is theirs. The guarantee is lost, since the best function may need what was forgotten.
-    It is for streams that drift.
+    costs O(W^2 + d W), and `log_det` is theirs. With a half-life H all sums are discounted in steps of H / 4 rounds, those of
+    gradients and of projections, and run over 10 H rounds. The guarantee is lost, since the best function may need what was
+    forgotten. Both are for streams that drift.
 
     Rounding moves the forecasts by some t eps sum kappa |h(m)| / (alpha q) over the rounds that were projected: 1e-12 with
     alpha = 1, up to some 1e-4 with alpha = 1e-5. An alpha below 1e-14 sum w kappa is beyond float64; a single round with
@@ -66,7 +67,7 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
     config_type = KonsConfig
 
     def space(self, config: KonsConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.regularization, config.window)
+        return KernelSpace(config.kernel, config.regularization, config.memory)
 
     def rule(self, config: KonsConfig) -> NewtonRule:
         return config.rule

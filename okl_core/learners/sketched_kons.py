@@ -52,8 +52,9 @@ class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, New
     them, see `second_order.row_sampling`).
 
     With a window, which needs adaptive steps, all of this runs over the rounds kept, between W and 5/4 W of them: a round
-    then costs O(d W + |J|^2 + |I|^2), and the guarantee is lost, since the best function may need what was forgotten. It is
-    for streams that drift. Points of I that are left keep the probability they came in with.
+    then costs O(d W + |J|^2 + |I|^2). With a half-life H all sums are discounted in steps of H / 4 rounds, that of I among
+    them, and run over 10 H rounds. The guarantee is lost, since the best function may need what was forgotten. Both are for
+    streams that drift. Points of I that are left keep the probability they came in with.
 
     Against the paper: in the coefficients of lemma 4 a gradient that is not kept has no part in b; the two coins of a round
     are independent. The default beta is far below that of theorem 2, 3 log(T / delta) / epsilon^2, which would keep nearly
@@ -79,7 +80,7 @@ class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, New
     def space(self, config: SketchedKonsConfig) -> KernelSpace:
         kors = Kors(config.regularization, config.oversampling, config.accuracy)
         sketch = Sketch(config.kernel, kors, config.floor_probability)
-        return KernelSpace(config.kernel, config.regularization, config.window, sketch)
+        return KernelSpace(config.kernel, config.regularization, config.memory, sketch)
 
     def rule(self, config: SketchedKonsConfig) -> NewtonRule:
         return config.rule

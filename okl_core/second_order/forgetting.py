@@ -1,7 +1,8 @@
-"""Forgetting: a window of rounds, with what it takes to be built anew from them; or a half-life of their weights."""
+"""Forgetting: a window of rounds, or a half-life of their weights; and what stored rounds are built anew from."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, Self, final
 
@@ -18,8 +19,10 @@ CHUNKS = 4
 """Rounds are forgotten a quarter of a window at a time. More often, and building anew would cost more than the rounds."""
 
 STAIRS = 4
-"""Steps in which a half-life discounts: one costs O(p^3) with p features."""
+"""Steps in which a half-life discounts: one costs O(p^3) with p features or stored rounds."""
 
+REMEMBERED = 10
+"""Half-lives after which a stored round is forgotten: a thousandth of its weight is left."""
 
 SHORTEST = 8
 """Rounds of a half-life."""
@@ -54,53 +57,80 @@ LearnedHalfLife = Annotated[
 """Of a learner that a pool may stand for, see `contract.learned_half_life`."""
 
 
-@final
-@dataclass(slots=True)
-class Window(StatePart):
-    """The last W rounds, W >= 1, and after them up to a quarter as many again, which are then forgotten at once.
+WindowRounds = Annotated[
+    int | None, Field(ge=1, description="Forgetting: rounds to remember, and up to a quarter more; all by default.")
+]
 
-    `J` and `N` are the numbers of the rounds whose points are stored, `b` is c_i / sqrt(w_i) of those in J: with points and
-    weights, all that the engine's L and r are made of.
+
+@final
+class Memory(NamedTuple):
+    """Of rounds that are stored: the last `size` count, and up to `chunk` before them.
+
+    Whenever a chunk is forgotten, all weights are multiplied with `factor`. It is 1 with a window, of which a chunk is a
+    quarter. With a half-life a chunk is a step of it, and a round counts for REMEMBERED half-lives.
 
     Examples
     --------
-    >>> window = Window(8)
+    >>> window, half_life = Memory.of_window(8), Memory.of_half_life(8)
     >>> [t for t in range(1, 20) if window.is_due(t)]
     [10, 12, 14, 16, 18]
     >>> window.room(0), window.room(9), window.room(10)
     (10, 1, 2)
+    >>> [t for t in range(1, 8) if half_life.is_due(t)], half_life.size, round(half_life.factor**STAIRS, 12)
+    ([2, 4, 6], 80, 0.5)
     """
 
     size: int
+    chunk: int
+    factor: float
+
+    @classmethod
+    def of_window(cls, rounds: int) -> Self:
+        return cls(rounds, max(1, rounds // CHUNKS), 1.0)
+
+    @classmethod
+    def of_half_life(cls, rounds: int) -> Self:
+        step, factor = stair(rounds)
+        return cls(-(-REMEMBERED * rounds // step) * step, step, factor)
+
+    def is_due(self, t: int) -> bool:
+        """After round t, is it time to forget?"""
+        return self.room(t - 1) == 1
+
+    def room(self, t: int) -> int:
+        """Rounds after t up to the next one that is due."""
+        if self.factor == 1.0 and t < self.size:
+            return self.chunk + self.size - t
+        return self.chunk - (t - self.size) % self.chunk
+
+    def first_kept(self, rounds: GrowingArray, t: int) -> int:
+        """The index of the first of `rounds`, ascending, that is among the last `size` after t."""
+        return int(np.searchsorted(rounds.view, t - self.size, side="right"))
+
+
+@final
+@dataclass(slots=True)
+class StoredRounds(StatePart):
+    """What the rounds of a `Memory` are built anew from, beside points and weights.
+
+    `J` and `N` are the numbers of the rounds whose points are stored, `b` is c_i / sqrt(w_i) of those in J: all that the
+    engine's L and r are made of.
+    """
+
     J: GrowingArray = field(default_factory=GrowingArray)
     N: GrowingArray = field(default_factory=GrowingArray)
     b: GrowingArray = field(default_factory=GrowingArray)
 
     def __post_init__(self) -> None:
-        if self.size < 1 or len(self.J) != len(self.b):
-            raise StateFormatError(f"a window of {self.size} rounds, {len(self.J)} points and {len(self.b)} values")
+        if len(self.J) != len(self.b):
+            raise StateFormatError(f"{len(self.J)} rounds are stored with {len(self.b)} values")
 
-    @property
-    def _chunk(self) -> int:
-        return max(1, self.size // CHUNKS)
-
-    def is_due(self, t: int) -> bool:
-        """After round t, is it time to forget all but the last W?"""
-        return t > self.size and (t - self.size) % self._chunk == 0
-
-    def room(self, t: int) -> int:
-        """Rounds after t up to the next one that is due."""
-        return self._chunk + self.size - t if t < self.size else self._chunk - (t - self.size) % self._chunk
-
-    def first_kept(self, rounds: GrowingArray, t: int) -> int:
-        """The index of the first of `rounds`, ascending, that is among the last W after t."""
-        return int(np.searchsorted(rounds.view, t - self.size, side="right"))
-
-    def forget(self, t: int) -> tuple[int, int]:
-        """Drop what is not of the last W rounds; how many of J and of N that were."""
-        i, k = self.first_kept(self.J, t), self.first_kept(self.N, t)
+    def forget(self, memory: Memory, t: int) -> tuple[int, int]:
+        """Drop what no longer counts after round t; how many of J and of N that were."""
+        i, k = memory.first_kept(self.J, t), memory.first_kept(self.N, t)
         for array, count in ((self.J, i), (self.b, i), (self.N, k)):
             array.select(np.arange(count, len(array)))
+        self.b.view[:] *= math.sqrt(memory.factor)
         return i, k
 
 
@@ -128,9 +158,10 @@ class HalfLife(NamedTuple):
 
     def factor(self, t: int) -> float | None:
         """What all weights are to be multiplied with after round t, if it is time to."""
-        if self.rounds is None or t % (self.rounds // STAIRS):
+        if self.rounds is None:
             return None
-        return 0.5 ** (self.rounds // STAIRS / self.rounds)
+        step, factor = stair(self.rounds)
+        return None if t % step else factor
 
     def is_due_within(self, t: int, rounds: int) -> bool:
         """Is it time to forget after one of the next rounds?"""
@@ -140,4 +171,11 @@ class HalfLife(NamedTuple):
         """Rounds after t up to the next time to forget; `most` if there are more."""
         if self.rounds is None:
             return most
-        return min(most, self.rounds // STAIRS - t % (self.rounds // STAIRS))
+        step, _ = stair(self.rounds)
+        return min(most, step - t % step)
+
+
+def stair(half_life: int) -> tuple[int, float]:
+    """The rounds of a step of a half-life, and what all weights are multiplied with after it."""
+    step = half_life // STAIRS
+    return step, 0.5 ** (step / half_life)

@@ -18,8 +18,8 @@ A round joins one of two sets: J, the rounds with weight, or N, those that only 
 | rho    | (c / sqrt(w) - sqrt(w) m) / delta, the new entry of r                        |            |
 
 Then m = z^T r + k_N^T c / alpha and alpha q = kappa - z^T z. L, J and N only ever grow; nothing is inverted, and nothing is
-divided by a weight or a derivative that may be 0. The split into J and N is exact wherever it is drawn. With a window the
-sums run over its rounds only: every so often the older ones are dropped, and L and r built anew.
+divided by a weight or a derivative that may be 0. The split into J and N is exact wherever it is drawn. With a memory the
+sums run over the rounds that count: at times old ones are dropped, or all of them made lighter, and L and r built anew.
 
 References: [calandriello2017] lemmas 1 and 2, restated so that rounds without a derivative are covered.
 """
@@ -28,22 +28,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, final
+from typing import NamedTuple, Self, final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work, rows_at_once
-from okl_core.kernels.kernels import Kernel
+from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_bearable, require_finite
 from okl_core.linalg.weighted_factor import WeightedBlock, WeightedFactor
-from okl_core.second_order.forgetting import Window
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife, Memory, StoredRounds, WindowRounds
 from okl_core.second_order.sketch import Sampled, Sketch, SketchState
 from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceState, T, decided
-from okl_core.types import F64
+from okl_core.types import F64, LearnerConfig
 
 BLOCK = 128
 """Rounds per block at most: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
@@ -51,9 +51,27 @@ BLOCK = 128
 NEGLIGIBLE = 1e-15
 """A weight with w kappa below this share of alpha changes A by less than rounding: the round joins N, if any."""
 
-WindowRounds = Annotated[
-    int | None, Field(ge=1, description="Forgetting: rounds to remember, and up to a quarter more; all by default.")
-]
+
+class KernelSpaceConfig(LearnerConfig):
+    """What a learner in the whole space of a kernel is told."""
+
+    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
+    window: WindowRounds = None
+    half_life: LearnedHalfLife = None
+
+    @model_validator(mode="after")
+    def _forgets_in_one_way(self) -> Self:
+        if self.window is not None and self.half_life is not None:
+            raise ValueError("give either a window or a half_life: each says which rounds still count")
+        return self
+
+    @property
+    def memory(self) -> Memory | None:
+        """Which rounds count, and how much; None: all of them, fully. Of a half-life to be learned nothing is known here."""
+        if self.window is not None:
+            return Memory.of_window(self.window)
+        half_life = HalfLife.of(self.half_life).rounds
+        return None if half_life is None else Memory.of_half_life(half_life)
 
 
 @final
@@ -67,7 +85,7 @@ class KernelState(SpaceState):
     N: Points
     c: GrowingArray
     trace: float
-    window: Window | None
+    stored: StoredRounds | None
     sketch: SketchState | None
 
 
@@ -89,23 +107,23 @@ class Joined(NamedTuple):
 
 @final
 class KernelSpace(NamedTuple):
-    """The space of one kernel, with alpha > 0. `window`: rounds to remember; `sketch`: which gradients join J."""
+    """The space of one kernel, with alpha > 0. `memory`: which rounds count; `sketch`: which gradients join J."""
 
     kernel: Kernel
     alpha: float
-    window: int | None = None
+    memory: Memory | None = None
     sketch: Sketch | None = None
     state_type = KernelState
 
     @property
     def is_whole(self) -> bool:
-        return self.window is None
+        return self.memory is None
 
     def init(self, dim: int) -> KernelState:
-        window = None if self.window is None else Window(self.window)
+        stored = None if self.memory is None else StoredRounds()
         sketch = None if self.sketch is None else self.sketch.init(dim)
         factor, points = WeightedFactor.empty(), self.kernel.points
-        return KernelState(0.0, points(dim), factor, GrowingArray(), points(dim), GrowingArray(), 0.0, window, sketch)
+        return KernelState(0.0, points(dim), factor, GrowingArray(), points(dim), GrowingArray(), 0.0, stored, sketch)
 
     def initial_bytes(self, dim: int) -> int:
         return 0
@@ -134,7 +152,7 @@ class KernelSpace(NamedTuple):
         return KernelRound(moments, z, decision, sampled)
 
     def absorb(self, state: KernelState, t: int, x: F64, played: KernelRound) -> None:
-        """O(|J|). With a window, every so often a rebuild of O(|J|^3), which costs a round O(|J|^2) in the mean."""
+        """O(|J|). Where rounds are forgotten, at times a rebuild of O(|J|^3), which costs a round O(|J|^2) in the mean."""
         (m, q, kappa), z, decision, sampled = played
         w = decision.w
         if self.has_weight(w, kappa):
@@ -155,7 +173,7 @@ class KernelSpace(NamedTuple):
     def room(self, state: KernelState, t: int) -> int:
         """At most BLOCK, and none after a round that forgets."""
         most = rows_at_once(len(state.J) + len(state.N), BLOCK)
-        return most if state.window is None else min(most, state.window.room(t - 1))
+        return most if self.memory is None else min(most, self.memory.room(t - 1))
 
     def block(self, state: KernelState, t: int, X: F64, rng: RoundRng) -> KernelBlock:
         return KernelBlock(self, state, t, X)
@@ -174,33 +192,34 @@ class KernelSpace(NamedTuple):
         return w * kappa > NEGLIGIBLE * self.alpha
 
     def forget(self, state: KernelState, t: int) -> None:
-        """After round t, build J, N, L and r anew from the rounds that the window keeps, if it is time to.
+        """After round t, build J, N, L and r anew from the rounds that still count, if it is time to.
 
         The order in which rounds enter is free: first those of J, then all of N.
         """
-        window = state.window
-        if window is None or not window.is_due(t):
+        memory, stored = self.memory, state.stored
+        if memory is None or stored is None or not memory.is_due(t):
             return
-        i, k = window.forget(t)
+        i, k = stored.forget(memory, t)
         fresh = KernelSpace(self.kernel, self.alpha).init(state.J.dim)
         # Points decoded and stored again: the first kept is the new origin, so that distances stay exact under a drift.
-        X, roots, b = state.J.coordinates()[i:], state.factor.roots.view[i:], window.b.view
+        X, b = state.J.coordinates()[i:], stored.b.view
+        roots = math.sqrt(memory.factor) * state.factor.roots.view[i:]
         for start in range(0, len(X), BLOCK):
             rows = slice(start, start + BLOCK)
             KernelBlock(self, fresh, t, X[rows]).enter(roots[rows], b[rows])
         if k < len(state.N):
             fresh.N.extend(state.N.coordinates()[k:])
-            fresh.c.extend(state.c.view[k:])
+            fresh.c.extend(memory.factor * state.c.view[k:])
             K_JN = self.kernel.block(fresh.J, fresh.N.coordinates())
             fresh.r.view[:] -= fresh.factor.solve(K_JN @ fresh.c.view) / self.alpha
         state.J, state.N, state.factor = fresh.J, fresh.N, fresh.factor
         state.r, state.c, state.trace, state.log_det = fresh.r, fresh.c, fresh.trace, fresh.log_det
         if self.sketch is not None and state.sketch is not None:
-            self.sketch.forget(state.sketch, window, t)
+            self.sketch.forget(state.sketch, memory, t)
 
     def extra_work(self, state: KernelState, t: int, rounds: int) -> float:
-        """A window that forgets is built anew."""
-        is_due = state.window is not None and state.window.room(t - 1) <= rounds
+        """Where rounds are forgotten, the others are built anew."""
+        is_due = self.memory is not None and self.memory.room(t - 1) <= rounds
         return embedding_work(len(state.J) + rounds) if is_due else 0.0
 
     def conditioning(self, state: KernelState, projected_to: float | None) -> float:
@@ -240,16 +259,16 @@ def note_J(state: KernelState, t: int, joined: Joined) -> None:
     w, q, kappa, b = joined
     state.trace += w * kappa
     state.log_det += math.log1p(w * q)
-    if state.window is not None:
-        state.window.J.append(t)
-        state.window.b.append(b)
+    if state.stored is not None:
+        state.stored.J.append(t)
+        state.stored.b.append(b)
 
 
 def note_N(state: KernelState, t: int, c: float) -> None:
     """The rest of what N takes of round t, beside its point."""
     state.c.append(c)
-    if state.window is not None:
-        state.window.N.append(t)
+    if state.stored is not None:
+        state.stored.N.append(t)
 
 
 @final

@@ -22,10 +22,9 @@ from typing import Annotated, Literal, NamedTuple, Self, final
 from pydantic import Field, model_validator
 
 from okl_core.contract.rng import RoundRng
-from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.linalg.guards import require_finite
 from okl_core.losses import LOSSES, Loss, LossName
-from okl_core.second_order.kernel_space import WindowRounds
+from okl_core.second_order.kernel_space import KernelSpaceConfig
 from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import REALS, Interval, LearnerConfig
 
@@ -60,16 +59,14 @@ class NewtonConfig(LearnerConfig):
         return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 
 
-class KernelNewtonConfig(NewtonConfig):
+class KernelNewtonConfig(NewtonConfig, KernelSpaceConfig):
     """What an online Newton step in the whole feature space is given.
 
     A window needs adaptive steps. The quadratics of the others are flatter than the loss, with minima far beyond its own:
     only all of them together balance. Those of the last rounds alone make the function swing, with several times the error
-    of no window, under a drift too.
+    of no window, under a drift too. A half-life lets the old ones go little by little: then others balance too, the less so
+    the shorter it is.
     """
-
-    kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    window: WindowRounds = None
 
     @model_validator(mode="after")
     def _step_fits_window(self) -> Self:

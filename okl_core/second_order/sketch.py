@@ -25,7 +25,7 @@ from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.weighted_factor import WeightedFactor
-from okl_core.second_order.forgetting import Window
+from okl_core.second_order.forgetting import Memory
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64, StatePart
@@ -93,12 +93,12 @@ class Sketch(NamedTuple):
     def block(self, state: SketchState, t: int, X: F64, K: F64) -> SketchBlock:
         return SketchBlock(self, state, t, X, K)
 
-    def forget(self, state: SketchState, window: Window, t: int) -> None:
-        """Drop the points of rounds that the window has forgotten; the others keep their weights: O(|I|^3)."""
-        first = window.first_kept(state.rounds, t)
-        if not first:
+    def forget(self, state: SketchState, memory: Memory, t: int) -> None:
+        """Drop the points of rounds that no longer count; the others become lighter as their rounds do: O(|I|^3)."""
+        first = memory.first_kept(state.rounds, t)
+        if not first and memory.factor == 1.0:
             return
-        X, roots = state.points.coordinates()[first:], state.kept.roots.view[first:]
+        X, roots = state.points.coordinates()[first:], math.sqrt(memory.factor) * state.kept.roots.view[first:]
         points, kept = self.kernel.points(state.points.dim), WeightedFactor.empty()
         for start in range(0, len(X), BLOCK):
             rows = slice(start, start + BLOCK)

@@ -50,24 +50,29 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "adaptive": {"loss": "squared", "step": "adaptive", "kernel": {"kind": "matern", "nu": 2.5}},
         "inverse-sqrt": {"loss": "logistic", "step": "inverse-sqrt", "kernel": {"kind": "laplacian"}},
         "window": {"loss": "squared-hinge", "step": "adaptive", "kernel": GAUSSIAN, "window": 30},
+        "half-life": {"loss": "squared-hinge", "kernel": GAUSSIAN, "half_life": 16},
         "metric": {"loss": "squared", "kernel": {"kind": "matern", "metric": METRIC}},
     },
     "sketched-kons": {
         "logistic": {"loss": "logistic", "kernel": GAUSSIAN, "oversampling": 1.0},
         "hinge": {"loss": "hinge", "step": 0.5, "kernel": {"kind": "matern"}},
         "window": {"step": "adaptive", "kernel": GAUSSIAN, "oversampling": 1.0, "window": 30},
+        "half-life": {"kernel": GAUSSIAN, "oversampling": 1.0, "half_life": 8},
     },
     "kernel-ridge": {
         "clip": {"clip": 0.5, "regularization": 0.1, "kernel": GAUSSIAN},
         "window": {"window": 30, "kernel": GAUSSIAN},
+        "half-life": {"half_life": 8, "kernel": GAUSSIAN},
     },
     "kernel-aar": {
         "clip": {"clip": 0.5, "regularization": 0.1, "kernel": {"kind": "laplacian"}},
         "window": {"window": 1, "kernel": GAUSSIAN},
+        "half-life": {"half_life": 17, "kernel": {"kind": "laplacian"}},
     },
     "kernel-aioli": {
         "paper": {"curvature": "paper", "comparator_norm": 3.0, "input_norm": 2.0, "kernel": {"kind": "laplacian"}},
         "window": {"window": 30, "kernel": GAUSSIAN},
+        "half-life": {"half_life": 8, "kernel": GAUSSIAN},
     },
     "nystrom-aioli": {
         "forgetting": {"kernel": GAUSSIAN, "budget": 12, "half_life": 16, "input_norm": "warmup"},

@@ -1,4 +1,4 @@
-"""Learners with a window of rounds against dense sums over the rounds kept, and learners that never saw the others."""
+"""Learners that forget stored rounds, against dense sums over those that count, and learners that never saw the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from okl_core import Gaussian, OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, StateFormatError
 from okl_core.linalg import guards, weighted_factor
-from okl_core.second_order.forgetting import Window
+from okl_core.second_order.forgetting import Memory
 from okl_core.second_order.row_sampling import Kors
 from okl_core.second_order.second_order import SecondOrderRound
 from okl_core.second_order.sketch import Sketch
@@ -42,8 +42,12 @@ learners = pytest.mark.parametrize(
 )
 
 
-def learner_of(kind: str, config: dict[str, Any], window: int | None) -> OnlineLearner:
-    given = {"kernel": KERNEL.model_dump(), "regularization": ALPHA, "window": window} | config
+Forgetting = dict[str, int]
+"""A window or a half-life, as a config has it; empty for none."""
+
+
+def learner_of(kind: str, config: dict[str, Any], forgetting: Forgetting) -> OnlineLearner:
+    given = {"kernel": KERNEL.model_dump(), "regularization": ALPHA} | forgetting | config
     return create({"kind": kind, "config": given}, 2)
 
 
@@ -61,16 +65,40 @@ def kept_before(t: int, W: int) -> list[int]:
     return kept
 
 
-@pytest.mark.parametrize(("W", "stream"), list(zip([1, 6, 40] * 2, STREAMS, strict=True)))
+def counts_before(t: int, forgetting: Forgetting) -> F64:
+    """What each round before t (from 0) counts when it is played, shape (t,), 0 for those forgotten."""
+    counts = np.zeros(t)
+    if "window" in forgetting:
+        counts[kept_before(t, forgetting["window"])] = 1.0
+        return counts
+    H = forgetting["half_life"]
+    for s in range(t):
+        counts[s] = 1.0
+        if (s + 1) % (H // 4) == 0:
+            counts *= 2.0 ** -(H // 4 / H)
+            counts[: max(0, s + 1 - 10 * H)] = 0.0
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds", "stream"),
+    [("window", W, stream) for W, stream in zip([1, 6, 40] * 2, STREAMS, strict=True)]
+    + [("half_life", H, stream) for H, stream in zip([8, 9, 40] * 2, STREAMS, strict=True)],
+)
 @learners
-def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, Any], W: int, stream: str) -> None:
-    X, y = stream_of(kind, config, stream, 90)
+def test_its_moments_are_those_of_the_rounds_that_count(
+    kind: str, config: dict[str, Any], name: str, rounds: int, stream: str
+) -> None:
+    n, forgetting = (90 if name == "window" else 120), {name: rounds}
+    X, y = stream_of(kind, config, stream, n)
     K = KERNEL.gram(X)
-    learner = learner_of(kind, config, W)
+    learner = learner_of(kind, config, forgetting)
     w, c = np.zeros(len(y)), np.zeros(len(y))
     for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
-        kept = kept_before(t, W)
-        m, q = batch_moments(K[np.ix_(kept, kept)], K[kept, t], 1.0, w[kept], c[kept], ALPHA)
+        counts = counts_before(t, forgetting)
+        kept = np.flatnonzero(counts)
+        known = counts[kept]
+        m, q = batch_moments(K[np.ix_(kept, kept)], K[kept, t], 1.0, known * w[kept], known * c[kept], ALPHA)
         played = learner.play(x, truth)
         assert isinstance(played, SecondOrderRound)
         assert played.turn.moments.m == pytest.approx(m, rel=1e-9, abs=1e-9)
@@ -82,9 +110,11 @@ def test_its_moments_are_those_of_the_rounds_kept(kind: str, config: dict[str, A
             c[t] = w[t] * a + truth / (1.0 + np.exp(truth * a))
         elif "loss" in config:
             c[t] = w[t] * played.forecast.value - played.turn.decision.g - (m - played.forecast.value) / q
-    kept = kept_before(len(y), W)
-    assert len(kept) < W + max(1, W // 4)
-    D_K_D = np.sqrt(w[kept])[:, None] * K[np.ix_(kept, kept)] * np.sqrt(w[kept])
+    counts = counts_before(len(y), forgetting)
+    kept = np.flatnonzero(counts)
+    assert len(kept) < (rounds if name == "window" else 10 * rounds + 3) + max(1, rounds // 4)
+    root = np.sqrt(counts[kept] * w[kept])
+    D_K_D = root[:, None] * K[np.ix_(kept, kept)] * root
     log_det = np.linalg.slogdet(np.eye(len(kept)) + D_K_D / ALPHA)[1]
     assert learner.describe()["log_det"] == pytest.approx(log_det, rel=1e-9, abs=1e-9)
 
@@ -97,22 +127,29 @@ def test_a_fit_to_the_rounds_kept_is_that_of_a_learner_that_saw_no_others(kind: 
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (700, 2)) + drift * np.arange(700.0)[:, None] * [0.0, 1e-2]
     y = rng.normal(size=700)
-    learner = learner_of(kind, {"kernel": kernel}, 60)
+    learner = learner_of(kind, {"kernel": kernel}, {"window": 60})
     for start, stop in itertools.pairwise([0, 59, 61, 200, 449, 700]):
         learner.run(X[start:stop], y[start:stop])
         kept = kept_before(stop, 60)
-        fresh = learner_of(kind, {"kernel": kernel}, None)
+        fresh = learner_of(kind, {"kernel": kernel}, {})
         fresh.run(X[kept], y[kept])
         probes = X[kept[-5:]] + 0.1
         seen = [learner.predict(x).value for x in probes]
         np.testing.assert_allclose(seen, [fresh.predict(x).value for x in probes], rtol=1e-9, atol=1e-9)
 
 
-@given(cuts=st.lists(st.integers(0, 300), max_size=6), W=st.integers(1, 200), which=st.sampled_from(LEARNERS))
-@settings(max_examples=10, deadline=None)
-def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: tuple[str, dict[str, Any]]) -> None:
+@given(
+    cuts=st.lists(st.integers(0, 300), max_size=6),
+    forgetting=st.fixed_dictionaries({"window": st.integers(1, 200)})
+    | st.fixed_dictionaries({"half_life": st.integers(8, 200)}),
+    which=st.sampled_from(LEARNERS),
+)
+@settings(max_examples=20, deadline=None)
+def test_a_run_is_its_updates_however_it_is_cut(
+    cuts: list[int], forgetting: Forgetting, which: tuple[str, dict[str, Any]]
+) -> None:
     X, y = stream_of(*which, "flips", 300)
-    single, learner = (learner_of(*which, window=W) for _ in range(2))
+    single, learner = (learner_of(*which, forgetting) for _ in range(2))
     values = [single.update(x, truth).forecast.value for x, truth in zip(X, y.tolist(), strict=True)]
     seen = [learner.run(X[a:b], y[a:b]).values for a, b in itertools.pairwise([0, *sorted(cuts), 300])]
     np.testing.assert_allclose(np.concatenate(seen), values, rtol=0.0, atol=1e-9)
@@ -121,10 +158,11 @@ def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], W: int, which: 
         np.testing.assert_allclose(arrays[name], array, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.parametrize("forgetting", [{"window": 50}, {"half_life": 16}], ids=["window", "half-life"])
 @learners
-def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any]) -> None:
+def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any], forgetting: Forgetting) -> None:
     X, y = stream_of(kind, config, "saturated", 400)
-    learner = learner_of(kind, config, 50)
+    learner = learner_of(kind, config, forgetting)
     learner.run(X[:177], y[:177])
     again = restore(learner.spec, learner.state(), 2)
     for one in (learner, again):
@@ -133,16 +171,19 @@ def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any]) 
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
+@pytest.mark.parametrize(
+    ("forgetting", "most"), [({"window": 80}, 100), ({"half_life": 16}, 164)], ids=["window", "half-life"]
+)
 @learners
-def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any]) -> None:
+def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any], forgetting: Forgetting, most: int) -> None:
     X, y = stream_of(kind, config, "random", 1000)
-    learner = learner_of(kind, config, 80)
+    learner = learner_of(kind, config, forgetting)
     sizes, stored = [], []
     for start in range(0, 1000, 50):
         learner.run(X[start : start + 50], y[start : start + 50])
         sizes.append(learner.nbytes)
         stored.append(learner.describe()["dictionary"])
-    assert max(stored) <= 100
+    assert max(stored) <= most
     # The weight of every round is its own, and so is the number of those that have one.
     assert max(sizes[10:]) <= 1.2 * max(sizes[2:10])
     assert "bound_gradient" not in learner.describe()
@@ -150,13 +191,16 @@ def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any]) -> None
     assert "comparator_loss" not in learner.describe()
 
 
-def test_a_learner_with_a_window_follows_a_drift() -> None:
+@pytest.mark.parametrize("forgetting", [{"window": 100}, {"half_life": 32}], ids=["window", "half-life"])
+def test_a_learner_that_forgets_follows_a_drift(forgetting: Forgetting) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (3000, 2))
     angle = np.arange(3000) / 300.0
     y = np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1]
-    losses = {W: learner_of("kernel-ridge", {}, W).run(X, y).losses[1000:].mean() for W in (100, None)}
-    assert losses[100] < 0.2 * losses[None]
+    forgetful, plain = (
+        learner_of("kernel-ridge", {}, given).run(X, y).losses[1000:].mean() for given in (forgetting, {})
+    )
+    assert forgetful < 0.2 * plain
 
 
 def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +225,12 @@ def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypat
     assert all(np.isfinite(array).all() for array in learner.state().values())
 
 
-def test_the_sampled_dictionary_forgets_its_oldest() -> None:
+@pytest.mark.parametrize("memory", [Memory(100, 25, 1.0), Memory(100, 10, 0.7)], ids=["window", "half-life"])
+def test_the_sampled_dictionary_forgets_its_oldest(memory: Memory) -> None:
     rng = np.random.default_rng(0)
     X, scales = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(0.5, 2.0, 300)
     sketch = Sketch(KERNEL, Kors(0.3, 2.0, 0.5), 0.1)
-    state, coins, window = sketch.init(2), RoundRng(0), Window(100)
+    state, coins = sketch.init(2), RoundRng(0)
     coins.begin()
     block = sketch.block(state, 1, X, KERNEL.gram(X))
     for j in range(300):
@@ -194,11 +239,11 @@ def test_the_sampled_dictionary_forgets_its_oldest() -> None:
     block.settle()
     rounds, roots = state.rounds.view.astype(int), state.kept.roots.view.copy()
     assert np.count_nonzero(rounds > 200) > 20
-    sketch.forget(state, window, 300)
+    sketch.forget(state, memory, 300)
     kept = rounds[rounds > 200]
     np.testing.assert_array_equal(state.rounds.view, kept)
     np.testing.assert_allclose(state.points.coordinates(), X[kept - 1], atol=1e-12)
-    np.testing.assert_allclose(state.kept.roots.view, roots[rounds > 200], rtol=1e-14)
+    np.testing.assert_allclose(state.kept.roots.view, np.sqrt(memory.factor) * roots[rounds > 200], rtol=1e-14)
     S, L = state.kept.roots.view, state.kept.L.dense()
     expected = S[:, None] * KERNEL.gram(X[kept - 1]) * S + 0.3 * np.eye(len(S))
     np.testing.assert_allclose(L @ L.T, expected, atol=1e-9 * expected.max())
@@ -206,7 +251,7 @@ def test_the_sampled_dictionary_forgets_its_oldest() -> None:
 
 def test_the_dictionary_of_the_scores_is_that_of_the_rounds_kept() -> None:
     X, y = stream_for("squared", "random", n=400)
-    learner = learner_of("sketched-kons", {"step": "adaptive", "oversampling": 1.0}, 40)
+    learner = learner_of("sketched-kons", {"step": "adaptive", "oversampling": 1.0}, {"window": 40})
     for start in range(0, 400, 30):
         learner.run(X[start : start + 30], y[start : start + 30])
         t, arrays = learner.t, learner.state()
@@ -223,23 +268,52 @@ def test_the_dictionary_of_the_scores_is_that_of_the_rounds_kept() -> None:
 @pytest.mark.parametrize("kind", ["kons", "sketched-kons"])
 def test_a_window_needs_adaptive_steps(kind: str, step: str | float) -> None:
     with pytest.raises(ConfigError, match="window"):
-        learner_of(kind, {"step": step}, 100)
-    learner_of(kind, {"step": step}, None)
+        learner_of(kind, {"step": step}, {"window": 100})
+    learner_of(kind, {"step": step}, {"half_life": 100})
+
+
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "kernel-ridge", "kernel-aar", "kernel-aioli"])
+@pytest.mark.parametrize("half_life", [100, "learned"])
+def test_it_forgets_in_one_way(kind: str, half_life: int | str) -> None:
+    steps = {"step": "adaptive"} if "kons" in kind else {}
+    with pytest.raises(ConfigError, match="either a window or a half_life"):
+        create({"kind": kind, "config": steps | {"window": 100, "half_life": half_life}}, 2)
+
+
+def test_light_rounds_count_for_little_before_they_go() -> None:
+    """Nothing jumps where a round is forgotten: forecasts are nearly those of weights that fade for ever."""
+    X, y = stream_for("squared", "random", 600)
+    H = 8
+    learner = learner_of("kernel-ridge", {}, {"half_life": H})
+    K, counts = KERNEL.gram(X), np.zeros(600)
+    for t, (x, truth) in enumerate(zip(X, y.tolist(), strict=True)):
+        m, _ = batch_moments(K[:t, :t], K[:t, t], 1.0, counts[:t], counts[:t] * y[:t], ALPHA)
+        assert learner.predict(x).value == pytest.approx(m, abs=0.02)
+        learner.update(x, truth)
+        counts[t] = 1.0
+        if (t + 1) % (H // 4) == 0:
+            counts *= 0.5**0.25
 
 
 @pytest.mark.parametrize("W", range(1, 12))
 def test_blocks_end_where_rounds_are_forgotten(W: int) -> None:
-    window = Window(W)
+    window, half_life = Memory.of_window(W), Memory.of_half_life(W + 7)
     for t in range(100):
         due = [s for s in range(t + 1, t + 200) if window.is_due(s)]
         assert window.room(t) == due[0] - t
         assert len(kept_before(due[0], W)) == W
+        assert half_life.room(t) == next(s for s in range(t + 1, t + 200) if s % ((W + 7) // 4) == 0) - t
+    assert 10 * (W + 7) <= half_life.size < 10 * (W + 7) + half_life.chunk
 
 
-def test_a_state_without_a_window_has_no_array_of_it() -> None:
-    without = learner_of("kernel-ridge", {}, None)
-    assert not [name for name in without.state() if name.startswith("space.window")]
-    arrays = learner_of("kernel-ridge", {}, 9).state()
-    assert arrays["space.window.size"] == 9.0
-    with pytest.raises(StateFormatError, match="window"):
-        restore(without.spec, {name: array for name, array in arrays.items() if name != "space.window.b"}, 2)
+def test_a_state_that_forgets_nothing_has_no_array_for_it() -> None:
+    without = learner_of("kernel-ridge", {}, {})
+    assert not [name for name in without.state() if name.startswith("space.stored")]
+    learner = learner_of("kernel-ridge", {}, {"window": 9})
+    learner.update([0.0, 0.0], 1.0)
+    arrays = learner.state()
+    assert arrays["space.stored.J"] == [1.0]
+    with pytest.raises(StateFormatError, match="stored"):
+        restore(without.spec, {name: array for name, array in arrays.items() if name != "space.stored.b"}, 2)
+    with pytest.raises(StateFormatError, match="1 rounds are stored with 0 values"):
+        restore(learner.spec, arrays | {"space.stored.b": np.empty(0)}, 2)

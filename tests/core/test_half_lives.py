@@ -14,10 +14,15 @@ from okl_core.pool.expert_specs import HALF_LIVES, ExpertSpec
 from okl_core.pool.pool_config import PoolConfig
 from okl_core.types import F64
 
-KINDS = ("ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons")
+STORING = ("kons", "sketched-kons", "kernel-ridge", "kernel-aar", "kernel-aioli")
+"""Those that store all rounds, or forget them."""
+
+KINDS = ("ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons", *STORING)
 """All that have a half-life, but for those of classes: tests/core/test_class_pool.py."""
 OF_CLASSES = {"softmax-aioli"}
 
+NUMBERS = ("ons", "nystrom-ridge", "nystrom-aar", "pros-n-kons", "kons", "sketched-kons", "kernel-ridge", "kernel-aar")
+"""Those of squared loss, which need a clip where a half-life is learned."""
 
 MEDIAN = {"kind": "gaussian", "sigma": "median"}
 
@@ -81,7 +86,7 @@ def test_the_best_of_the_grid_is_followed(kind: str) -> None:
 @pytest.mark.parametrize(
     ("expert", "told"),
     [
-        ({"kind": "kons", "half_lives": "learned"}, "kons has no half-life; leave it out"),
+        ({"kind": "kernel-ogd", "half_lives": "learned"}, "kernel-ogd has no half-life; leave it out"),
         ({"kind": "ons", "half_lives": [3]}, "half_lives.0: .*greater than or equal to 8"),
         ({"kind": "ons", "half_lives": []}, "half_lives: .*at least 1"),
         ({"kind": "ons", "half_lives": "often"}, "half_lives: is 'often'; give \"learned\", or a list"),
@@ -96,7 +101,7 @@ def test_bad_grids_say_what_is_wrong(expert: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_learned_half_life_stands_for_a_pool(kind: str) -> None:
     X, y = turning(300)
-    clip = {"clip": 2.0} if kind in ("ons", "nystrom-ridge", "nystrom-aar", "pros-n-kons") else {}
+    clip = {"clip": 2.0} if kind in NUMBERS else {}
     loss = {"loss": "logistic", "clip": LOG_ODDS} if "aioli" in kind else {"truth": "numbers", "clip": 2.0}
     short = create({"kind": kind, "seed": 3, "config": clip | {"half_life": "learned"}}, 2)
     spelt = create(pool_of({"kind": kind, "config": clip, "half_lives": "learned"}, **loss) | {"seed": 3}, 2)
@@ -150,7 +155,7 @@ def test_an_expert_and_a_member_may_learn_it_too() -> None:
         ("aioli", {"half_life": 7}, "half_life: Input should be greater than or equal to 8"),
         ("aioli", {"half_life": 8.0}, "half_life: Input should be a valid integer"),
         ("aioli", {"half_life": True}, "half_life: Input should be a valid integer"),
-        ("kons", {"half_life": "learned"}, "half_life"),
+        ("kernel-ogd", {"half_life": "learned"}, "half_life"),
     ],
 )
 def test_a_bad_half_life_is_told_in_one_sentence(kind: str, config: dict[str, Any], told: str) -> None:

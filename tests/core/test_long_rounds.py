@@ -28,7 +28,7 @@ def removals(learner: OnlineLearner) -> object:
 
 
 def oldest(learner: OnlineLearner) -> object:
-    rounds = learner.state()["space.window.J"]
+    rounds = learner.state()["space.stored.J"]
     return rounds[0] if len(rounds) else 1.0
 
 

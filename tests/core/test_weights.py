@@ -22,6 +22,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "kernel-ridge": {"kind": "kernel-ridge", "config": {"kernel": KERNEL, "clip": 2.0}},
     "kernel-ridge window": {"kind": "kernel-ridge", "config": {"kernel": KERNEL, "window": 40}},
     "kernel-aar": {"kind": "kernel-aar", "config": {"kernel": KERNEL}},
+    "kernel-aar half-life": {"kind": "kernel-aar", "config": {"kernel": KERNEL, "half_life": 8}},
     "nystrom-ridge": {"kind": "nystrom-ridge", "config": {"kernel": KERNEL, "budget": 20}},
     "nystrom-aar": {"kind": "nystrom-aar", "config": {"kernel": KERNEL, "half_life": 64}},
     "kons": {"kind": "kons", "config": {"kernel": KERNEL, "clip": 2.0}},
