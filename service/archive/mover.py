@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from okl.errors import ServiceError, SessionExists, SessionNotFound
 
+from ..session.following import MARK, challenger_name
+from ..sessions import challengers_of
 from ..store.base import Gone, Head, Store
 from ..store.moving import Seal, refusal
 from .parts import Held, new_token, parts_of, take_in
@@ -89,9 +91,12 @@ async def _clear(target: Store, name: str, seal: Seal) -> None:
 
 
 async def rename(store: Store, name: str, new_name: str) -> Moved:
-    """Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
+    """With its challengers. Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
     if name == new_name:
         raise SessionExists(new_name)
     moved = await move(store, store, name, new_name, to=f"/sessions/{new_name}")
+    # What is left under the old name until then lets the next try finish.
+    for own in await challengers_of(store, name):
+        await rename(store, own, challenger_name(new_name, own.partition(MARK)[2]))
     await store.delete(name)
     return moved

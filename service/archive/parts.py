@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple, final
 
-from okl.errors import SessionMoving, SessionNotFound, StateCorrupt
+from okl.errors import SessionFollows, SessionMoving, SessionNotFound, StateCorrupt
 
+from ..session.following import MARK, is_challenger
 from ..session.record import decode_record, encode_record
 from ..store.base import Entry, Gone, Store
 from ..store.moving import Checkpoint, Luggage, Seal, Whole
@@ -136,7 +137,7 @@ def _paged(whole: Whole) -> list[list[Entry]]:
 async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> bytes:
     """Have the session arrive under a name. It stays sealed; the note is what opens it.
 
-    Raises SessionExists, and StateCorrupt where what has arrived is not what was told.
+    Raises SessionExists, SessionFollows, and StateCorrupt where what has arrived is not what was told.
     """
     note = Seal("arriving", token).note()
     whole: Whole | None = None
@@ -144,6 +145,7 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
         match part:
             case Whole():
                 whole = renamed(part, name)
+                await _check_champion(store, name)
                 await store.arrive(name, whole, note)
             case Load(entries, luggage):
                 if not await store.unload(name, note, entries, luggage):
@@ -173,6 +175,15 @@ def renamed(whole: Whole, name: str) -> Whole:
         return whole
     record = encode_record(replace(definition, name=name), identity)
     return replace(whole, record=record, head=replace(whole.head, name=name))
+
+
+async def _check_champion(store: Store, name: str) -> None:
+    """A challenger without its champion would be taken for what is left of one that was deleted. Raises SessionFollows."""
+    champion = name.partition(MARK)[0]
+    if is_challenger(name) and isinstance(await store.head(champion), Gone):
+        raise SessionFollows(
+            f"Session {name!r} follows {champion!r}, which is not there; bring that one first.", session=name
+        )
 
 
 def _overtaken(name: str) -> SessionMoving:

@@ -14,6 +14,7 @@ from okl.errors import (
     DamagedArchive,
     ServiceError,
     SessionExists,
+    SessionFollows,
     SessionMoved,
     SessionMoving,
     SessionNotFound,
@@ -411,3 +412,20 @@ async def test_other_sessions_of_the_name_stay(stores: tuple[Store, Store], tmp_
     assert (await head(target, "s")).tip == Tip(0, bytes(16))
     with pytest.raises(ServiceError):
         await exported(store, tmp_path / "two", "nobody")
+
+
+async def test_a_challenger_goes_nowhere_without_its_champion(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    """It would be taken for what is left of one that was deleted."""
+    source, target = stores
+    await filled(source)
+    await filled(source, "s~c")
+    with pytest.raises(SessionFollows):
+        await move(source, target, "s~c")
+    assert is_live(await source.head("s~c"))
+    await exported(source, tmp_path / "one", "s~c")
+    (found,) = await imported(target, tmp_path / "one")
+    assert "'s'" in (found.trouble or "")
+    assert (await target.list(None, 10)).heads == []
+    await move(source, target, "s")
+    await move(source, target, "s~c")
+    assert await names_in(target) == ["s", "s~c"]
