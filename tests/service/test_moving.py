@@ -359,10 +359,45 @@ async def test_a_damaged_file_adds_no_damaged_session(stores: tuple[Store, Store
         (tmp_path / "bad").write_bytes(damaged)
         with pytest.raises(DamagedArchive):
             await imported(target, tmp_path / "bad")
-        for name in "ab":
-            if is_live(await target.head(name)):
-                assert await told(target, name) == await told(store, name)
-            await target.delete(name)
+        # What had begun to arrive is not left behind.
+        for found in (await target.list(None, 10)).heads:
+            assert is_live(found)
+            assert await told(target, found.name) == await told(store, found.name)
+            await target.delete(found.name)
+
+
+async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    store, target = stores
+    await filled(store)
+    await exported(store, tmp_path / "good")
+    good = (tmp_path / "good").read_bytes()
+    for bad, told_of in (
+        (good[:-5], "the file ends in the middle. Take another copy"),
+        (good + b"abc", "the file ends in the middle"),
+        (good.replace(b"archive 1", b"archive 2", 1), "has version 2; this program reads version 1"),
+        (b"something else", "is no archive of okl"),
+    ):
+        (tmp_path / "bad").write_bytes(bad)
+        with pytest.raises(DamagedArchive, match=told_of):
+            await imported(target, tmp_path / "bad")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_session_whose_entries_are_missing_is_not_left_behind(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    source, target = stores[0], stores[which]
+    await filled(source)
+    await exported(source, tmp_path / "good", "s")
+    await source.delete("s")
+    with (tmp_path / "good").open("rb") as file, (tmp_path / "made up").open("wb") as made_up:
+        writer = ArchiveWriter(made_up)
+        for frame in ArchiveReader(file, "good").frames():
+            if frame.kind != b"PAGE":
+                writer.write(frame)
+    (carried,) = await imported(target, tmp_path / "made up")
+    assert "did not arrive as it was" in (carried.trouble or "")
+    assert (await target.list(None, 10)).heads == []
 
 
 def mutations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
