@@ -27,6 +27,8 @@ from ..store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, Whole
 from .parts import Kept, Load, Part
 
 MAGIC = b"okl-archive 1\n"
+MOST_BYTES = 1 << 30
+"""Of a frame. A value of Redis has at most 512 MiB, and one of SQLite a billion bytes."""
 _FRAME = struct.Struct("<4sIQ")
 _TIMES = ("created_at", "updated_at", "snapshot_at")
 _COUNTS = (
@@ -151,6 +153,8 @@ class ArchiveReader:
                 if len(head) < _FRAME.size:
                     raise ValueError("the file ends in the middle")
                 kind, length, size = _FRAME.unpack(head)
+                if length + size > MOST_BYTES:
+                    raise ValueError("a part of it is larger than any store keeps")
                 if length + size + DIGEST_BYTES > self._size - self._file.tell():
                     raise ValueError("the file ends in the middle")
                 document, blobs = self._file.read(length), self._file.read(size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -380,6 +381,14 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
         (tmp_path / "bad").write_bytes(bad)
         with pytest.raises(DamagedArchive, match=told_of):
             await imported(target, tmp_path / "bad")
+
+
+async def test_a_file_with_holes_is_not_read_into_memory(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    with (tmp_path / "holes").open("wb") as file:
+        file.write(MAGIC + struct.pack("<4sIQ", b"SESS", 100, 1 << 40))
+        file.truncate(1 << 41)
+    with pytest.raises(DamagedArchive, match="larger than any store keeps"):
+        await imported(stores[0], tmp_path / "holes")
 
 
 @pytest.mark.parametrize("which", [0, 1])
