@@ -13,7 +13,7 @@ from okl.errors import DamagedArchive, ServiceError, SessionExists
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
 from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
-from .parts import Held, Part, new_token, parts_of, take_in
+from .parts import LEASE_S, Held, Part, new_token, parts_of, take_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000
@@ -81,7 +81,8 @@ def _begun(unfinished: Path) -> tuple[dict[str, Tip], int, bytes | None]:
 
 async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried:
     held = Held(store, name, new_token())
-    await held.take()
+    # One that was killed has left its seal, and may be the one that goes on here.
+    await held.take(LEASE_S + 1.0)
     round = 0
     try:
         async for part in parts_of(store, name, held):

@@ -27,7 +27,7 @@ from service.archive.transport import Carried, export, import_file, names_in
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Reading, Store, Tip, WaitingPage, open_store
-from service.store.moving import FOR_GOOD, Whole
+from service.store.moving import FOR_GOOD, Seal, Whole
 from tests.contract.store_calls import STATE, append, chain, entry, head, hold, ids_from
 
 pytestmark = pytest.mark.anyio
@@ -322,6 +322,15 @@ async def test_an_export_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
     assert [one.trouble for one in await imported(target, path)] == [None] * 3
     for name in "abc":
         assert await told(target, name) == await told(store, name)
+
+
+async def test_an_export_waits_for_the_seal_of_one_that_was_killed(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    store = stores[0]
+    await filled(store)
+    await store.seal("s", Seal("held", "killed").note(), 0.5)
+    (found,) = await exported(store, tmp_path / "file", "s")
+    assert found.is_new
+    assert is_live(await store.head("s"))
 
 
 @pytest.mark.parametrize("is_after", [False, True])
