@@ -28,6 +28,7 @@ from .commands.address import service_url
 from .commands.consume import consume
 from .commands.keys_app import keys_app
 from .commands.outcome import INTERRUPTED, REFUSED, told_in_a_line
+from .commands.stores import check_there
 from .commands.terminal import console
 
 if TYPE_CHECKING:
@@ -345,7 +346,8 @@ def run_repair(
             await store.close()
 
     with told_in_a_line():
-        report = asyncio.run(repaired(open_store(_settings(store=store).store)))
+        check_there(url := _settings(store=store).store)
+        report = asyncio.run(repaired(open_store(url)))
     lost = report.rounds - report.kept
     if report.trouble is None:
         typer.echo(f"{session}: all {report.rounds:,} rounds replay; there is nothing to do.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from okl.errors import (
     CannotFreeze,
     LimitReached,
+    SessionMoved,
+    SessionMoving,
     SessionNotFound,
     UnknownLearner,
 )
@@ -22,7 +25,7 @@ from okl_core.records.preparation import Preparation
 from .pointers import invalid_config
 from .rounds import Rounds
 from .session.definition import Definition, Scalar
-from .session.following import challenger_name
+from .session.following import challenger_name, is_challenger
 from .session.freezing import freeze_session
 from .session.history.alarms import Alarm
 from .session.limits import SessionLimits
@@ -132,6 +135,8 @@ class Sessions:
     async def _add(self, definition: Definition, t: int, session: Session | None) -> None:
         if await self._store.count() >= self._most:
             raise LimitReached(f"There are {self._most} sessions; delete one first.")
+        if not is_challenger(definition.name) and await self._store.count(challenger_name(definition.name, "")):
+            await delete_orphans(self._store, definition.name)
         first = Tip(t, secrets.token_bytes(DIGEST_BYTES))
         blob = None if session is None else pack(session, str(Position(first.digest, first)))
         record = encode_record(definition, first.digest)
@@ -183,13 +188,29 @@ class Sessions:
 
 async def challengers_of(store: Store, champion: str) -> list[str]:
     """The names of the sessions that follow this one."""
-    found: list[str] = []
+    return [head.name for head in await _following(store, champion)]
+
+
+async def delete_orphans(store: Store, champion: str) -> None:
+    """Challengers whose champion is gone: whoever deleted it was killed before it came to them."""
+    found = await _following(store, champion)
+    # They were there before the look at the champion, and are deleted as they were: those of another one of its name stay.
+    if not found or not isinstance(await store.head(champion), Gone):
+        return
+    for head in found:
+        with contextlib.suppress(SessionMoving, SessionMoved):
+            if await store.delete(head.name, head.tip):
+                log.info("challenger without a champion deleted", extra={"session": head.name})
+
+
+async def _following(store: Store, champion: str) -> list[Head]:
+    found: list[Head] = []
     cursor: str | None = challenger_name(champion, "")
     while cursor is not None:
         page = await store.list(cursor, 100)
-        names = [head.name for head in page.heads]
-        found += [name for name in names if name.startswith(challenger_name(champion, ""))]
-        cursor = page.cursor if len(found) and found[-1] == names[-1] else None
+        own = [head for head in page.heads if head.name.startswith(challenger_name(champion, ""))]
+        found += own
+        cursor = page.cursor if own and len(own) == len(page.heads) else None
     return found
 
 

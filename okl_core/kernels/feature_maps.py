@@ -9,7 +9,7 @@ import numpy as np
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import DRAW_WORK
-from okl_core.kernels.fourier import SpectralKernel, draw, features
+from okl_core.kernels.fourier import SpectralKernel, draw, farther, features, largest_angle
 from okl_core.kernels.intercept import with_intercept
 from okl_core.kernels.points import origin_from
 from okl_core.types import F64, StatePart
@@ -18,10 +18,14 @@ from okl_core.types import F64, StatePart
 @final
 @dataclass(slots=True)
 class DrawnFeatures(StatePart):
-    """Random features: the origin of the inputs, shape (d,), and the frequencies in turns, (D, d); none before round 1."""
+    """Random features: the origin of the inputs, shape (d,), and the frequencies in turns, (D, d); none before round 1.
+
+    `farthest` is the largest |x - origin| learned.
+    """
 
     origin: F64
     frequencies: F64
+    farthest: float = 0.0
 
 
 @final
@@ -43,6 +47,13 @@ class LinearMap(NamedTuple):
     def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
         """Shape (..., p), for X of shape (..., d)."""
         return with_intercept(X) if self.intercept else X
+
+    def seen(self, known: DrawnFeatures | None, X: F64) -> None:
+        """What is known after inputs of shape (..., d) were learned."""
+
+    def largest(self, known: DrawnFeatures | None) -> float:
+        """By how much rounding may have grown in phi: beside that of the products, not at all."""
+        return 0.0
 
     def draw_work(self, known: DrawnFeatures | None) -> float:
         """What the next round takes to draw."""
@@ -76,6 +87,16 @@ class FourierMap(NamedTuple):
             return np.zeros((*X.shape[:-1], 2 * self.frequencies))
         Z = features(known.frequencies, np.atleast_2d(X - known.origin))
         return Z[0] if X.ndim == 1 else Z
+
+    def seen(self, known: DrawnFeatures | None, X: F64) -> DrawnFeatures | None:
+        if known is None:
+            return None
+        # A round that was played has the one before, and so may a copy of the state.
+        return DrawnFeatures(known.origin, known.frequencies, farther(known.farthest, X - known.origin))
+
+    def largest(self, known: DrawnFeatures | None) -> float:
+        """The largest angle: one that has been rounded makes another feature, by as much as it is large."""
+        return 0.0 if known is None else largest_angle(known.frequencies, known.farthest)
 
     def draw_work(self, known: DrawnFeatures | None) -> float:
         if known is None or len(known.frequencies):

@@ -73,6 +73,19 @@ def drawn(kernel: SpectralKernel, D: int, state: Drawn, x: F64, rng: RoundRng) -
     return origin_from(x, kernel.scale), draw(kernel, len(x), D, rng)
 
 
+def farther(farthest: float, H: F64) -> float:
+    """The largest norm of the rows of H, shape (d,) or (n, d), or `farthest` if that is larger."""
+    squares = ddot(H, H) if H.ndim == 1 else np.einsum("ij,ij->i", H, H).max().item()
+    return max(farthest, math.sqrt(squares))
+
+
+def largest_angle(frequencies: F64, farthest: float) -> float:
+    """omega^T h is at most this for all h so far from the origin; rounding loses that many times eps of it: O(d D)."""
+    if not len(frequencies):
+        return 0.0
+    return 2.0 * math.pi * farthest * math.sqrt(np.einsum("ij,ij->i", frequencies, frequencies).max().item())
+
+
 def features(frequencies: F64, H: F64) -> F64:
     """z of the rows of H, shape (n, d), from D frequencies in turns: shape (n, 2 D). Raises DivergedError."""
     D, c = len(frequencies), 1.0 / math.sqrt(len(frequencies))

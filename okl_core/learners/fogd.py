@@ -14,7 +14,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import DRAW_WORK, rows_at_once
 from okl_core.first_order.in_blocks import run_in_blocks
 from okl_core.first_order.steps import FirstOrderConfig, GradientStep, descend, forecast_of, gradient_step
-from okl_core.kernels.fourier import SpectralKernel, drawn, features
+from okl_core.kernels.fourier import SpectralKernel, drawn, farther, features, largest_angle
 from okl_core.kernels.kernels import Gaussian
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
@@ -40,6 +40,8 @@ class FogdState(LearnerState):
     """omega / (2 pi), shape (D, d)."""
     w: F64
     """Shape (2 D,)."""
+    farthest: float
+    """The largest |x - origin| so far."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
     def init(self, config: FogdConfig, dim: int) -> FogdState:
         # A metric of another dimension would otherwise be found out in the first round only.
         config.kernel.root_for(dim)
-        return FogdState(0, np.zeros(dim), np.empty((0, dim)), np.empty(0))
+        return FogdState(0, np.zeros(dim), np.empty((0, dim)), np.empty(0), 0.0)
 
     def extra_work(self, config: FogdConfig, state: FogdState, rounds: int) -> float:
         """The first round draws the frequencies."""
@@ -121,6 +123,7 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
             state.origin, state.frequencies = played.origin.copy(), played.frequencies
             state.w = np.zeros(2 * config.frequencies)
         state.t += 1
+        state.farthest = farther(state.farthest, played.x - state.origin)
         if played.step.has_loss:
             daxpy(played.z, state.w, a=played.step.weight)
 
@@ -129,13 +132,19 @@ class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
             block = slice(start, start + rows_at_once(2 * config.frequencies, BLOCK))
             rng.at(state.t + 1)
             origin, frequencies, w = _next_features(config, state, X[start], rng)
-            w, Z = w.copy(), features(frequencies, X[block] - origin)
+            H = X[block] - origin
+            w, Z = w.copy(), features(frequencies, H)
             steps = descend(config, state.t, w, Z, [1.0] * len(Z), y[block].tolist(), rng)
             state.t += len(Z)
             state.origin, state.frequencies, state.w = origin.copy(), frequencies, w
+            state.farthest = farther(state.farthest, H)
             return [step.value for step in steps]
 
         return run_in_blocks(self.loss(config), state, y, play, rng)
+
+    def conditioning(self, config: FogdConfig, state: FogdState) -> float:
+        """An angle that has been rounded makes another feature, by as much as it is large."""
+        return 1.0 + largest_angle(state.frequencies, state.farthest)
 
     def describe(self, config: FogdConfig, state: FogdState) -> dict[str, float]:
         return {

@@ -83,7 +83,8 @@ class FeatureSpace(NamedTuple):
 
     def absorb(self, state: FeatureState, t: int, x: F64, played: FeatureRound) -> None:
         """O(p^2), and O(p^3) where it discounts."""
-        moments, projection, decision, state.drawn = played
+        moments, projection, decision, drawn = played
+        state.drawn = self.map.seen(drawn, x)
         state.posterior.absorb(projection, decision)
         state.log_det += math.log1p(decision.w * moments.q)
         self.discount(state, t)
@@ -99,7 +100,7 @@ class FeatureSpace(NamedTuple):
         squares = np.einsum("ij,ij->i", Phi, Phi)
         longest = int(squares.argmax())
         self.require_bearable(t + longest, squares.item(longest))
-        return FeatureBlock(self, state, t, Phi, squares.tolist(), drawn)
+        return FeatureBlock(self, state, t, X, Phi, squares.tolist(), drawn)
 
     def discount(self, state: FeatureState, t: int) -> None:
         """Forget a step's worth after round t, if it is time for one: O(p^3)."""
@@ -113,7 +114,7 @@ class FeatureSpace(NamedTuple):
         return self.map.draw_work(state.drawn) + (embedding_work(len(state.posterior)) if is_due else 0.0)
 
     def conditioning(self, state: FeatureState, projected_to: float | None) -> float:
-        return state.posterior.conditioning(self.alpha)
+        return state.posterior.conditioning(self.alpha) + self.map.largest(state.drawn)
 
     def describe(self, state: FeatureState) -> dict[str, float]:
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}
@@ -139,11 +140,12 @@ class FeatureBlock:
         space: FeatureSpace,
         state: FeatureState,
         t: int,
+        X: F64,
         Phi: F64,
         squares: list[float],
         drawn: DrawnFeatures | None,
     ) -> None:
-        self._space, self._state, self._t, self._drawn = space, state, t, drawn
+        self._space, self._state, self._t, self._X, self._drawn = space, state, t, X, drawn
         self._squares = squares
         self._rounds = (RootBlock if len(state.posterior) >= WIDE else RootRounds)(state.posterior, Phi)
         self._log_det = 0.0
@@ -162,6 +164,6 @@ class FeatureBlock:
 
     def settle(self) -> None:
         self._rounds.settle()
-        self._state.drawn = self._drawn
+        self._state.drawn = self._space.map.seen(self._drawn, self._X)
         self._state.log_det += self._log_det
         self._space.discount(self._state, self._t + len(self._squares) - 1)

@@ -17,12 +17,12 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from okl.errors import InvalidInput, MalformedBody, ServiceError
+from okl.errors import InvalidInput, ServiceError
 
 from ..keys import visit
 from ..rounds import Rounds
 from ..session.requests import Batch, RoundsPlayed, as_told
-from .lines import lines_of
+from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
 from .slices import BodyLimits
 from .values import Input, Scalar, Wire
@@ -82,19 +82,21 @@ async def _read(lines: Sequence[bytes], before: int) -> Block:
 
 
 def _rows(lines: Sequence[bytes], before: int) -> list[Row]:
+    array = as_array(lines)
     try:
-        found = _ROWS.validate_json(b"[" + b",".join(lines) + b"]")
+        found = [] if array is None else _ROWS.validate_json(array)
         if len(found) == len(lines):
             return found
     except ValidationError:
         pass
     # Which line is wrong shows when each is read by itself.
+    found = []
     for i, line in enumerate(lines):
         try:
-            _ROW.validate_json(line)
+            found.append(_ROW.validate_json(line))
         except ValidationError as error:
             raise _in_line(validation_problem(error, Row), before + i) from None
-    raise MalformedBody("The lines are no JSON objects, one each.")
+    return found
 
 
 async def answers_of(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, Final, final
 
@@ -18,6 +19,9 @@ from .bodies import NDJSON, kind_of
 from .slices import BodyLimits
 
 MEDIA_TYPE: Final = "application/x-ndjson"
+
+_NEXT: Final = re.compile(rb"\}[ \t\r]*,[ \t\r]*\{")
+"""What is between two objects, unless a line ends there."""
 
 
 class KindRoute(APIRoute):
@@ -78,6 +82,16 @@ async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[
         size += len(rest)
         if size > limits.row_bytes:
             raise _too_long(limits.row_bytes)
+
+
+def as_array(lines: Sequence[bytes]) -> bytes | None:
+    """The lines as one array of JSON, which is read faster than each by itself; None where a line may have several objects.
+
+    Wrong lines may join to right objects: `{"x":[1]},{"x":[2` and `3]}`. But if the array has as many objects as there are
+    lines, each is a line: a comma put in here that is in an object, or in a string, leaves one between two objects to a line.
+    """
+    found = b"[" + b"\n,".join(lines) + b"]"
+    return None if _NEXT.search(found) else found
 
 
 def _lines(data: bytes, limits: BodyLimits) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
 from ..rounds import Rounds
 from ..session.requests import Part, Predicted, Stepped, Told, Updated, as_told
 from . import wire
+from .lines import as_array
 from .problems import validation_problem
 from .round_schemas import PredictBody, StepBody, UpdateBody
 from .slices import MAX_OPENED, BodyLimits, opened_in
@@ -80,9 +81,10 @@ def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
 
 def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
     """A message a line."""
-    if len(lines) > 1:
+    array = as_array(lines) if len(lines) > 1 else None
+    if array is not None:
         try:
-            found = _MANY.validate_json(b"[" + b",".join(lines) + b"]")
+            found = _MANY.validate_json(array)
         except ValidationError:
             pass
         else:

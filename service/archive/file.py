@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from ..store.moving import Checkpoint, HeldItem, Luggage, RememberedItem, Whole
 from .parts import Kept, Load, Part
 
 MAGIC = b"okl-archive 1\n"
+MOST_BYTES = 1 << 30
+"""Of a frame. A value of Redis has at most 512 MiB, and one of SQLite a billion bytes."""
 _FRAME = struct.Struct("<4sIQ")
 _TIMES = ("created_at", "updated_at", "snapshot_at")
 _COUNTS = (
@@ -135,8 +138,10 @@ class ArchiveReader:
         self._file = file
         self._name = name
         self._size = os.fstat(file.fileno()).st_size
-        if file.read(len(MAGIC)) != MAGIC:
-            raise DamagedArchive(f"{name} is no archive of okl, or of another version.")
+        if (magic := file.read(len(MAGIC))) != MAGIC:
+            other = re.match(rb"okl-archive (\d+)", magic)
+            what = f"has version {int(other[1])}; this program reads version 1" if other else "is no archive of okl"
+            raise DamagedArchive(f"{name} {what}.")
         self.digest = _first_digest()
         self.good_bytes = len(MAGIC)
         """Up to the end of the last session that is whole."""
@@ -145,7 +150,11 @@ class ArchiveReader:
         """Those up to the end of the file, which is to be that of a session."""
         while head := self._file.read(_FRAME.size):
             try:
+                if len(head) < _FRAME.size:
+                    raise ValueError("the file ends in the middle")
                 kind, length, size = _FRAME.unpack(head)
+                if length + size > MOST_BYTES:
+                    raise ValueError("a part of it is larger than any store keeps")
                 if length + size + DIGEST_BYTES > self._size - self._file.tell():
                     raise ValueError("the file ends in the middle")
                 document, blobs = self._file.read(length), self._file.read(size)
@@ -155,7 +164,7 @@ class ArchiveReader:
                 told = from_json(document)
                 frame = Framed(kind, told, list(_cut(blobs, told.pop("sizes"))))
             except (*_DAMAGE, AttributeError) as error:
-                raise DamagedArchive(f"{self._name} is damaged after {self.good_bytes} bytes: {error}.") from error
+                raise self._damaged(error) from error
             self.digest = digest
             if kind == b"DONE":
                 self.good_bytes = self._file.tell()
@@ -165,7 +174,12 @@ class ArchiveReader:
         try:
             return part_of(frame)
         except (*_DAMAGE, StopIteration) as error:
-            raise DamagedArchive(f"{self._name} is damaged after {self.good_bytes} bytes: {error!r}.") from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> DamagedArchive:
+        told = str(error) if isinstance(error, ValueError) else repr(error)
+        where = f"{self._name} is damaged after {self.good_bytes} bytes"
+        return DamagedArchive(f"{where}: {told}. Take another copy of it, or export again.")
 
 
 @final

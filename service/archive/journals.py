@@ -1,6 +1,7 @@
 """A session's journal in files: all that it has lived, as far as somebody has looked in time.
 
-A folder has the files 000001.journal, 000002.journal, ... A file is a head and entries that follow from each other:
+A folder has the file `session`, which names it, and the journal as 000001.journal, 000002.journal, ... Each of those is a
+head and entries that follow from each other:
 
     head     "okl-jrnl", u16 version, u64 round and 16 bytes digest of the tip that the first entry follows
     entry    u32 count, u32 length of the id, u32 length of the bytes, the id, the bytes, 16 bytes digest
@@ -26,6 +27,8 @@ from ..store.base import DIGEST_BYTES, Entry, Gone, Store, Tip
 
 VERSION: Final = 1
 MAGIC: Final = b"okl-jrnl"
+OWNER: Final = "session"
+"""The file that names the session."""
 FILE_BYTES: Final = 64 << 20
 """A file that is larger is followed by another."""
 
@@ -43,8 +46,11 @@ class Archived(NamedTuple):
 
 async def archive(store: Store, name: str, folder: Path) -> Archived:
     """Add to the folder what the session has lived since. Raises SessionNotFound, DamagedArchive, ConfigurationError."""
+    if isinstance(await store.head(name), Gone):
+        raise SessionNotFound(name)
     try:
         with _alone(folder):
+            _check_owner(folder, name)
             last = _last(folder)
             place = None if last is None else last.tip
             reading = await store.read(name, place) if place is not None else None
@@ -149,6 +155,17 @@ def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]
         file.flush()
         os.fsync(file.fileno())
     return tip, sum(entry.count for entry in entries)
+
+
+def _check_owner(folder: Path, name: str) -> None:
+    """The folder is this session's from now on. Raises ConfigurationError if it is another's."""
+    path = folder / OWNER
+    if not path.exists():
+        path.write_text(name + "\n")
+    elif (owner := path.read_text("utf-8", "replace").strip()) != name:
+        raise ConfigurationError(
+            f"{folder} has the journal of session {owner!r}; give another folder, or remove {path} if that was renamed."
+        )
 
 
 @contextmanager

@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 from okl.errors import ServiceError, SessionExists, SessionNotFound
 
+from ..session.following import MARK, challenger_name
+from ..sessions import challengers_of
 from ..store.base import Gone, Head, Store
 from ..store.moving import Seal, refusal
-from .parts import Held, new_token, parts_of, take_in
+from .parts import Held, new_token, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
 
@@ -54,7 +56,7 @@ async def move(
         # Where the reply of the last call got lost the session may be sealed as moved: then the copy is all that will live.
         with contextlib.suppress(ServiceError):
             if await held.give_back():
-                await _clear(target, new_name, Seal("arriving", token))
+                await take_away(target, new_name, Seal("arriving", token).note())
         raise
     await target.unseal(new_name, note)
     assert isinstance(arrived, Head)
@@ -81,17 +83,13 @@ async def _finished(source: Store, target: Store, name: str, new_name: str) -> M
     raise refusal(name, head.seal)
 
 
-async def _clear(target: Store, name: str, seal: Seal) -> None:
-    """Take away what this call had arrive."""
-    found = await target.head(name)
-    if isinstance(found, Head) and found.seal == seal.note():
-        await target.delete(name, found.tip)
-
-
 async def rename(store: Store, name: str, new_name: str) -> Moved:
-    """Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
+    """With its challengers. Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
     if name == new_name:
         raise SessionExists(new_name)
     moved = await move(store, store, name, new_name, to=f"/sessions/{new_name}")
+    # What is left under the old name until then lets the next try finish.
+    for own in await challengers_of(store, name):
+        await rename(store, own, challenger_name(new_name, own.partition(MARK)[2]))
     await store.delete(name)
     return moved

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple, final
 
-from okl.errors import SessionMoving, SessionNotFound, StateCorrupt
+from okl.errors import ServiceError, SessionFollows, SessionMoving, SessionNotFound, StateCorrupt
 
+from ..session.following import MARK, is_challenger
 from ..session.record import decode_record, encode_record
-from ..store.base import Entry, Gone, Store
+from ..store.base import Entry, Gone, Head, Store
 from ..store.moving import Checkpoint, Luggage, Seal, Whole
 
 LEASE_S = 10.0
@@ -136,14 +138,33 @@ def _paged(whole: Whole) -> list[list[Entry]]:
 async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> bytes:
     """Have the session arrive under a name. It stays sealed; the note is what opens it.
 
-    Raises SessionExists, and StateCorrupt where what has arrived is not what was told.
+    Raises SessionExists, SessionFollows, and StateCorrupt where what has arrived is not what was told. Then nothing of it is
+    left.
     """
     note = Seal("arriving", token).note()
+    try:
+        await _take_in(store, name, parts, note)
+    except BaseException:
+        with contextlib.suppress(ServiceError):
+            await take_away(store, name, note)
+        raise
+    return note
+
+
+async def take_away(store: Store, name: str, note: bytes) -> None:
+    """What has arrived under this note."""
+    found = await store.head(name)
+    if isinstance(found, Head) and found.seal == note:
+        await store.delete(name, found.tip)
+
+
+async def _take_in(store: Store, name: str, parts: AsyncIterator[Part], note: bytes) -> None:
     whole: Whole | None = None
     async for part in parts:
         match part:
             case Whole():
                 whole = renamed(part, name)
+                await _check_champion(store, name)
                 await store.arrive(name, whole, note)
             case Load(entries, luggage):
                 if not await store.unload(name, note, entries, luggage):
@@ -153,13 +174,18 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
                     name, whole.first.digest, own.name, own.tip, state, at=own.at, note=note
                 ):
                     raise _overtaken(name)
-    # The store recomputes the chain from the first entry that it has to the tip.
-    arrived = await store.whole(name)
-    if whole is None or isinstance(arrived, Gone) or arrived.head.seal != note:
+    head = await store.head(name)
+    if whole is None or isinstance(head, Gone) or head.seal != note:
+        raise _overtaken(name)
+    try:
+        # The store recomputes the chain from the first entry that it has to the tip: what leads elsewhere is still to come.
+        arrived = await store.whole(name)
+    except SessionMoving as error:
+        raise _other(name) from error
+    if isinstance(arrived, Gone) or arrived.head.seal != note:
         raise _overtaken(name)
     if (arrived.head.tip, arrived.base, arrived.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
-        raise StateCorrupt(f"Session {name!r} did not arrive as it was.", session=name)
-    return note
+        raise _other(name)
 
 
 def renamed(whole: Whole, name: str) -> Whole:
@@ -173,6 +199,19 @@ def renamed(whole: Whole, name: str) -> Whole:
         return whole
     record = encode_record(replace(definition, name=name), identity)
     return replace(whole, record=record, head=replace(whole.head, name=name))
+
+
+async def _check_champion(store: Store, name: str) -> None:
+    """A challenger without its champion would be taken for what is left of one that was deleted. Raises SessionFollows."""
+    champion = name.partition(MARK)[0]
+    if is_challenger(name) and isinstance(await store.head(champion), Gone):
+        raise SessionFollows(
+            f"Session {name!r} follows {champion!r}, which is not there; bring that one first.", session=name
+        )
+
+
+def _other(name: str) -> StateCorrupt:
+    return StateCorrupt(f"Session {name!r} did not arrive as it was.", session=name)
 
 
 def _overtaken(name: str) -> SessionMoving:

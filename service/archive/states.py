@@ -21,7 +21,7 @@ from okl.errors import (
 
 from ..rounds import Rounds
 from ..session.definition import Definition
-from ..session.following import MARK, challenger_name, is_challenger
+from ..session.following import is_challenger
 from ..session.limits import SessionLimits
 from ..session.record import encode_record
 from ..session.refusals import precondition_failed
@@ -29,7 +29,7 @@ from ..session.session import Session
 from ..session.snapshot import pack
 from ..session.summary import encode_summary, summary_of
 from ..session.turn import Position
-from ..sessions import Inspected, Sessions, challengers_of
+from ..sessions import Inspected, Sessions
 from ..store.base import DIGEST_BYTES, Full, Gone, Head, Store, Tip
 from ..store.moving import Checkpoint
 from .mover import rename
@@ -132,8 +132,6 @@ class States:
         """The same session under another name, with its challengers. Raises SessionNotFound, SessionExists, SessionMoving."""
         _check_free(name)
         await rename(self._store, name, new_name)
-        for own in await challengers_of(self._store, name):
-            await rename(self._store, own, challenger_name(new_name, own.partition(MARK)[2]))
         return await self._sessions.inspect(new_name)
 
     async def put(self, name: str, blob: bytes, check: Check, at: str | None) -> Inspected:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from okl.errors import DamagedArchive, ServiceError, SessionExists
 
-from ..store.base import Reading, Store
+from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
 from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
-from .parts import Held, Part, new_token, parts_of, take_in
+from .parts import LEASE_S, Held, Part, new_token, parts_of, take_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000
@@ -49,22 +49,40 @@ async def export(store: Store, names: Sequence[str], path: Path, tell: Tell) -> 
     A session is sealed while it is read. Raises ServiceError.
     """
     unfinished = path.with_name(path.name + ".part")
-    there, end, digest = sessions_in(unfinished) if unfinished.exists() and unfinished.stat().st_size else ({}, 0, None)
+    there, end, digest = _begun(unfinished)
     with unfinished.open("r+b" if end else "wb") as file:
-        file.truncate(end)
-        file.seek(end)
-        writer = ArchiveWriter(file, digest)
-        for name in names:
-            if name in there:
-                tell(Carried(name, there[name].round, is_new=False))
-                continue
-            tell(await _export_one(store, name, writer))
+        if end:
+            file.truncate(end)
+            file.seek(end)
+        writer, is_worth_it = ArchiveWriter(file, digest), bool(there)
+        try:
+            for name in names:
+                if name in there:
+                    tell(Carried(name, there[name].round, is_new=False))
+                    continue
+                tell(await _export_one(store, name, writer))
+                is_worth_it = True
+        except BaseException:
+            if not is_worth_it:
+                unfinished.unlink()
+            raise
     unfinished.replace(path)
+
+
+def _begun(unfinished: Path) -> tuple[dict[str, Tip], int, bytes | None]:
+    """What an earlier call has written, as `sessions_in` gives it. Raises DamagedArchive."""
+    if not unfinished.exists() or not unfinished.stat().st_size:
+        return {}, 0, None
+    try:
+        return sessions_in(unfinished)
+    except DamagedArchive as error:
+        raise DamagedArchive(f"{error.detail} An export that was interrupted would be there; remove it.") from error
 
 
 async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried:
     held = Held(store, name, new_token())
-    await held.take()
+    # One that was killed has left its seal, and may be the one that goes on here.
+    await held.take(LEASE_S + 1.0)
     round = 0
     try:
         async for part in parts_of(store, name, held):

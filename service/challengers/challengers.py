@@ -21,6 +21,7 @@ from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
 from ..store.base import Gone, Head, Store, Tip
+from ..store.moving import refusal as sealed
 from .champion import Champion, challenger_of
 from .followers import Followers
 from .pursuit import Pursuit
@@ -113,10 +114,11 @@ class Challengers:
         assert session.following is not None
         session.following.tip = tip
         await self._sessions.add(session)
-        if isinstance(await self._store.head(champion), Gone):
+        head = await self._store.head(champion)
+        if isinstance(head, Gone) or head.seal:
             # Who deleted it, or gave it another name, may have looked for its challengers before.
             await self._store.delete(challenger_name(champion, name))
-            raise SessionNotFound(champion)
+            raise SessionNotFound(champion) if isinstance(head, Gone) else sealed(champion, head.seal)
         log.info("challenger attached", extra={"session": champion, "challenger": name, "begin": tip.round})
         self._followers.add(champion, name)
         return await self.inspect(champion, name)

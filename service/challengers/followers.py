@@ -14,6 +14,7 @@ from okl.errors import ServiceError, SessionNotFound
 
 from ..chance import BY_CHANCE
 from ..session.following import MARK, is_challenger
+from ..sessions import delete_orphans
 from ..store.base import Store
 from ..telemetry.counts import Counts
 from .pursuit import Pursuit
@@ -40,6 +41,8 @@ class Followers:
         self._due: dict[str, None] = {}
         self._not_before: dict[tuple[str, str], float] = {}
         self._troubles: dict[tuple[str, str], str] = {}
+        self._missed: set[str] = set()
+        """Champions that were gone when they were to be followed."""
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -75,7 +78,7 @@ class Followers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def sweep(self) -> None:
-        """Find all challengers, and follow each. Raises StoreError."""
+        """Find all challengers and follow each; delete those whose champion is gone, and was before. Raises StoreError."""
         known: dict[str, set[str]] = {}
         cursor: str | None = None
         while True:
@@ -88,6 +91,9 @@ class Followers:
             if cursor is None:
                 break
             await asyncio.sleep(0)
+        missed, self._missed = self._missed, set()
+        for champion in missed & known.keys():
+            await delete_orphans(self._store, champion)
         self._known = known
         there = {(champion, name) for champion, names in known.items() for name in names}
         self._troubles = {pair: told for pair, told in self._troubles.items() if pair in there}
@@ -121,8 +127,10 @@ class Followers:
             return
         try:
             pursued = await pursuit.follow(champion, name)
-        except SessionNotFound:
-            # The next sweep says which of the two is gone.
+        except SessionNotFound as error:
+            # The next sweep finds it gone again, or not.
+            if error.extra.get("session") == champion:
+                self._missed.add(champion)
             self._not_before[pair] = now + AGAIN_S
             return
         except Exception as error:

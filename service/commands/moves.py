@@ -12,6 +12,7 @@ import typer
 from okl.errors import ConfigurationError, ServiceError
 
 from .outcome import told_in_a_line
+from .stores import check_kept, check_there
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Write sessions to a file with all that they have; run again after an interruption, it goes on."""
         with told_in_a_line():
-            _run([_url(store)], lambda stores: _export(stores[0], session or [], out, out.is_dir()))
+            _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
     @app.command("import")
     def run_import(
@@ -58,7 +59,7 @@ def add_to(app: typer.Typer) -> None:
             return bool(missing) + sum(one.trouble is not None for one in found)
 
         with told_in_a_line():
-            _run([_url(store)], imported)
+            _run(None, imported, _url(store))
 
     @app.command("move")
     def run_move(
@@ -73,7 +74,7 @@ def add_to(app: typer.Typer) -> None:
         with told_in_a_line():
             if _url(store) == to:
                 raise ConfigurationError("The sessions are there already: --to is the store that they are in.")
-            _run([_url(store), to], lambda stores: _move(stores[0], stores[1], session or [], tell))
+            _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)
 
 
 def add_past_to(app: typer.Typer) -> None:
@@ -104,7 +105,7 @@ def add_past_to(app: typer.Typer) -> None:
                 await asyncio.sleep(every)
 
         with told_in_a_line():
-            _run([_url(store)], archived)
+            _run(_url(store), archived)
 
     @app.command("backtest")
     def run_backtest(
@@ -122,6 +123,7 @@ def add_past_to(app: typer.Typer) -> None:
         from . import backtest
 
         with told_in_a_line():
+            check_there(_url(store))
             found = backtest.backtest(console(), _url(store), session, learner or [], archive)
             console().print(backtest.table_of_backtest(found))
             if not found.is_whole:
@@ -174,12 +176,18 @@ def _url(store: str | None) -> str:
     return store or Settings().store
 
 
-def _run(urls: Sequence[str], work: Callable[[Sequence["Store"]], Awaitable[int]]) -> None:
-    """Raises typer.Exit where something was refused."""
+def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]], target: str | None = None) -> None:
+    """With the store that is read, and then the one that is written to. Raises typer.Exit where something was refused."""
     import asyncio
 
     from ..settings import Settings, limits_of
     from ..store.base import open_store
+
+    if source is not None:
+        check_there(source)
+    if target is not None:
+        check_kept(target)
+    urls = [url for url in (source, target) if url is not None]
 
     async def worked() -> int:
         async with AsyncExitStack() as stack:

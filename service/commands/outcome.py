@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,11 @@ def told_in_a_line() -> Iterator[None]:
         if (wrong := _wrong_settings(error)) is None:
             raise
         fail(wrong, WRONG_OPTION)
+    except OSError as error:
+        # A file that was named, or a disk; not a pipe that was closed, or a bug.
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        fail(f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}", REFUSED)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

@@ -107,8 +107,7 @@ class Lines:
     def _queue_up(self, name: str, line: Line, ticket: Ticket | Look) -> None:
         most = self._most
         if isinstance(ticket, Ticket) and ticket.sender is not None and ticket.sender.is_waiting:
-            round_s = line.replica.round_s
-            most = min(most - most // FREE_OF_STREAMS, most if round_s == 0.0 else 1 + int(STREAMS_S / round_s))
+            most = min(most - most // FREE_OF_STREAMS, _fitting(STREAMS_S, line.replica))
         if len(line.queue) >= most:
             raise Overloaded(f"{self._most} requests wait at session {name!r}; try again.", session=name)
         line.queue.append(ticket)
@@ -169,9 +168,7 @@ def _take(line: Line) -> list[Ticket | Look]:
     queue, replica = line.queue, line.replica
     first = queue.popleft()
     taken, asked, settled = [first], set(first.asked), set(first.settled)
-    most = TURN_REQUESTS if replica.round_s == 0.0 else min(TURN_REQUESTS, 1 + int(TURN_S / replica.round_s))
-    if first.is_alone:
-        most = 1
+    most = 1 if first.is_alone else min(TURN_REQUESTS, _fitting(TURN_S, replica))
     while queue and len(taken) < most:
         following = queue[0]
         if following.is_alone or not (settled.isdisjoint(following.ids) and asked.isdisjoint(following.asked)):
@@ -180,3 +177,8 @@ def _take(line: Line) -> list[Ticket | Look]:
         asked |= following.asked
         settled |= following.settled
     return taken
+
+
+def _fitting(seconds: float, replica: Replica) -> int:
+    """How many requests take about so long. Until one has shown that it is one: so many may take a minute."""
+    return 1 if replica.round_s == 0.0 else 1 + int(seconds / replica.round_s)

@@ -73,7 +73,7 @@ class Replica:
     """`session` is None until it is loaded, and while it is being changed; it stands at `position`.
 
     `size` is the memory of the learner as it was last looked at, `beside` that of the history; `round_s` is about the time
-    that a round takes.
+    that a round takes, 0 until the first was `timed`, which counts.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Replica:
     size: int = 0
     beside: int = 0
     round_s: float = 0.0
+    timed: int = 0
     journal: Journal = field(default_factory=Journal)
     unfinished: Turn | None = None
     """A turn whose clients were answered, and whose last round is not learned yet."""

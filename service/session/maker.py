@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from okl.errors import InvalidInput, NotFinite, WrongDimension
 from okl_core import FrozenLearner, LearnerSpec, OnlineLearner, ReservoirLearner, create, resolve
+from okl_core.errors import NumericalError, StateError
 from okl_core.records.fields import Fields, number_of
 from okl_core.records.preparation import Preparation
 from okl_core.records.record import Raw, as_record
 from okl_core.records.scaling import Scaling
 from okl_core.records.survey import Survey
 from okl_core.records.warmup import Rows
+from okl_core.types import F64
 
 from .definition import Definition, Ranges
 from .inputs import invalid
@@ -104,7 +107,9 @@ class Maker:
         """A learner that has learned these rounds, and the choices of its run.
 
         None if nothing is found from them that is not so already: `unless`, the present preparation and spec. `spec` is what
-        was found, if it is a replay: on another processor the search for it may end elsewhere.
+        was found, if it is a replay: on another processor the search for it may end elsewhere. Raises NumericalError if the
+        learner refuses the last round; others that it refuses it goes without, since whoever has sent them was told that
+        they were learned.
         """
         preparation = self._prepared(task, fields, rows.raws)
         is_as_before = preparation.is_as(unless[0])
@@ -113,7 +118,15 @@ class Maker:
         if is_as_before and spec == unless[1]:
             return None
         learner = self._create(spec, preparation.width)
-        ran = learner.run(X, truths, choices=choices, lags=rows.lags, weight=rows.weights)
+        try:
+            ran = learner.run(X, truths, choices=choices, lags=rows.lags, weight=rows.weights)
+        except (NumericalError, StateError):
+            kept = _learnable(create(spec, preparation.width), X, truths, rows)
+            if kept.all():
+                raise
+            learner = self._create(spec, preparation.width)
+            lags, weights = (None if part is None else part[kept] for part in (rows.lags, rows.weights))
+            ran = learner.run(X[kept], truths[kept], choices=choices, lags=lags, weight=weights)
         return Start(preparation, learner, spec), ran.choices
 
     def _prepared(self, task: Task, fields: Fields | None, raws: Sequence[Raw]) -> Preparation:
@@ -139,3 +152,17 @@ class Maker:
             raise invalid("/scale/low", f"has {len(scale.low)} numbers; there are {columns} inputs")
         if task is not None and task.dims is not None and columns != task.dims:
             raise invalid(pointer, f"{columns} inputs; this learner takes {task.dims}", kind)
+
+
+def _learnable(learner: OnlineLearner, X: F64, truths: F64, rows: Rows) -> NDArray[np.bool_]:
+    """Which of n rounds the learner does not refuse, one after the other. Raises NumericalError if it refuses the last."""
+    kept = np.ones(len(X), dtype=bool)
+    for i, (x, y) in enumerate(zip(X, truths.tolist(), strict=True)):
+        lags, weight = None if rows.lags is None else rows.lags[i], 1.0 if rows.weights is None else rows.weights[i]
+        try:
+            learner.update(x, y, lags=lags, weight=weight)
+        except NumericalError:
+            if i == len(X) - 1:
+                raise
+            kept[i] = False
+    return kept

@@ -366,11 +366,11 @@ class Session:
             said=entry.said,
             moment=entry.moment,
         )
+        self.learn(pending)
         value, recorded = pending.entry.value, entry.value
-        # Neither NaN nor infinity is close to anything, whichever of the two it is.
+        # Neither NaN nor infinity is close to anything. The conditioning is that with the round's own input.
         if not abs(value - recorded) < REPLAY_TOLERANCE * max(1.0, abs(recorded)):
             self._compare(np.array([value]), np.array([recorded]), entry.arithmetic)
-        self.learn(pending)
 
     def _compare(self, values: F64, recorded: F64, computed_by: int) -> None:
         conditioning = 1.0 if self.learner is None else self.learner.conditioning

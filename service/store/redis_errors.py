@@ -54,7 +54,11 @@ def store_error(error: Exception) -> StoreError:
             return StoreUnavailable("Redis forbids this service a command that it needs.")
         case BusyLoadingError():
             return StoreUnavailable("Redis is loading its data.")
-        case ReadOnlyError() | MasterDownError():
+        case ReadOnlyError():
+            return StoreUnavailable(
+                "This Redis is a replica and takes no writes: try again, or give the url of its master."
+            )
+        case MasterDownError():
             return StoreUnavailable("Redis has no master that takes writes.")
         case OutOfMemoryError():
             return StoreUnavailable("Redis is out of memory.")

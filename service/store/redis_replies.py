@@ -122,8 +122,8 @@ def to_all_read(name: str, answer: Sequence[Any]) -> Reading:
 
 
 def to_last(name: str, answer: Sequence[Any]) -> Sequence[Entry]:
-    _, tip, start, *rows = answer
-    return check_last(name, to_tip(start), [to_entry(*row) for row in reversed(rows)], to_tip(tip))
+    _, tip, seal, start, *rows = answer
+    return check_last(name, to_tip(start), [to_entry(*row) for row in reversed(rows)], to_tip(tip), seal)
 
 
 def to_waiting(answer: Sequence[Any]) -> WaitingPage:

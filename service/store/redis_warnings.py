@@ -64,6 +64,8 @@ def _warnings(info: Mapping[str, str], config: Mapping[str, str]) -> Iterator[st
     version = info.get("redis_version", "")
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_VERSION:
         yield f"Redis {version} is older than 7.0, the oldest that this service is tested on: use a newer one."
+    if info.get("role") == "slave":
+        yield "This Redis is a replica: it takes no writes, or loses them. Give the url of its master."
     policy = config.get("maxmemory-policy")
     if policy not in (None, "noeviction"):
         when = "when its memory is full" if config.get("maxmemory", "0") != "0" else "as soon as maxmemory is set"

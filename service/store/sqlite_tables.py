@@ -190,7 +190,11 @@ def check_open(db: sqlite3.Cursor, session: SessionRow, now: float) -> None:
 
 
 def seal_of(db: sqlite3.Cursor, session: SessionRow) -> bytes:
-    return db.execute("SELECT seal FROM notes WHERE session = ?", (session.key,)).fetchone()[0]
+    """Raises StoreCorrupt if it is damaged."""
+    row = db.execute("SELECT seal FROM notes WHERE session = ?", (session.key,)).fetchone()
+    if row is None or type(row[0]) is not bytes:
+        raise corrupt(session.name.decode(), "its seal is damaged")
+    return row[0]
 
 
 def to_session(row: tuple) -> SessionRow | None:
@@ -314,7 +318,8 @@ def last(db: sqlite3.Cursor, session: SessionRow, rounds: int) -> Sequence[Entry
             break
         entries.append(entry)
         covered += entry.count
-    return check_last(name, start, entries[::-1], Tip(session.round, session.digest))
+    seal = seal_of(db, session) if session.is_sealed_for_good else b""
+    return check_last(name, start, entries[::-1], Tip(session.round, session.digest), seal)
 
 
 def _record(db: sqlite3.Cursor, session: SessionRow) -> bytes:

@@ -46,20 +46,26 @@ def check_reading(reading: Reading) -> Reading:
     """The reading, if its entries lead from its start to its head. Raises StoreCorrupt; SessionMoving where they are still to
     arrive."""
     if follow(reading.start, reading.entries) != reading.head.tip:
-        if (note := reading.head.seal) and Seal.of(note).kind == "arriving":
-            raise refusal(reading.head.name, note)
+        _check_arrived(reading.head.name, reading.head.seal)
         name, start, end = reading.head.name, reading.start.round, reading.head.tip.round
         raise StoreCorrupt(f"The journal of session {name!r} does not lead from round {start} to {end}.", session=name)
     return reading
 
 
-def check_last(name: str, start: Tip, entries: Sequence[Entry], tip: Tip) -> Sequence[Entry]:
-    """The entries, if they lead from `start` to the session's tip. Raises StoreCorrupt."""
+def check_last(name: str, start: Tip, entries: Sequence[Entry], tip: Tip, seal: bytes | None = None) -> Sequence[Entry]:
+    """The entries, if they lead from `start` to the session's tip. Raises StoreCorrupt; SessionMoving where the `seal` says
+    that they are still to arrive."""
     if follow(start, entries) != tip:
+        _check_arrived(name, seal)
         raise StoreCorrupt(
             f"The newest entries of session {name!r} do not lead to its round {tip.round}.", session=name
         )
     return entries
+
+
+def _check_arrived(name: str, seal: bytes | None) -> None:
+    if seal and Seal.of(seal).kind == "arriving":
+        raise refusal(name, seal)
 
 
 def check_summary(summary: bytes, round: int = 0) -> None:

@@ -11,8 +11,8 @@ import pytest
 from okl.errors import ConfigurationError, StoreRefused, StoreUnavailable
 from service.store.base import open_store
 from tests.contract.redis_sessions import append, first_tip, opened
-from tests.contract.store_calls import NAME
-from tests.redis_server import connect, free_port, redis_server, running
+from tests.contract.store_calls import NAME, read
+from tests.redis_server import connect, free_port, redis_process, redis_server, running, wait_for_replicas
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
@@ -119,3 +119,33 @@ async def test_a_command_that_is_forbidden_is_unavailable(tmp_path: Path) -> Non
             await store.create(NAME, b"", FIRST)
             with pytest.raises(StoreUnavailable, match="forbids"):
                 await append(store, FIRST, 1)
+
+
+async def test_a_replica_says_that_it_takes_no_writes(redis_url: str, tmp_path: Path) -> None:
+    """What it has can be read; a replica that takes writes loses them."""
+    with (
+        redis_process(tmp_path / "master") as master,
+        redis_process(
+            tmp_path / "replica", "--appendonly", "yes", "--replicaof", "127.0.0.1", str(master.port)
+        ) as replica,
+    ):
+        async with opened(f"redis://127.0.0.1:{master.port}") as store:
+            await store.create(NAME, b"record", FIRST)
+            tip = await append(store, FIRST, 1)
+        wait_for_replicas(master.port, 1)
+        url = f"redis://127.0.0.1:{replica.port}"
+        async with opened(url) as store:
+            assert (await read(store)).head.tip == tip
+            for write in (
+                lambda: append(store, tip, 1),
+                lambda: store.create("other", b"", FIRST),
+                lambda: store.delete(NAME),
+                lambda: store.seal(NAME, b"note", 1.0),
+            ):
+                with pytest.raises(StoreUnavailable, match=r"replica.*master"):
+                    await write()
+        [told] = await warnings_of(url)
+        assert "is a replica" in told
+        with connect(replica.port) as client:
+            client.config_set("replica-read-only", "no")
+        assert await warnings_of(url) == [told]

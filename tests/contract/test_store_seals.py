@@ -299,6 +299,12 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     for after in (None, whole.entries[0].tip):
         with pytest.raises(SessionMoving):
             await full.read("elsewhere", after)
+    for part in ([], whole.entries[:-1]):
+        assert await full.unload("elsewhere", ARRIVING, part, Luggage([], [])) is True
+        for rounds in (1, 100):
+            with pytest.raises(SessionMoving):
+                await full.last("elsewhere", rounds)
+    await full.arrive("elsewhere", whole, ARRIVING)
     assert (await head(full, "elsewhere")).seal == ARRIVING
     assert await full.unload("elsewhere", HELD, whole.entries, Luggage([], [])) is False
     # One that is open does not give way, and is added nothing to.

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds
+from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_kinds, restore
 from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.subject import make_subject
 from okl_core.errors import UnstableWarning
@@ -93,3 +93,31 @@ def test_steps_that_amplify_rounding_are_warned_of(kind: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             create({"kind": kind, "config": config | calm}, 2)
+
+
+@pytest.mark.parametrize(("kind", "part"), [("fogd", ""), ("fourier-aioli", "space.drawn.")])
+@pytest.mark.parametrize("size", [1.0, 1e5, 1e9])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+def test_random_features_of_far_inputs_have_lost_the_digits_of_their_angles(
+    kind: str, part: str, size: float, kernel: str
+) -> None:
+    rng = np.random.default_rng(0)
+    X, y = size * rng.standard_normal((200, 3)), np.sign(rng.standard_normal(200))
+    learner = create({"kind": kind, "config": {"kernel": {"kind": kernel}}}, 3)
+    learner.run(X[:10], y[:10])
+    found = learner.state()
+    # As if another processor had rounded the angles in another way.
+    twin = restore(learner.spec, found | {f"{part}frequencies": found[f"{part}frequencies"] * (1.0 + 2.0**-52)}, 3)
+    one, other = learner.run(X[10:], y[10:]).values, twin.run(X[10:], y[10:]).values
+    state = learner.state()
+    angles = 2.0 * np.pi * (X - state[f"{part}origin"]) @ state[f"{part}frequencies"].T
+    assert learner.conditioning >= np.abs(angles).max()
+    off = float(np.abs(one - other).max())
+    assert off <= replay_tolerance(learner.conditioning)
+    assert size < 1e9 or off > REPLAY_TOLERANCE
+    # One by one, from what is stored, it is the same.
+    again = restore(learner.spec, found, 3)
+    for x, truth in zip(X[10:], y[10:].tolist(), strict=True):
+        again.update(x, truth)
+    assert again.conditioning == pytest.approx(learner.conditioning)
+    assert restore(learner.spec, again.state(), 3).conditioning == again.conditioning

@@ -49,6 +49,7 @@ from service.store.moving import (
 from service.store.store_checks import (
     check_edges,
     check_entries,
+    check_last,
     check_limit,
     check_number,
     check_reading,
@@ -373,7 +374,8 @@ class ModelStore:
                 if sum(one.count for one in found) >= rounds or size > LAST_BYTES:
                     break
                 found.insert(0, replace(entry, answer=None, is_fresh=False))
-            return found
+            start = session.entries[-len(found) - 1].tip if len(found) < len(session.entries) else session.base
+            return check_last(name, start, found, session.tip, session.seal)
 
         return await self._ask(name, operation)
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from okl.client import Client
 from okl.errors import DamagedArchive
 from service.archive.journals import read_archive
 from service.cli import app
@@ -21,6 +22,7 @@ from service.session.snapshot import pack
 from service.session.turn import Position
 from tests.service.api import serving
 from tests.service.definitions import GAUSSIAN, RIDGE, define
+from tests.service.listening import listening
 
 X, Y = magic()
 GRADIENT: dict[str, Any] = {"kind": "kernel-ogd", "config": {"kernel": GAUSSIAN, "loss": "squared"}}
@@ -140,6 +142,19 @@ def test_an_archive_has_what_the_store_forgot(store: str, tmp_path: Path) -> Non
     assert (base.round, entries[-1].tip.round) == (85, 95)
     told = run("backtest", "s", "--learner", "mean", "--store", store, "--archive", folder)
     assert "10 rounds of the journal, from round 86 on" in told
+
+
+def test_a_folder_is_for_one_session(store: str, tmp_path: Path) -> None:
+    with listening(store) as url, Client(url) as client:
+        client.create("other")
+    run("archive", "s", "--out", tmp_path / "past", "--store", store)
+    before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "past").iterdir())
+    assert "has the journal of session 's'" in run(
+        "archive", "other", "--out", tmp_path / "past", "--store", store, code=2
+    )
+    assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "past").iterdir()) == before
+    assert "Session not found" in run("archive", "nobody", "--out", tmp_path / "none", "--store", store, code=1)
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_archive_that_is_damaged_says_so(store: str, tmp_path: Path) -> None:

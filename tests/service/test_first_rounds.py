@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from tests.service.api import Api
+from tests.service.api import Api, serving_on
 
 pytestmark = pytest.mark.anyio
 ROUNDS = 20
@@ -50,3 +51,41 @@ async def test_a_first_record_of_very_many_names(memory: Api) -> None:
     for i in range(9):
         await memory.update(1.0, x={f"{i}-{j}": 1.0 for j in range(12_000)})
     assert (await memory.inspect())["dim"] == 256
+
+
+STEEP = {"kind": "kernel-ridge", "config": {"kernel": {"kind": "polynomial", "degree": 8}}}
+"""Of an input far outside the scale of the others it could learn nothing more than that one."""
+
+
+@pytest.mark.parametrize("more", [{}, {"lags": 2}], ids=["plain", "lags"])
+async def test_a_round_that_the_learner_refuses_when_it_is_made_is_left_out(memory: Api, more: dict[str, Any]) -> None:
+    """A stand-in took it, and all went well. Without it the learner is as one that never saw it."""
+    learner = STEEP | more
+    for name in ("s", "without"):
+        await memory.call("POST", "/sessions", {"name": name, "learner": learner, "y_range": [0, 2]}, status=201)
+    inputs = [[math.sin(i)] for i in range(ROUNDS)]
+    for i, x in enumerate(inputs):
+        await memory.update(float(i % 3), x=[1e9] if i == 3 else x)
+    told = await memory.inspect()
+    assert told["t"] == ROUNDS
+    # At each stage, of 8 and of 16 rounds.
+    assert told["describe"]["t"] == ROUNDS - 1
+    # The present round is one that is refused, as by a session that has its learner.
+    for i, x in enumerate(inputs[:7]):
+        await memory.update(float(i % 3), name="without", x=x)
+    await memory.refused("numerical-failure", "POST", "/sessions/without/update", {"x": [1e9], "y": 1.0})
+    assert (await memory.update(1.0, name="without", x=[0.5]))["t"] == 8
+    before = await memory.call("POST", "/sessions/s/predict", {"x": [0.3], "wait": False})
+    async with serving_on(memory.store) as fresh:
+        assert await fresh.call("POST", "/sessions/s/predict", {"x": [0.3], "wait": False}) == before
+        assert (await fresh.inspect())["describe"]["t"] == ROUNDS - 1
+
+
+async def test_a_learner_that_refuses_every_round_says_so(memory: Api) -> None:
+    config = {"regularization": 1e-12}
+    learner = {"kind": "kernel-ridge", "config": config}
+    await memory.call("POST", "/sessions", {"name": "s", "learner": learner, "y_range": [0, 2]}, status=201)
+    for i in range(7):
+        await memory.update(float(i % 3), x=[float(i)])
+    for i in range(3):
+        await memory.refused("numerical-failure", "POST", "/sessions/s/update", {"x": [float(i)], "y": 1.0})

@@ -86,3 +86,47 @@ def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     assert "Damaged archive" in okl("import", str(file), "--store", target, code=1)
     okl("export", "a", "--store", store, "--out", str(file))
     assert "is not in" in okl("import", str(file), "nobody", "--store", target, code=1)
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'folder' / 'mistyped.sqlite3'}"
+    target = f"sqlite:///{tmp_path / 'target.sqlite3'}"
+    for command in (
+        ("export", "--out", str(tmp_path / "all.okl")),
+        ("move", "--to", target),
+        ("archive", "a", "--out", str(tmp_path / "past")),
+        ("backtest", "a", "--learner", "mean"),
+        ("repair", "a"),
+    ):
+        assert "There is no store" in okl(*command, "--store", url, code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_goes_to_a_store_that_ends_with_the_command(store: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.okl"
+    okl("export", "--store", store, "--out", str(file))
+    assert "names no file" in okl("import", str(file), "--store", "sqlite:///", code=2)
+    assert "names no file" in okl("move", "a", "--store", store, "--to", "sqlite://", code=2)
+    assert "a: exported" in okl("export", "a", "--store", store, "--out", str(tmp_path / "again.okl"))
+
+
+def test_files_that_cannot_be_written_are_told(store: str, tmp_path: Path) -> None:
+    def export(out: Path, *names: str) -> str:
+        return okl("export", *names, "--store", store, "--out", str(out), code=1)
+
+    assert "No such file or directory: " in export(tmp_path / "missing" / "all.okl")
+    (tmp_path / "other.okl.part").write_bytes(b"something else")
+    assert "remove it" in export(tmp_path / "other.okl")
+    assert (tmp_path / "other.okl.part").read_bytes() == b"something else"
+    # What has nothing whole is nothing to go on with.
+    assert "Session not found" in export(tmp_path / "nobody.okl", "nobody")
+    assert not (tmp_path / "nobody.okl.part").exists()
+    assert "Session not found" in export(tmp_path / "two.okl", "a", "nobody")
+    assert (tmp_path / "two.okl.part").exists()
+
+
+def test_a_disk_that_is_full_is_told(store: str, tmp_path: Path) -> None:
+    (tmp_path / "all.okl.part").symlink_to("/dev/full")
+    assert "No space left on device" in okl("export", "a", "--store", store, "--out", str(tmp_path / "all.okl"), code=1)
+    # The session was given back.
+    okl("export", "a", "--store", store, "--out", str(tmp_path / "elsewhere.okl"))

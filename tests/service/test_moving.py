@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from okl.errors import (
     DamagedArchive,
     ServiceError,
     SessionExists,
+    SessionFollows,
     SessionMoved,
     SessionMoving,
     SessionNotFound,
@@ -25,7 +27,7 @@ from service.archive.transport import Carried, export, import_file, names_in
 from service.session.definition import Definition
 from service.session.record import encode_record
 from service.store.base import Gone, Head, Reading, Store, Tip, WaitingPage, open_store
-from service.store.moving import FOR_GOOD, Whole
+from service.store.moving import FOR_GOOD, Seal, Whole
 from tests.contract.store_calls import STATE, append, chain, entry, head, hold, ids_from
 
 pytestmark = pytest.mark.anyio
@@ -322,6 +324,15 @@ async def test_an_export_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
         assert await told(target, name) == await told(store, name)
 
 
+async def test_an_export_waits_for_the_seal_of_one_that_was_killed(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    store = stores[0]
+    await filled(store)
+    await store.seal("s", Seal("held", "killed").note(), 0.5)
+    (found,) = await exported(store, tmp_path / "file", "s")
+    assert found.is_new
+    assert is_live(await store.head("s"))
+
+
 @pytest.mark.parametrize("is_after", [False, True])
 async def test_an_import_goes_on_where_it_died(stores: tuple[Store, Store], tmp_path: Path, *, is_after: bool) -> None:
     store, target = stores
@@ -358,10 +369,53 @@ async def test_a_damaged_file_adds_no_damaged_session(stores: tuple[Store, Store
         (tmp_path / "bad").write_bytes(damaged)
         with pytest.raises(DamagedArchive):
             await imported(target, tmp_path / "bad")
-        for name in "ab":
-            if is_live(await target.head(name)):
-                assert await told(target, name) == await told(store, name)
-            await target.delete(name)
+        # What had begun to arrive is not left behind.
+        for found in (await target.list(None, 10)).heads:
+            assert is_live(found)
+            assert await told(target, found.name) == await told(store, found.name)
+            await target.delete(found.name)
+
+
+async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    store, target = stores
+    await filled(store)
+    await exported(store, tmp_path / "good")
+    good = (tmp_path / "good").read_bytes()
+    for bad, told_of in (
+        (good[:-5], "the file ends in the middle. Take another copy"),
+        (good + b"abc", "the file ends in the middle"),
+        (good.replace(b"archive 1", b"archive 2", 1), "has version 2; this program reads version 1"),
+        (b"something else", "is no archive of okl"),
+    ):
+        (tmp_path / "bad").write_bytes(bad)
+        with pytest.raises(DamagedArchive, match=told_of):
+            await imported(target, tmp_path / "bad")
+
+
+async def test_a_file_with_holes_is_not_read_into_memory(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    with (tmp_path / "holes").open("wb") as file:
+        file.write(MAGIC + struct.pack("<4sIQ", b"SESS", 100, 1 << 40))
+        file.truncate(1 << 41)
+    with pytest.raises(DamagedArchive, match="larger than any store keeps"):
+        await imported(stores[0], tmp_path / "holes")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_session_whose_entries_are_missing_is_not_left_behind(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    source, target = stores[0], stores[which]
+    await filled(source)
+    await exported(source, tmp_path / "good", "s")
+    await source.delete("s")
+    with (tmp_path / "good").open("rb") as file, (tmp_path / "made up").open("wb") as made_up:
+        writer = ArchiveWriter(made_up)
+        for frame in ArchiveReader(file, "good").frames():
+            if frame.kind != b"PAGE":
+                writer.write(frame)
+    (carried,) = await imported(target, tmp_path / "made up")
+    assert "did not arrive as it was" in (carried.trouble or "")
+    assert (await target.list(None, 10)).heads == []
 
 
 def mutations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -411,3 +465,20 @@ async def test_other_sessions_of_the_name_stay(stores: tuple[Store, Store], tmp_
     assert (await head(target, "s")).tip == Tip(0, bytes(16))
     with pytest.raises(ServiceError):
         await exported(store, tmp_path / "two", "nobody")
+
+
+async def test_a_challenger_goes_nowhere_without_its_champion(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    """It would be taken for what is left of one that was deleted."""
+    source, target = stores
+    await filled(source)
+    await filled(source, "s~c")
+    with pytest.raises(SessionFollows):
+        await move(source, target, "s~c")
+    assert is_live(await source.head("s~c"))
+    await exported(source, tmp_path / "one", "s~c")
+    (found,) = await imported(target, tmp_path / "one")
+    assert "'s'" in (found.trouble or "")
+    assert (await target.list(None, 10)).heads == []
+    await move(source, target, "s")
+    await move(source, target, "s~c")
+    assert await names_in(target) == ["s", "s~c"]

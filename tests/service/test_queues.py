@@ -94,6 +94,22 @@ async def test_streams_leave_a_queue_short_where_rounds_take_long(watched: Watch
         await asyncio.wait(begun)
 
 
+async def test_one_request_shows_first_how_long_a_round_takes(watched: Watched) -> None:
+    """Until then a stream has one message in the queue, so that a request beside it waits for few rounds, however slow."""
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        message = [Report(1.0, None, [1.0])]
+        senders = [Sender() for _ in range(8)]
+        begun = [worker.rounds.begin("s", message, sender) for sender in senders]
+        with pytest.raises(Overloaded):
+            worker.rounds.begin("s", message, senders[0])
+        await asyncio.wait(begun)
+        assert [len(call.entries) for call in watched.of("commit")] == [1, 7]
+        begun = [worker.rounds.begin("s", message, senders[0]) for _ in range(20)]
+        await asyncio.wait(begun)
+        assert len(watched.of("commit")) == 3
+
+
 async def test_nobody_is_missed_where_a_stream_ends_in_a_full_queue(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,6 +60,9 @@ def test_a_session_goes_back_to_its_last_round_that_replays(tmp_path: Path) -> N
 def test_what_cannot_be_repaired_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
+    assert "There is no store" in repair(store, "nobody", code=2)
+    with listening(store):
+        pass
     assert "Session not found" in repair(store, "nobody", code=1)
     assert "unknown scheme" in repair("mongo://host", "s", code=2)
     assert "Store unavailable" in repair("redis://127.0.0.1:9/0", "s", code=75)

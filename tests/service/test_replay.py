@@ -55,12 +55,13 @@ def log() -> Iterator[Kept]:
     logger.setLevel(level)
 
 
-async def lived(learner: dict[str, object] = SENSITIVE) -> Reading:
+async def lived(learner: dict[str, object] = SENSITIVE, last: list[float] | None = None) -> Reading:
     store = ModelStore()
     async with working(store) as worker:
         await worker.sessions.create(define(learner))
         for i in range(ROUNDS):
-            await worker.rounds.update("s", Report(Y[i], None, X[i]))
+            x = X[i] if i < ROUNDS - 1 or last is None else last
+            await worker.rounds.update("s", Report(Y[i], None, x))
     return await read(store)
 
 
@@ -95,6 +96,16 @@ async def test_on_another_arithmetic_within_the_conditioning_it_stands(log: Kept
     async with working(store.store) as fresh:
         assert await fresh.rounds.predict("s", X[41], wait=False) == live
     assert len(log.of("another arithmetic")) == 1
+
+
+@pytest.mark.parametrize("kind", ["fogd", "fourier-aioli"])
+async def test_the_first_input_that_is_far_away_counts_in_its_own_round(log: Kept, kind: str) -> None:
+    """Its random features have lost digits that those of all rounds before it have."""
+    reading = await lived({"kind": kind}, last=[1e9 * value for value in X[40]])
+    value = value_of(reading, -1) + 1e-7
+    async with working(await rewritten(reading, {-1: saying(arithmetic=ELSEWHERE, value=value)})) as worker:
+        assert (await worker.rounds.predict("s", X[40], wait=False)).t == ROUNDS
+    assert log.of("another arithmetic")
 
 
 async def test_what_was_computed_here_follows_the_replay_of_what_was_not() -> None:

@@ -101,6 +101,18 @@ async def test_it_learns_how_long_a_round_takes(scheduler: Scheduler) -> None:
     assert rounds > 5
 
 
+async def test_it_soon_knows_a_slow_round(scheduler: Scheduler) -> None:
+    """The first turn forecasts quickly, and then learns for long."""
+    replica = replica_of(0.0)
+    for seconds in (0.001, 0.1):
+        await scheduler.rounds(replica, taking(seconds), 1)
+    assert replica.round_s >= 0.04
+    for _ in range(30):
+        await scheduler.rounds(replica, taking(0.0), 1)
+    await scheduler.rounds(replica, taking(0.1), 1)
+    assert replica.round_s < 0.03
+
+
 async def test_a_long_round_says_nothing_of_the_others(scheduler: Scheduler) -> None:
     """But it is replayed too, and that takes its time."""
     replica = replica_of(1e-4)

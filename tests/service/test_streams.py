@@ -19,9 +19,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from okl.client import Client
-from okl.errors import PayloadTooLarge, SessionNotFound
+from okl.errors import PayloadTooLarge, ServiceError, SessionNotFound
 from service.api.conversation import MOST_MESSAGES
 from service.api.lines import lines_of
+from service.api.messages import read_lines
 from service.api.slices import BodyLimits
 from service.demo_data import magic
 from tests.service.definitions import POMDR
@@ -284,6 +285,60 @@ def test_a_wrong_line_is_named(url: str, client: Client, session: str, wrong: di
 def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
     answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
     assert answer.status_code in (400, 422)
+
+
+JOINED = (b'{"x":[1,2],"y":"yes"},{"x":[2', b'3],"y":"no"}')
+"""Two lines that are no JSON objects, and with a comma between them two objects."""
+
+
+@pytest.mark.parametrize("space", [b"", b" \t\r"])
+def test_lines_that_are_objects_only_when_joined(url: str, client: Client, space: bytes) -> None:
+    client.create("s")
+    good = b'{"x":[0,1],"y":"no"}'
+    found = [line.replace(b"},{", b"}" + space + b"," + space + b"{") for line in JOINED]
+    body = b"\n".join([good, *found, good])
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
+    assert answer.status_code == 400
+    assert answer.json()["line"] == 2
+    by_line = told(httpx.post(f"{url}/sessions/s/stream", content=body, headers=NDJSON))
+    assert ["refused" in one for one in by_line] == [False, True, True, False]
+    assert client.inspect("s")["t"] == 2
+
+
+@pytest.mark.parametrize("x", [{"a": [{"b": 1}, {"b": 2}]}, {"a": "},{"}, {"a": {"b": {"c": 1}}, "d": 2}])
+def test_what_may_look_like_two_objects_in_a_line_is_one(url: str, client: Client, x: Any) -> None:
+    client.create("s")
+    body = lines([{"x": x, "y": i % 2} for i in range(3)])
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=body.replace(b" ", b""), headers=NDJSON)
+    wrong = httpx.post(f"{url}/sessions/s/rounds", json={"x": [x] * 3, "y": [0, 1, 0]})
+    assert answer.status_code == wrong.status_code
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"x": st.lists(st.integers(0, 9), min_size=1, max_size=3) | st.just({"a": "},{", "b": 1}), "y": st.just(1)}
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    st.data(),
+)
+def test_lines_are_right_if_each_is(objects: list[Any], data: st.DataObject) -> None:
+    """Right objects, broken into as many lines at any of the commas."""
+    text = json.dumps(objects)[1:-1]
+    commas = [i for i, one in enumerate(text) if one == ","]
+    cuts = sorted(data.draw(st.lists(st.sampled_from(commas), min_size=len(objects) - 1, unique=True)))
+    broken = [text[a:b] for a, b in zip([0, *(c + 1 for c in cuts)], [*cuts, len(text)], strict=True)]
+
+    def is_right(line: str) -> bool:
+        try:
+            return isinstance(json.loads(line), dict)
+        except ValueError:
+            return False
+
+    found = read_lines([line.encode() for line in broken], BodyLimits())
+    assert [not isinstance(one, ServiceError) for one in found] == [is_right(line) for line in broken]
 
 
 def test_a_line_has_a_bound_and_the_body_none(url: str, client: Client, session: str) -> None:

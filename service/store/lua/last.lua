@@ -1,11 +1,11 @@
 -- ARGV: how many rounds, most bytes of blobs
--- Answers {'gone'} or {'last', the session's tip, the tip that the first of these entries follows, the newest entry, the one
---   before it, and so on}.
+-- Answers {'gone'} or {'last', the session's tip, the note of its seal, the tip that the first of these entries follows, the
+--   newest entry, the one before it, and so on}.
 
 local rounds, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
 local at, start = tip_and('base')
 if not at then return {'gone'} end
-local answer, covered, bytes = {'last', at, start}, 0, 0
+local answer, covered, bytes = {'last', at, call('HGET', head, 'seal'), start}, 0, 0
 -- The first chunks are small: an entry may be large, and one may be enough.
 local chunk, to = 1, '+'
 repeat
@@ -14,7 +14,7 @@ repeat
   for _, entry in ipairs(entries) do
     bytes = bytes + #entry[2][8]
     if covered >= rounds or bytes > most_bytes then
-      answer[3], is_full = round_of(entry[1]) .. ':' .. entry[2][2], true
+      answer[4], is_full = round_of(entry[1]) .. ':' .. entry[2][2], true
       break
     end
     answer[#answer + 1] = entry
