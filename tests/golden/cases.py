@@ -269,6 +269,15 @@ CASES = {
         60,
         block=range(70, 90),
     ),
+    "pool-of-classes": Case(
+        {
+            "learner": {"kind": "softmax-aioli", "config": {"half_life": "learned"}},
+            "labels": ["hadron", "gamma", "gamma from aside"],
+        },
+        100,
+        60,
+        block=range(70, 90),
+    ),
     "softmax-aioli": Case(
         {"learner": {"kind": "softmax-aioli"}, "labels": ["hadron", "gamma", "gamma from aside"]}, 100, 60
     ),
