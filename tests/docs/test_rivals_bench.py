@@ -36,7 +36,7 @@ def test_truths_that_are_numbers_are_scaled(learner: str) -> None:
     y = np.where(X[:, 0] > 0.5, 1.0, -1.0) if learner == "ahpatron" else 100.0 * X[:, 0]
     errors = [told.error for told in measure(Figure(learner, "made up", 0.5, 0.0, 1.0), (X, y), 2)]
     assert len(set(errors)) == 2
-    assert max(errors) < 130.0
+    assert max(errors) < 400.0
 
 
 def test_coins_that_keep_the_first_input_keep_it_whichever_it_is() -> None:
