@@ -127,11 +127,11 @@ def of_numbers(T: int, B: int) -> list[Contender]:
     ]
 
 
-def play(one: Contender, sigma: float, X: F64, y: F64, seed: int) -> Told:
-    """One pass in the order that this seed gives."""
+def play(one: Contender, sigma: float, X: F64, y: F64, seed: int, coins: int | None = None) -> Told:
+    """One pass in the order that `seed` gives; the learner's own seed is `coins`, or the same."""
     order = np.random.default_rng(seed).permutation(len(y))
     config = {**one.config, "kernel": {"kind": "gaussian", "sigma": sigma}}
-    made = create({"kind": one.kind, "seed": seed, "config": config}, X.shape[1])
+    made = create({"kind": one.kind, "seed": seed if coins is None else coins, "config": config}, X.shape[1])
     start = time.process_time()
     values = made.run(X[order], y[order]).values
     us = 1e6 * (time.process_time() - start) / len(y)
