@@ -49,6 +49,7 @@ FIGURES = (
     Figure("ahpatron", "magic", 0.5, 16.523, 0.102),
     Figure("ahpatron", "mushrooms", 2.0, 0.327, 0.031),
     Figure("ahpatron", "a9a", 2.0, 16.027, 0.046),
+    Figure("ahpatron", "w8a", 4.0, 2.186, 0.021),
     Figure("aogd-ald", "airfoil", 0.5, 17.392, 0.390),
     Figure("aogd-ald", "energy", 0.5, 12.288, 0.590),
     Figure("aogd-ald", "abalone", 0.5, 8.657, 0.084),
