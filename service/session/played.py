@@ -16,7 +16,7 @@ from okl_core.types import F64, Forecast, Round
 
 from .codec import RoundEntry
 from .coverage import Promise
-from .maker import Start
+from .maker import HostedLearner, Start
 from .task import Task
 
 ARITHMETIC = zlib.crc32(arithmetic().encode())
@@ -45,6 +45,12 @@ class Pending(NamedTuple):
     loss: float
     error: float
     successor: Start | None
+
+    def learned(self) -> HostedLearner:
+        """A copy of the learner that has learned the round: its conditioning is that with the round's own input."""
+        learner = self.start.learner.copy()
+        learner.learn(self.played)
+        return learner
 
 
 class Forecasts(NamedTuple):

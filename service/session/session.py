@@ -343,7 +343,7 @@ class Session:
                 raise StateFormatError("a block is no first round")
             else:
                 found, _ = self._run_block(entry.raws, entry.y, entry.moment, entry.choices, entry.promises)
-                self._compare(found.values, entry.values, entry.arithmetic)
+                self._compare(found.values, entry.values, entry.arithmetic, self.learner)
         except (StateError, InputError, InvalidInput) as error:
             raise StateCorrupt(f"Round {self.t + 1} of {self.definition.name!r} does not replay: {error}") from error
 
@@ -366,15 +366,14 @@ class Session:
             said=entry.said,
             moment=entry.moment,
         )
-        self.learn(pending)
         value, recorded = pending.entry.value, entry.value
-        # Neither NaN nor infinity is close to anything. The conditioning is that with the round's own input.
+        # Neither NaN nor infinity is close to anything, whichever of the two it is.
         if not abs(value - recorded) < REPLAY_TOLERANCE * max(1.0, abs(recorded)):
-            self._compare(np.array([value]), np.array([recorded]), entry.arithmetic)
+            self._compare(np.array([value]), np.array([recorded]), entry.arithmetic, pending.learned())
+        self.learn(pending)
 
-    def _compare(self, values: F64, recorded: F64, computed_by: int) -> None:
-        conditioning = 1.0 if self.learner is None else self.learner.conditioning
-        self.divergence = max(self.divergence, divergence_of(values, recorded, computed_by, conditioning))
+    def _compare(self, values: F64, recorded: F64, computed_by: int, after: HostedLearner) -> None:
+        self.divergence = max(self.divergence, divergence_of(values, recorded, computed_by, after.conditioning))
 
     # -- copies -----------------------------------------------------------------------------------------------------
 
