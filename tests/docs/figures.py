@@ -1,0 +1,86 @@
+"""The measured figures of a page, and those that the files of benches have: bench/results, written by bench.record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from functools import cache
+
+from bench.record import RESULTS
+from tests.docs.pages import ROOT, text_of
+
+MEASURED: Mapping[str, tuple[str, ...] | None] = {
+    "report.md": None,
+    "errata.md": None,
+    "theorems.md": ("Attempts to break them",),
+    "late-truths.md": ("Which way",),
+    "frontier.md": None,
+    "measured.md": None,
+    "drift.md": ("A half-life that is learned",),
+    "intervals.md": ("Measured",),
+}
+"""Pages, and the headings of their sections that tell what was measured: None for all. What else they say is proved."""
+
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
+FIGURE = re.compile(rf"(?<![\w.^,])(?<!e[+-])({NUMBER})(?!\.\d|(?!x\b)[\w^])( ?%)?")
+"""No part of a name, and no power of ten, but 1.5x."""
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+LINK = re.compile(r"\]\([^)]*\)")
+VENUE = re.compile(r"\b[A-Z]{2,} \d{4}\b")
+"""Of a paper: AAAI 2024."""
+FILE = re.compile(r"`(bench/results/[\w/]+\.\w+)`")
+
+
+def figures(text: str) -> set[str]:
+    """Decimal fractions, percentages, and numbers from 1,000 on, without commas.
+
+    What stands in code is what one types, or a name: no measurement.
+    """
+    for left_out in (CODE, LINK, VENUE):
+        text = left_out.sub(" ", text)
+    found = ((number.replace(",", ""), percent) for number, percent in FIGURE.findall(text))
+    return {number for number, percent in found if "." in number or percent or len(number) > 3}
+
+
+@cache
+def measured(file: str) -> frozenset[str]:
+    """The numbers of a file, each as it is and rounded to fewer decimals."""
+    found = set[str]()
+    for number, _ in FIGURE.findall((ROOT / file).read_text()):
+        told = Decimal(number.replace(",", ""))
+        places = -int(told.as_tuple().exponent)
+        for kept in range(places + 1):
+            unit = Decimal(1).scaleb(-kept)
+            found |= {str(told.quantize(unit, rounding)) for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP)}
+    return frozenset(found)
+
+
+def sections(text: str, level: int = 2, above: str = "") -> Iterator[tuple[str, str, str]]:
+    """Heading, own text, and the text of what it stands in, of each section of a page and of those within it."""
+    first, *rest = re.split(rf"^#{{{level}}} ", text, flags=re.MULTILINE)
+    heading, _, body = first.partition("\n")
+    if level > 2 or body.strip():
+        yield heading.lstrip("# "), body, above
+    for part in rest:
+        yield from sections(part, level + 1, above + body)
+
+
+def unknown_figures(page: str, text: str) -> dict[str, set[str]]:
+    """By heading: figures that no file has which the section, or what it stands in, names."""
+    headings = MEASURED[page]
+    found = {}
+    for heading, body, above in sections(text):
+        if headings is None or heading in headings:
+            known = frozenset[str]().union(*map(measured, FILE.findall(above + body)))
+            found[heading] = figures(body) - known
+    return {heading: missing for heading, missing in found.items() if missing}
+
+
+def named_files() -> set[str]:
+    """Those that the measured pages name."""
+    return {file for page in MEASURED for file in FILE.findall(text_of(page))}
+
+
+def kept_files() -> set[str]:
+    return {file.relative_to(ROOT).as_posix() for file in RESULTS.rglob("*") if file.is_file()}

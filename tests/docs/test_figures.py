@@ -1,0 +1,63 @@
+"""Every measured figure of the report is in a file that a bench wrote, and which the figure's section names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import figures as reading
+from tests.docs.figures import MEASURED, figures, kept_files, measured, named_files, sections, unknown_figures
+from tests.docs.pages import text_of
+from tests.docs.report import PARTS
+
+PROVED = {"bounds.md", "references.md"}
+"""Parts of the report that tell nothing that was measured."""
+
+
+@pytest.mark.parametrize("page", MEASURED)
+def test_every_figure_is_in_a_file_that_its_section_names(page: str) -> None:
+    assert unknown_figures(page, text_of(page)) == {}
+
+
+def test_every_part_of_the_report_is_looked_at() -> None:
+    assert set(PARTS) - PROVED <= MEASURED.keys()
+    for page, headings in MEASURED.items():
+        found = {heading: figures(body) for heading, body, _ in sections(text_of(page))}
+        assert all(found[heading] for heading in headings or ())
+        assert any(found.values())
+
+
+def test_every_file_is_named_and_there() -> None:
+    assert named_files() == kept_files()
+
+
+def test_a_figure_that_no_bench_printed_is_found() -> None:
+    text = text_of("report.md").replace("24.73 ± 0.72", "24.74 ± 0.72").replace("99,366", "99,367")
+    text = text.replace("up to 94% off", "up to 94.9% off")
+    assert unknown_figures("report.md", text) == {
+        "How it was checked": {"24.74"},
+        "Packing and learned metrics": {"94.9"},
+        "What it costs": {"99367"},
+    }
+    elsewhere = text_of("theorems.md").replace("`bench/results/theorems.txt`", "`bench/results/early.txt`")
+    assert "0.1382" in unknown_figures("theorems.md", elsewhere)["Attempts to break them"]
+
+
+def test_what_is_a_figure() -> None:
+    text = (
+        "In 2,000 rounds of 12 inputs 5 % or 7% err, -0.25 ± 0.10; `0.3`, [li2023](a.md#1.5), AAAI 2024, 10⁻³, 1.5.\n"
+    )
+    assert figures(text + "```\n0.7\n```") == {"2000", "5", "7", "0.25", "0.10", "1.5"}
+
+
+def test_a_figure_may_be_rounded_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made.txt").write_text("# python -m bench.made\n\n| 1,234.565 | 0.25% | 3.2e+05 | 17x |\n")
+    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    assert measured("made.txt") == {"1234.565", "1234.57", "1234.56", "1234.6", "1235", "0.25", "0.3", "0.2", "0", "17"}
+
+
+def test_a_section_knows_the_files_of_what_it_stands_in() -> None:
+    found = list(sections("# Page\nx\n## A\na\n### B\nb\n## C\nc\n"))
+    assert [heading for heading, _, _ in found] == ["Page", "A", "B", "C"]
+    assert [above.split() for _, _, above in found] == [[], ["x"], ["x", "a"], ["x"]]
