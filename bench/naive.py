@@ -117,7 +117,9 @@ def row(played: NaiveSet, mine: Played, found: Mapping[str, Result]) -> tuple[st
     told = " ".join(f"{rates[name]:9.0f}{ratios.get(name, np.nan):7.1f}x" for name in rates)
     verdict = f"beaten by {', '.join(beaten_by)}" if beaten_by else "holds"
     ours_told = _shown(played, np.inf if error is None else error)
-    return f"{played.name:<18}{n:>7}{ours_told:>10}{''.join(columns)} {told}  {best}: {verdict}", not beaten_by, ratios
+    best_told = f"{best}, {_shown(played, _error(known[best]))} ± {_shown(played, known[best]['se'] or 0.0)}"
+    line = f"{played.name:<18}{n:>7}{ours_told:>10}{''.join(columns)} {told}  {best_told}: {verdict}"
+    return line, not beaten_by, ratios
 
 
 def _error(result: Result) -> float:
