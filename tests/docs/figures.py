@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from functools import cache
 
@@ -29,31 +29,42 @@ CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 LINK = re.compile(r"\]\([^)]*\)")
 VENUE = re.compile(r"\b[A-Z]{2,} \d{4}\b")
 """Of a paper: AAAI 2024."""
+CELL = re.compile(r"[|* ]*[\d.,+-]+[\d.,%±/()*+ -]*(?:to [\d.,% -]+)?[| ]*")
 FILE = re.compile(r"`(bench/results/[\w/]+\.\w+)`")
 
 
-def figures(text: str) -> set[str]:
-    """Decimal fractions, percentages, and numbers from 1,000 on, without commas.
-
-    What stands in code is what one types, or a name: no measurement.
-    """
+def prose(text: str) -> str:
+    """The text without code, which is what one types, or a name, and without the places of links."""
     for left_out in (CODE, LINK, VENUE):
         text = left_out.sub(" ", text)
-    found = ((number.replace(",", ""), percent) for number, percent in FIGURE.findall(text))
+    return text
+
+
+def figures(text: str) -> set[str]:
+    """Decimal fractions, percentages, and numbers from 1,000 on, without commas."""
+    found = ((number.replace(",", ""), percent) for number, percent in FIGURE.findall(prose(text)))
     return {number for number, percent in found if "." in number or percent or len(number) > 3}
 
 
+def together(text: str) -> Iterator[set[str]]:
+    """Figures that a bench must have printed in one line: those of a cell with nothing but numbers, and each other one."""
+    for cell in re.split(r" \| |\n", prose(text)):
+        found = figures(cell)
+        yield from [found] if CELL.fullmatch(cell) else ({figure} for figure in sorted(found))
+
+
 @cache
-def measured(file: str) -> frozenset[str]:
-    """The numbers of a file, each as it is and rounded to fewer decimals."""
-    found = set[str]()
-    for number, _ in FIGURE.findall((ROOT / file).read_text()):
-        told = Decimal(number.replace(",", ""))
-        places = -int(told.as_tuple().exponent)
-        for kept in range(places + 1):
-            unit = Decimal(1).scaleb(-kept)
-            found |= {str(told.quantize(unit, rounding)) for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP)}
-    return frozenset(found)
+def measured(file: str) -> Sequence[frozenset[str]]:
+    """The numbers of each line of a file, as they are and rounded to fewer decimals."""
+    return [frozenset(rounded(line)) for line in (ROOT / file).read_text().splitlines()]
+
+
+def rounded(line: str) -> Iterator[str]:
+    for number, _ in FIGURE.findall(line):
+        whole = Decimal(number.replace(",", ""))
+        for places in range(1 - int(whole.as_tuple().exponent)):
+            for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP):
+                yield str(whole.quantize(Decimal(1).scaleb(-places), rounding))
 
 
 def sections(text: str, level: int = 2, above: str = "") -> Iterator[tuple[str, str, str]]:
@@ -69,11 +80,12 @@ def sections(text: str, level: int = 2, above: str = "") -> Iterator[tuple[str, 
 def unknown_figures(page: str, text: str) -> dict[str, set[str]]:
     """By heading: figures that no file has which the section, or what it stands in, names."""
     headings = MEASURED[page]
-    found = {}
+    found: dict[str, set[str]] = {}
     for heading, body, above in sections(text):
         if headings is None or heading in headings:
-            known = frozenset[str]().union(*map(measured, FILE.findall(above + body)))
-            found[heading] = figures(body) - known
+            lines = [line for file in FILE.findall(above + body) for line in measured(file)]
+            missing = (group for group in together(body) if not any(group <= line for line in lines))
+            found[heading] = set[str]().union(*missing)
     return {heading: missing for heading, missing in found.items() if missing}
 
 

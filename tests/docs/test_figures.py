@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.docs import figures as reading
-from tests.docs.figures import MEASURED, figures, kept_files, measured, named_files, sections, unknown_figures
+from tests.docs.figures import MEASURED, figures, kept_files, named_files, rounded, sections, together, unknown_figures
 from tests.docs.pages import text_of
 from tests.docs.report import PARTS
 
@@ -36,7 +33,7 @@ def test_a_figure_that_no_bench_printed_is_found() -> None:
     text = text_of("report.md").replace("24.73 ± 0.72", "24.74 ± 0.72").replace("99,366", "99,367")
     text = text.replace("up to 94% off", "up to 94.9% off")
     assert unknown_figures("report.md", text) == {
-        "How it was checked": {"24.74"},
+        "How it was checked": {"24.74", "0.72"},
         "Packing and learned metrics": {"94.9"},
         "What it costs": {"99367"},
     }
@@ -51,10 +48,14 @@ def test_what_is_a_figure() -> None:
     assert figures(text + "```\n0.7\n```") == {"2000", "5", "7", "0.25", "0.10", "1.5"}
 
 
-def test_a_figure_may_be_rounded_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "made.txt").write_text("# python -m bench.made\n\n| 1,234.565 | 0.25% | 3.2e+05 | 17x |\n")
-    monkeypatch.setattr(reading, "ROOT", tmp_path)
-    assert measured("made.txt") == {"1234.565", "1234.57", "1234.56", "1234.6", "1235", "0.25", "0.3", "0.2", "0", "17"}
+def test_a_figure_may_be_rounded_and_nothing_else() -> None:
+    found = set(rounded("| 1,234.565 | 0.25% | 3.2e+05 | 17x |"))
+    assert found == {"1234.565", "1234.57", "1234.56", "1234.6", "1235", "0.25", "0.3", "0.2", "0", "17"}
+
+
+def test_the_numbers_of_a_cell_stand_together() -> None:
+    text = "| a | 16.1 ± 0.31 | **3.5** | 1.5 (2.5) | 7.5 to 8.5 |\n\nFrom 0.25 to 0.5.\n"
+    assert list(together(text)) == [{"16.1", "0.31"}, {"3.5"}, {"1.5", "2.5"}, {"7.5", "8.5"}, {"0.25"}, {"0.5"}]
 
 
 def test_a_section_knows_the_files_of_what_it_stands_in() -> None:
