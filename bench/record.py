@@ -2,11 +2,12 @@
 
 It runs `python -m bench.NAME ARGUMENT ...` with one thread of BLAS and shows what it prints. The file begins with the
 command, whose paths are reduced to their names, the date, the minutes that it took, the processor and its cores. What a bench
-says whose exit code is 1 is kept too: a bar is crossed. Of one that is broken off nothing is kept.
+whose exit code is 1 prints is kept too: a bar is crossed. Of one that is broken off nothing is kept.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
@@ -68,5 +69,13 @@ def record(name: str, arguments: Sequence[str]) -> int:
     return bench.returncode
 
 
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="a module of bench: theorems, or papers.kons")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the bench")
+    asked = parser.parse_args()
+    return record(asked.name, asked.arguments)
+
+
 if __name__ == "__main__":
-    raise SystemExit(record(sys.argv[1], sys.argv[2:]))
+    sys.exit(main())

@@ -55,8 +55,9 @@ def together(text: str) -> Iterator[set[str]]:
 
 @cache
 def measured(file: str) -> Sequence[frozenset[str]]:
-    """The numbers of each line of a file, as they are and rounded to fewer decimals."""
-    return [frozenset(rounded(line)) for line in (ROOT / file).read_text().splitlines()]
+    """The numbers of each line that a bench printed, as they are and rounded to fewer decimals."""
+    lines = (ROOT / file).read_text().splitlines()
+    return [frozenset(rounded(line)) for line in lines if not line.startswith("# ")]
 
 
 def rounded(line: str) -> Iterator[str]:
