@@ -41,9 +41,10 @@ def prose(text: str) -> str:
 
 
 def figures(text: str) -> set[str]:
-    """Decimal fractions, percentages, and numbers from 1,000 on, without commas."""
+    """Decimal fractions, percentages, which keep their sign if they are whole, and numbers from 1,000 on, without commas."""
     found = ((number.replace(",", ""), percent) for number, percent in FIGURE.findall(prose(text)))
-    return {number for number, percent in found if "." in number or percent or len(number) > 3}
+    marked = {number if "." in number or not percent else f"{number}%" for number, percent in found}
+    return {figure for figure in marked if not figure.isdigit() or len(figure) > 3}
 
 
 def together(text: str) -> Iterator[set[str]]:
@@ -61,11 +62,15 @@ def measured(file: str) -> Sequence[frozenset[str]]:
 
 
 def rounded(line: str) -> Iterator[str]:
-    for number, _ in FIGURE.findall(line):
+    """Numbers, and as percentages those that have decimals or the sign: not the counts."""
+    for number, percent in FIGURE.findall(line):
         whole = Decimal(number.replace(",", ""))
         for places in range(1 - int(whole.as_tuple().exponent)):
             for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP):
-                yield str(whole.quantize(Decimal(1).scaleb(-places), rounding))
+                figure = str(whole.quantize(Decimal(1).scaleb(-places), rounding))
+                yield figure
+                if figure.isdigit() and (percent or "." in number):
+                    yield f"{figure}%"
 
 
 def sections(text: str, level: int = 2, above: str = "") -> Iterator[tuple[str, str, str]]:

@@ -47,12 +47,12 @@ def test_what_is_a_figure() -> None:
     text = (
         "In 2,000 rounds of 12 inputs 5 % or 7% err, -0.25 ± 0.10; `0.3`, [li2023](a.md#1.5), AAAI 2024, 10⁻³, 1.5.\n"
     )
-    assert figures(text + "```\n0.7\n```") == {"2000", "5", "7", "0.25", "0.10", "1.5"}
+    assert figures(text + "```\n0.7\n```") == {"2000", "5%", "7%", "0.25", "0.10", "1.5"}
 
 
 def test_a_figure_may_be_rounded_and_nothing_else() -> None:
-    found = set(rounded("| 1,234.565 | 0.25% | 3.2e+05 | 17x |"))
-    assert found == {"1234.565", "1234.57", "1234.56", "1234.6", "1235", "0.25", "0.3", "0.2", "0", "17"}
+    found = set(rounded("| 1,234.56 | 0.25% | 3.2e+05 | 17x | 94% |"))
+    assert found == {"1234.56", "1234.6", "1235", "1235%", "0.25", "0.3", "0.2", "0", "0%", "17", "94", "94%"}
 
 
 def test_the_numbers_of_a_cell_stand_together() -> None:
