@@ -8,7 +8,8 @@ the order of arrival and the largest slope times how far forecasts moved between
 batches is above the batch's length times its bound.
 
 Then the mean squared errors of issued forecasts: of `kernel-aar`; of as many learners as rounds are late, each with its
-part of the stream [joulani2013]; of its delayed form; and of `kons` and its delayed form, with adaptive steps.
+part of the stream [joulani2013]; of its delayed form; and of `kons` and its delayed form, with adaptive steps. Beside them
+what the last three of these ways have over learning on arrival.
 
 Last, where the theory says that the delayed form is ahead: places that are new, whose truths turn when they begin to come.
 `--figure` draws these regrets against the delay.
@@ -354,11 +355,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for late in DELAYS:
                 crossed |= row(part, late, best)
         ways = ("at once", "on arrival", "in parts", "delayed", "kons", "delayed kons")
-        print(f"\n{'stream':<18}{'late':<14}" + "".join(f"{way:>13}" for way in ways))
+        ratios = ("in parts", "delayed", "delayed kons")
+        print(f"\n{'':<110}{'over the same on arrival':>39}")
+        print(f"{'stream':<18}{'late':<14}" + "".join(f"{way:>13}" for way in (*ways, *ratios)))
         for part in parts:
             for late in LATE if part.y is not None else ():
                 errors = beside(part, late)
-                print(f"{part.name:<18}{late:<14}" + "".join(f"{error:>13.4f}" for error in errors), flush=True)
+                _, aar, parts, delayed, kons, delayed_kons = errors
+                over = (parts / aar, delayed / aar, delayed_kons / kons)
+                told = "".join(f"{error:>13.4f}" for error in errors) + "".join(f"{ratio:>13.2f}" for ratio in over)
+                print(f"{part.name:<18}{late:<14}{told}", flush=True)
         print(f"\n{'new places, late':<18}{'on arrival':>21}{'delayed aar':>21}")
         found = [at_places(delay) for delay in PLACES_DELAYS]
         for one in found:

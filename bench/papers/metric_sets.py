@@ -74,6 +74,10 @@ CONTESTANTS = (
 )
 
 
+YARDSTICKS = ("linear, `ons`", "`pros-n-kons`")
+"""Contestants beside which the others are put."""
+
+
 @dataclass(frozen=True, slots=True)
 class RealSet:
     name: str

@@ -154,6 +154,11 @@ def _regret(stream: DirectionalStream, values: F64) -> F64:
     return np.cumsum((values - stream.y) ** 2 - (stream.f - stream.y) ** 2)
 
 
+def constant_regret(stream: DirectionalStream) -> float:
+    """Of who forecasts 1/2 for ever."""
+    return float(((0.5 - stream.y) ** 2 - (stream.f - stream.y) ** 2).sum())
+
+
 def true_outer_product(stream: DirectionalStream) -> F64:
     """The mean of grad f grad f^T over the inputs, shape (d, d)."""
     slopes = 0.5 * FREQUENCY * np.cos(FREQUENCY * stream.X @ stream.U) @ stream.U.T / stream.U.shape[1]

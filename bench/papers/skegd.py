@@ -11,6 +11,8 @@ modulo      A new embedding is made when the number of all losses is 1 modulo 0.
 
 Here is SkeGD in plain numpy, apart from the learner, with each point as an option. Prints one table in Markdown a set:
 mistakes in % as described, with each point, and with all four, beside the figures of the paper and of its program, run again.
+Last a line a set: at the step that is best with all four points, and each at its own best: as described, and with all points
+but the rows, which are so far apart.
 MAGIC comes with the service (sorted by class, as the file was); --mushrooms, --a9a, --w8a and --ijcnn1 add sets as in
 bench.papers.pomdr, in the order of their files.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from bench.papers.markdown import table
-from bench.papers.pomdr_runs import COMPARISONS, PERMUTATIONS
+from bench.papers.pomdr_runs import COMPARISONS, PERMUTATIONS, Comparison
 from bench.streams import Stream, load
 from okl_core.types import F64
 from service.demo_data import magic
@@ -65,6 +67,7 @@ class Reading:
 
 DESCRIBED = Reading("as described")
 PROGRAM = Reading("all four", rows=True, all_ranks=True, one_value=True, modulo=True)
+REPAIRED = replace(PROGRAM, name="all but rows", rows=False)
 READINGS = (
     DESCRIBED,
     replace(DESCRIBED, name="rows", rows=True),
@@ -72,7 +75,7 @@ READINGS = (
     replace(DESCRIBED, name="one value", one_value=True),
     replace(DESCRIBED, name="modulo", modulo=True),
     PROGRAM,
-    replace(PROGRAM, name="all but rows", rows=False),
+    REPAIRED,
 )
 
 
@@ -174,6 +177,27 @@ def measure(reading: Reading, X: F64, y: F64, sigma: float, factor: float, permu
     return np.array(found)
 
 
+AT_BEST = tuple(f"{reading.name}, best step" for reading in (DESCRIBED, REPAIRED))
+SUMMARY = ("set", "step √T", "printed", PROGRAM.name, REPAIRED.name, *AT_BEST, "apart")
+
+
+def summary(told: Comparison, found: Mapping[str, Sequence[F64]]) -> list[str]:
+    """The last line of a set: of each reading, the mistakes at each of FACTORS."""
+    step = min(range(len(FACTORS)), key=lambda i: found[PROGRAM.name][i].mean())
+    described, repaired = (min(found[reading.name], key=np.mean) for reading in (DESCRIBED, REPAIRED))
+    shown = (found[PROGRAM.name][step], found[REPAIRED.name][step], described, repaired)
+    apart = f"{repaired.mean() - described.mean():+.2f}"
+    return [told.data, f"{FACTORS[step]:g}", _printed(told), *map(_pm, shown), apart]
+
+
+def _printed(told: Comparison) -> str:
+    return f"{told.printed['SkeGD'].mistakes:.2f} ± {told.printed['SkeGD'].sd:.2f}"
+
+
+def _pm(mistakes: F64) -> str:
+    return f"{mistakes.mean():.2f} ± {mistakes.std(ddof=1):.2f}"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for told in COMPARISONS:
@@ -184,19 +208,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     by_class = np.argsort(-y, kind="stable")
     sets: dict[str, Stream] = {"magic": (X[by_class], y[by_class])}
     sets |= {told.data: load(path) for told in COMPARISONS if (path := getattr(options, told.data)) is not None}
+    last = []
     with threadpool_limits(1):
         for told in (told for told in COMPARISONS if told.data in sets):
             X, y = sets[told.data]
             rows = []
+            by_reading: dict[str, list[F64]] = {reading.name: [] for reading in READINGS}
             for factor, again in zip(FACTORS, RUN_AGAIN.get(told.data, (None,) * len(FACTORS)), strict=True):
                 found = [measure(reading, X, y, told.sigma, factor, options.permutations) for reading in READINGS]
-                shown = [f"{each.mean():.2f} ± {each.std(ddof=1):.2f}" for each in found]
-                rows.append([f"{factor:g}", "" if again is None else f"{again:g}", *shown])
-            printed = told.printed["SkeGD"]
-            print(f"## {told.data}: {printed.mistakes:.2f} ± {printed.sd:.2f} printed, at the best step\n")
+                for reading, each in zip(READINGS, found, strict=True):
+                    by_reading[reading.name].append(each)
+                rows.append([f"{factor:g}", "" if again is None else f"{again:g}", *map(_pm, found)])
+            last.append(summary(told, by_reading))
+            print(f"## {told.data}: {_printed(told)} printed, at the best step\n")
             print(
                 *table(["step √T", "program", *(reading.name for reading in READINGS)], rows), "", sep="\n", flush=True
             )
+    print(*table(SUMMARY, last), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.frontier import COLUMNS, Contender, Entry, Results, duel, entries, lines, of_labels, of_numbers, over_budgets
+from bench.frontier import (
+    COLUMNS,
+    Contender,
+    Entry,
+    Results,
+    duel,
+    entries,
+    lines,
+    of_labels,
+    of_numbers,
+    over_budgets,
+    restarts,
+)
 from bench.frontier_figures import draw
+from bench.record import RESULTS
 from okl_core.types import F64
 from tests.docs.pages import ROOT
 
@@ -39,6 +52,9 @@ def test_every_learner_has_a_line(are_labels: bool, tmp_path: Path) -> None:
     assert (best.ours.is_ours, best.other.is_ours) == (True, False)
     assert math.isnan(best.ahead) or (best.ahead > 0.0) == (best.ours.mean("error") < best.other.mean("error"))
     assert entries("made", X, y, 20, 2, Results(tmp_path / "results.jsonl")) == found
+    errors = {entry.learner: entry.mean("error") for entry in found}
+    again = errors["pros-n-kons, reset"] / errors["pros-n-kons, squared hinge" if are_labels else "pros-n-kons"]
+    assert restarts(found) == ["made", "20", f"{again:.2f}"]
     more = entries("made", X, y, 20, 3, Results(tmp_path / "results.jsonl"))
     assert [len(entry.orders) for entry in more] == [3] * len(found)
     assert [entry.orders[:2] for entry in more] == [entry.orders for entry in found]
@@ -60,7 +76,7 @@ def test_a_wider_grid_plays_only_what_is_new(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_page_tells_what_was_played() -> None:
-    page, results = (ROOT / "docs" / "frontier.md").read_text(), Results(ROOT / "bench" / "frontier.jsonl")
+    page, results = (ROOT / "docs" / "frontier.md").read_text(), Results(RESULTS / "frontier.jsonl")
 
     def found(name: str, budget: int) -> list[Entry]:
         contenders: list[Contender] = (of_numbers if results.find(name, "nons-ald", 400) else of_labels)(1000, 400)

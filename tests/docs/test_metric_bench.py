@@ -36,16 +36,24 @@ def test_it_prints_and_draws_every_learner(tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     headings = re.findall(r"^## (.*)$", printed, flags=re.MULTILINE)
     assert headings[0] == f"Streams: {metric.QUICK_ROUNDS} rounds, regret in the mean over 1"
-    assert [heading.split(":")[0] for heading in headings[2:]] == [
+    assert [heading.split(":")[0] for heading in headings[1:]] == [
+        "What it gains",
+        "What theorem 1 allows",
         "bike",
         f"bike, `lags` {LAGS['bike']}",
         "cal_housing",
     ]
-    streams = rows(printed[: printed.index("## What theorem 1 allows")])
+    streams = rows(printed[: printed.index("## What it gains")])
     assert len(streams["d; directions"]) == 3
     for name in (*metric_study.PACKINGS, *metric_study.LINEAR, *metric_study.RIVALS):
         assert all(float(cell) for cell in streams[metric.named(name)])
+    gains = rows(printed[printed.index("## What it gains") : printed.index("## What theorem 1 allows")])
+    learned, identity = (float(streams[metric.named(name)][1]) for name in (REFEED, metric_study.EUCLIDEAN))
+    (told, *_) = (cells for name, cells in gains.items() if name.endswith("`packing`, identity"))
+    assert abs(float(told[1].rstrip("%")) - 100.0 * (1.0 - learned / identity)) < 2.0
     of_set = rows(printed[printed.index("## cal_housing") :])
+    error, over = float(of_set["`pool`"][0]), float(of_set["`pool`"][4].rstrip("%"))
+    assert abs(over - 100.0 * (error / float(of_set["`pros-n-kons`"][0]) - 1.0)) < 1.0
     assert {by.name for by in CONTESTANTS} <= set(of_set)
     # A linear function of one input.
     assert float(of_set["linear, `ons`"][0]) < 0.5 * float(of_set["mean"][0])

@@ -58,4 +58,5 @@ def test_it_prints_a_table_a_set(
     assert "## mushrooms: 0.26 ± 0.02 printed" in said
     for factor in FACTORS:
         assert said.count(f"\n| {factor:g} |") == 2
-    assert said.count(PROGRAM.name) == 2
+    assert said.count(f" {PROGRAM.name} |") == 3
+    assert said.splitlines()[-1].startswith("| mushrooms | ")
