@@ -13,7 +13,7 @@ from bench.record import RESULTS, file_of, record, without_folders
 from tests.docs.pages import ROOT
 
 HEAD = re.compile(
-    r"# python -m bench\.(?P<name>[\w.]+).*\n# \d{4}-\d\d-\d\d, [\d.]+ minutes on .+, \d+ cores\n(# exit code 1\n)?\n\S"
+    r"# python -m bench\.(?P<name>[\w.]+).*\n# \d{4}-\d\d-\d\d, [\d.]+ minutes on .+, \d+ cores\n(# exit code 1\n)?\n[^\n]"
 )
 FILES = sorted(RESULTS.rglob("*.txt"))
 
