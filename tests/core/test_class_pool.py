@@ -259,6 +259,17 @@ def test_the_default_pool_beats_what_knows_no_inputs() -> None:
     assert losses.mean() < 0.5 * math.log(4.0)
 
 
+def test_experts_that_differ_in_their_member_have_names_that_say_so() -> None:
+    standing = create({"kind": "pool", "config": {"truth": "classes"}}, 2).standing()
+    assert standing is not None
+    assert standing.names[2:6] == (
+        "2_one-vs-rest_sigma_0.5",
+        "3_one-vs-rest_sigma_1",
+        "4_one-vs-rest_sigma_2",
+        "5_one-vs-rest_sigma_1_half_life_500",
+    )
+
+
 def test_classes_are_two_unless_they_are_told() -> None:
     learner = create({"kind": "pool", "config": {"truth": "classes", "experts": ["softmax-aioli"]}}, 1)
     assert len(learner.predict([0.0]).probabilities or ()) == 2
