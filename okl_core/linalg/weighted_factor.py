@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.linalg.cholesky import Factor
@@ -77,8 +76,8 @@ class WeightedBlock:
         self.joined.append((j, root, diagonal))
         return u
 
-    def join_all(self, roots: F64, alpha: float, b: F64) -> F64 | None:
-        """All inputs join at once, with sqrt(w) = `roots`: O(n^3). Solves L x = b in their part of L, shape (n,).
+    def join_all(self, roots: F64, alpha: float) -> F64 | None:
+        """All inputs join at once, with sqrt(w) = `roots`: O(n^3). Their part of L, shape (n, n).
 
         None, and nobody joins, where rounding has made D S D + alpha I indefinite.
         """
@@ -89,7 +88,7 @@ class WeightedBlock:
             return None
         self.U[:] = (L / roots[:, None]).T
         self.joined += zip(range(len(L)), roots.tolist(), L.diagonal().tolist(), strict=True)
-        return solve_triangular(L, b, lower=True, check_finite=False)
+        return L
 
     def settle(self) -> None:
         """Carry those that joined into the factor."""

@@ -65,8 +65,9 @@ class Aggregation(ABC):
             # Not from p: what has underflowed to 0 there would stay 0, however well the expert does from then on.
             weights = np.exp(-self.eta * (cumulative - cumulative.min()))
             return weights / weights.sum()
-        # From the smallest loss: the factors do not all vanish, whatever eta is.
-        p = p * np.exp(-self.eta * (losses - losses.min()))
+        # By logarithms, of which p, floor at least, has one: a product may underflow that is far above the others' sum.
+        logs = np.log(p) - self.eta * losses
+        p = np.exp(logs - logs.max())
         return (1.0 - self.share) * (p / p.sum()) + floor
 
 

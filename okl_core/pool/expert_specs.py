@@ -97,10 +97,12 @@ class ExpertSpec(BaseModel):
         return self
 
     def name(self, i: int) -> str:
-        """A name for the i-th expert of a pool."""
-        sigma = self.config.get("kernel", {}).get("sigma")
+        """A name for the i-th expert of a pool; what `one-vs-rest` is made of says how it differs from another."""
+        member = self.config.get("member")
+        config = member.get("config", {}) if isinstance(member, dict) else self.config
+        sigma = config.get("kernel", {}).get("sigma")
         scale = f"_sigma_{sigma:g}" if isinstance(sigma, float | int) else ""
-        half_life = self.config.get("half_life")
+        half_life = config.get("half_life")
         memory = "" if half_life is None else f"_half_life_{half_life}"
         return f"{i}_{self.kind}{scale}{memory}" + (f"_lags_{self.lags}" if self.lags else "")
 

@@ -32,6 +32,7 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.linalg import solve_triangular
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work, rows_at_once
@@ -218,9 +219,11 @@ class KernelSpace(NamedTuple):
             self.sketch.forget(state.sketch, memory, t)
 
     def extra_work(self, state: KernelState, t: int, rounds: int) -> float:
-        """Where rounds are forgotten, the others are built anew."""
-        is_due = self.memory is not None and self.memory.room(t - 1) <= rounds
-        return embedding_work(len(state.J) + rounds) if is_due else 0.0
+        """Where rounds are forgotten, the others are built anew, and so are the points of the scores."""
+        if self.memory is None or self.memory.room(t - 1) > rounds:
+            return 0.0
+        points = 0 if state.sketch is None else len(state.sketch.points) + rounds
+        return embedding_work(len(state.J) + rounds) + embedding_work(points)
 
     def conditioning(self, state: KernelState, projected_to: float | None) -> float:
         """The condition of A, and the coefficients; with projections, a multiple.
@@ -339,9 +342,8 @@ class KernelBlock:
     def enter(self, roots: F64, b: F64) -> None:
         """All rounds join J, with weights and b known, and the block is carried into the state."""
         state, alpha = self.state, self.space.alpha
-        # The rows of r solve L rho = b - D Z^T r.
-        rho = self.inputs.join_all(roots, alpha, b - roots * self.mu)
-        if rho is None:
+        L = self.inputs.join_all(roots, alpha)
+        if L is None:
             # alpha is below rounding here. One by one they keep q off zero.
             for j, (root, b_j) in enumerate(zip(roots.tolist(), b.tolist(), strict=True)):
                 m, q, _ = self.moments(j)
@@ -349,7 +351,8 @@ class KernelBlock:
             self.settle()
             return
         self.inputs.settle()
-        state.r.extend(rho)
+        # The rows of r solve L rho = b - D Z^T r.
+        state.r.extend(solve_triangular(L, b - roots * self.mu, lower=True, check_finite=False))
         state.J.extend(self.X)
         state.trace += float(roots * roots @ self.kappa)
         state.log_det += sum(2.0 * math.log(diagonal) - math.log(alpha) for _, _, diagonal in self.inputs.joined)

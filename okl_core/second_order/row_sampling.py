@@ -101,6 +101,13 @@ class KorsBlock:
         """Point j joins with the weight root^2: O(n^2)."""
         self._block.join(j, root, diagonal_entry(self.kors.regularization, root, max(self._block.variance(j), 0.0)))
 
+    def join_all(self, roots: F64) -> None:
+        """All points join with the weights root^2: O(n^3)."""
+        if self._block.join_all(roots, self.kors.regularization) is None:
+            # alpha is below rounding here.
+            for j, root in enumerate(roots.tolist()):
+                self.join(j, root)
+
     def settle(self) -> None:
         """Carry those that joined into the dictionary."""
         self._block.settle()

@@ -30,7 +30,7 @@ from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64, StatePart
 
-BLOCK = 64
+BLOCK = 128
 """Points that enter a factor built anew at once."""
 
 
@@ -103,8 +103,7 @@ class Sketch(NamedTuple):
         for start in range(0, len(X), BLOCK):
             rows = slice(start, start + BLOCK)
             block = KorsBlock(self.kors, kept, self.kernel.gram(X[rows]), self.kernel.block(points, X[rows]))
-            for j, root in enumerate(roots[rows].tolist()):
-                block.join(j, root)
+            block.join_all(roots[rows])
             block.settle()
             points.extend(X[rows])
         state.points, state.kept = points, kept

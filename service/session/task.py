@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -159,7 +160,7 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
     player, played = parse_player(parsed)
     names = None if labels is None else tuple(labels)
     truths = Truths(player.target(played), names, definition.y_range, player.truth_range(played))
-    _check(definition, parsed, truths, is_open)
+    _check(definition, spec, truths, is_open)
     judge, waits = Judge(player.loss(played), truths), bool(config.waiting())
     return Task(parsed, algorithm, config, player, played, truths, judge, waits, is_open)
 
@@ -190,18 +191,19 @@ def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: b
             told = f"{spec.kind} has {high + 1.0:.0f} classes, and the session {count} labels; leave `classes` out"
             raise ConfigError(told, [(("config", "classes"), told)])
     elif count > 2:
-        told = f"has {count} labels, and {spec.kind} takes two; a learner of more wraps one of two: "
-        raise invalid("/labels", told + _wrapped(spec))
+        told = f"has {count} labels, and {spec.kind} takes two; a learner of more: "
+        raise invalid("/labels", told + _of_more(spec))
     elif not low <= -1.0 < 1.0 <= high:
         told = f"the learner takes {low} to {high}, labels are -1 and 1 to it: widen its `clip` or `truth_range`"
         raise invalid("/labels", told)
 
 
-def _wrapped(spec: LearnerSpec) -> str:
+def _of_more(spec: LearnerSpec) -> str:
     """The JSON of a learner of many labels, made of this one where it can be."""
-    wrapped = {"kind": "one-vs-rest", "config": {"member": {"kind": spec.kind, "config": spec.config}}}
-    try:
-        parse_spec(wrapped)
-    except ConfigError:
-        del wrapped["config"]
-    return json.dumps(wrapped)
+    told = {"kind": spec.kind, "config": spec.config}
+    wrapped = {"kind": "one-vs-rest", "config": {"member": told}}
+    for made in (told | {"config": spec.config | {"truth": "classes"}}, wrapped):
+        with contextlib.suppress(ConfigError):
+            parse_spec(made)
+            return json.dumps(made)
+    return json.dumps({"kind": "one-vs-rest"})

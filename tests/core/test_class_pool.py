@@ -191,6 +191,13 @@ def test_an_expert_without_weight_comes_back() -> None:
     assert own[-1] == pytest.approx(0.0)
 
 
+def test_a_tiny_share_keeps_weights_that_are_small_beside_an_expert_that_has_lost() -> None:
+    """The second has little weight and then errs with the first, while the third, which has less, is right."""
+    told = np.array([[1.0, 1e-27, 1e-183], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    own, theirs, _ = played(ClassAggregation(2, 1e-200), np.stack((told, 1.0 - told), axis=2), np.zeros(3))
+    assert own.sum() <= theirs[:, 1].sum() + math.log(3.0) + 1e-9 * own.sum()
+
+
 def test_extreme_inputs_leave_probabilities_that_sum_to_one() -> None:
     rng = np.random.default_rng(0)
     learner = create(spec(3, EXPERTS), 2)
@@ -250,6 +257,17 @@ def test_the_default_pool_beats_what_knows_no_inputs() -> None:
     losses, told = learner.run(X, y).losses, learner.describe()
     assert losses.sum() <= told["best_loss"] + math.log(told["experts"]) + 600.0 * math.log(1.0 / 0.999)
     assert losses.mean() < 0.5 * math.log(4.0)
+
+
+def test_experts_that_differ_in_their_member_have_names_that_say_so() -> None:
+    standing = create({"kind": "pool", "config": {"truth": "classes"}}, 2).standing()
+    assert standing is not None
+    assert standing.names[2:6] == (
+        "2_one-vs-rest_sigma_0.5",
+        "3_one-vs-rest_sigma_1",
+        "4_one-vs-rest_sigma_2",
+        "5_one-vs-rest_sigma_1_half_life_500",
+    )
 
 
 def test_classes_are_two_unless_they_are_told() -> None:

@@ -225,8 +225,13 @@ def test_weights_that_no_factorisation_takes_are_built_anew_one_by_one(monkeypat
     assert all(np.isfinite(array).all() for array in learner.state().values())
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["at once", "one by one"])
 @pytest.mark.parametrize("memory", [Memory(100, 25, 1.0), Memory(100, 10, 0.7)], ids=["window", "half-life"])
-def test_the_sampled_dictionary_forgets_its_oldest(memory: Memory) -> None:
+def test_the_sampled_dictionary_forgets_its_oldest(
+    memory: Memory, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fails:
+        monkeypatch.setattr(weighted_factor, "dpotrf", lambda A, **_: (A, 1))
     rng = np.random.default_rng(0)
     X, scales = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(0.5, 2.0, 300)
     sketch = Sketch(KERNEL, Kors(0.3, 2.0, 0.5), 0.1)

@@ -136,6 +136,16 @@ def test_a_half_life_of_many_classes_is_due_now_and_then() -> None:
     assert learner.has_long_round(2)
 
 
+def test_the_points_of_the_scores_are_built_anew_as_well() -> None:
+    config = {"half_life": 24, "loss": "squared-hinge", "kernel": {"kind": "gaussian", "sigma": 0.1}}
+    every = config | {"floor_probability": 1.0, "oversampling": 1e9}
+    for kind, given, is_long in (("kons", config, False), ("sketched-kons", every, True)):
+        learner = after(kind, given, 251)
+        assert learner.describe()["active"] > 240
+        assert learner.has_long_round() is is_long
+        assert not after(kind, given, 250).has_long_round()
+
+
 def test_the_work_of_many_learners_adds_up() -> None:
     config = {"budget": 150, "buffer": "first", "loss": "logistic"}
     member = {"kind": "nogd", "config": config}

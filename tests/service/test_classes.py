@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -140,12 +141,22 @@ async def test_the_number_of_labels_is_that_of_a_pool_and_its_experts(memory: Ap
     problem = await memory.refused(
         "invalid-config", "POST", "/sessions", {"name": "s", "learner": wrong, "labels": NAMES}
     )
-    assert "has 4 classes, and the session 3 labels; leave `classes` out" in problem["detail"]
+    assert "softmax-aioli has 4 classes, and the session 3 labels; leave `classes` out" in problem["detail"]
     two = {"kind": "pool", "config": {"experts": ["ons"]}}
     problem = await memory.refused(
         "invalid-request", "POST", "/sessions", {"name": "s", "learner": two, "labels": NAMES}
     )
-    assert "has 3 labels, and pool takes two" in problem["detail"]
+    wrapped = json.dumps({"kind": "one-vs-rest", "config": {"member": two}})
+    assert problem["detail"].endswith(f"has 3 labels, and pool takes two; a learner of more: {wrapped}")
+    aioli: dict[str, Any] = {"kind": "kernel-aioli", "config": {"half_life": "learned"}}
+    more = {"pool": {"kind": "pool", "config": {"truth": "classes"}}}
+    more["kernel-aioli"] = {"kind": "one-vs-rest", "config": {"member": aioli}}
+    for learner in ({"kind": "pool"}, aioli):
+        body = {"name": "s", "learner": learner, "labels": NAMES}
+        problem = await memory.refused("invalid-request", "POST", "/sessions", body)
+        kind = learner["kind"]
+        assert problem["detail"].endswith(f"{kind} takes two; a learner of more: {json.dumps(more[kind])}")
+        await memory.create(more[kind], f"more-{kind}", labels=NAMES)
     assert (await memory.create(two, labels=["no", "yes"]))["learner"]["config"] == two["config"]
 
 
