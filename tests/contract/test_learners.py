@@ -237,6 +237,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "shipped": {"kernel": GAUSSIAN, "step": "shipped", "clip": 0.5, "threshold": 0.1},
         "budget": {"kernel": {"kind": "laplacian"}, "clip": 2.0, "budget": 5, "threshold": 0.01},
         "metric": {"kernel": {"kind": "matern", "metric": METRIC}, "regularization": 0.1, "horizon": 60},
+        "half-life": {"kernel": GAUSSIAN, "half_life": 10},
     },
     "aogd-ald": {
         "phase 2": {"kernel": GAUSSIAN, "dictionary_size": 8, "threshold": 0.1},

@@ -17,11 +17,23 @@ from okl_core.types import F64
 STORING = ("kons", "sketched-kons", "kernel-ridge", "kernel-aar", "kernel-aioli")
 """Those that store all rounds, or forget them."""
 
-KINDS = ("ons", "aioli", "fourier-aioli", "nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons", *STORING)
+ON_A_DICTIONARY = ("nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons", "nons-ald")
+
+KINDS = ("ons", "aioli", "fourier-aioli", *ON_A_DICTIONARY, *STORING)
 """All that have a half-life, but for those of classes: tests/core/test_class_pool.py."""
 OF_CLASSES = {"softmax-aioli"}
 
-NUMBERS = ("ons", "nystrom-ridge", "nystrom-aar", "pros-n-kons", "kons", "sketched-kons", "kernel-ridge", "kernel-aar")
+NUMBERS = (
+    "ons",
+    "nystrom-ridge",
+    "nystrom-aar",
+    "pros-n-kons",
+    "nons-ald",
+    "kons",
+    "sketched-kons",
+    "kernel-ridge",
+    "kernel-aar",
+)
 """Those of squared loss, which need a clip where a half-life is learned."""
 
 MEDIAN = {"kind": "gaussian", "sigma": "median"}

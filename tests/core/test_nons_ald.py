@@ -22,6 +22,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "clipped, shipped": {"clip": 0.3, "step": "shipped"},
     "few points": {"horizon": 100},
     "many points": {"threshold": 0.02, "regularization": 0.2},
+    "half-life": {"half_life": 9},
+    "half-life, clipped, shipped": {"half_life": 40, "clip": 0.3, "step": "shipped"},
 }
 
 
@@ -51,8 +53,10 @@ def test_definition(config: dict[str, Any]) -> None:
         mu=parsed.regularization,
         eta=parsed.eta,
         is_shipped=parsed.step == "shipped",
+        half_life=parsed.forgetting.rounds,
     )
-    assert info.values == pytest.approx(values, abs=1e-11)
+    assert ("bound_gradient" in learner.describe()) == (parsed.half_life is None)
+    assert info.values == pytest.approx(values, abs=1e-10)
     if C < 1.0:
         assert 20 < np.count_nonzero(np.abs(info.values) == C) < 230
     assert 5 < len(points) < 250

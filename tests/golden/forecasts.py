@@ -59,6 +59,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "metric-packing": ("metric-packing", {}),
     "nogd": ("nogd", {"kernel": GAUSSIAN, "budget": 40}),
     "nons-ald": ("nons-ald", {"kernel": GAUSSIAN, "budget": 60}),
+    "nons-ald-half-life": ("nons-ald", {"kernel": GAUSSIAN, "budget": 60, "half_life": 64}),
     "nons-ald-shipped": ("nons-ald", {"kernel": GAUSSIAN, "step": "shipped", "threshold": 0.5}),
     "nystrom-aar": ("nystrom-aar", {"kernel": GAUSSIAN, "budget": 60}),
     "nystrom-aioli": ("nystrom-aioli", {"kernel": GAUSSIAN, "budget": 60}),

@@ -20,7 +20,16 @@ def gram(kernel: KernelFunction, A: F64, B: F64) -> F64:
 
 
 def nons_ald(
-    X: F64, y: F64, kernel: KernelFunction, *, threshold: float, C: float, mu: float, eta: float, is_shipped: bool
+    X: F64,
+    y: F64,
+    kernel: KernelFunction,
+    *,
+    threshold: float,
+    C: float,
+    mu: float,
+    eta: float,
+    is_shipped: bool,
+    half_life: int | None = None,
 ) -> tuple[list[float], list[int]]:
     """`threshold`: of the squared distance to the span, alpha."""
     S, values = [0], [0.0]
@@ -50,6 +59,11 @@ def nons_ald(
         A_new = A + eta * g * g * np.outer(phi, phi)
         v = w - g * np.linalg.solve(A if is_shipped and not has_grown else A_new, phi)
         A = A_new
+        if half_life is not None and (t + 1) % (half_life // 4) == 0:
+            factor = 0.5 ** (half_life // 4 / half_life)
+            s = factor * (A @ v)
+            A = factor * A + (1.0 - factor) * mu * np.eye(len(S))
+            v = np.linalg.solve(A, s)
     return values, S
 
 

@@ -33,6 +33,7 @@ import numpy as np
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.workload import embedding_work
 from okl_core.learners.ald.ald_dictionary import condition, is_far, see
 from okl_core.learners.ald.nons_ald_state import Cost, Costs, NonsAldConfig, NonsAldState, cost_of_clip, cost_of_step
 from okl_core.linalg.cholesky import Factor
@@ -69,10 +70,11 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
     bound of our own, for every stream (`nons_ald_state`; docs/theorems.md, theorem 9).
 
     Against the authors' program: eta is 1 / (8 C^2), which is its 1 / (4 C^2 + 4) for C = 1, and holds for every C; the
-    budget, a T that need not be known, and the default of `step` are ours; a point that keeps less than 1e-6 of
+    budget, a half-life, a T that need not be known, and the default of `step` are ours; a point that keeps less than 1e-6 of
     k(x, x) outside the span never joins; for kernels with k(x, x) other than 1 the threshold is a share of it. As there,
     the round of the first point is not learned beyond that point. A round with eta g^2 k(x, x) above 1e11 mu is refused
-    (DivergedError).
+    (DivergedError). A half-life H discounts A and what the function was learned from in steps of H / 4 rounds; the bound is
+    lost then.
 
     References: [li2023b]; [engel2004] for the dictionary.
 
@@ -154,17 +156,26 @@ class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
         state.posterior.absorb(played.projection, played.decision)
         for cost in played.costs:
             state.costs.add(cost)
+        factor = config.forgetting.factor(state.t)
+        if factor is not None:
+            state.posterior.discount(factor)
+
+    def extra_work(self, config: NonsAldConfig, state: NonsAldState, rounds: int) -> float:
+        """Where old rounds become lighter, A^{-1} is made anew."""
+        is_due = config.forgetting.is_due_within(state.t, rounds)
+        return embedding_work(len(state.posterior) + rounds) if is_due else 0.0
 
     def describe(self, config: NonsAldConfig, state: NonsAldState) -> dict[str, float]:
-        return {
+        numbers = {
             "t": state.t,
             "dictionary": len(state.points),
             "bytes": state.nbytes,
             "threshold": config.threshold_at(state.t + 1),
-            "bound_gradient": state.costs.gradient,
-            "bound_missed": state.costs.missed,
-            "bound_square": state.costs.square,
         }
+        if config.half_life is not None:
+            return numbers
+        gradient, missed, square = state.costs.gradient, state.costs.missed, state.costs.square
+        return numbers | {"bound_gradient": gradient, "bound_missed": missed, "bound_square": square}
 
 
 def _clipped(config: NonsAldConfig, m: float) -> float:

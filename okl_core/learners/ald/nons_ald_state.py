@@ -28,6 +28,7 @@ from okl_core.kernels.points import Points
 from okl_core.learners.ald.ald_dictionary import AldConfig
 from okl_core.linalg.cholesky import Factor
 from okl_core.losses import LOSSES
+from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.posterior import Posterior
 from okl_core.types import LearnerState, StatePart
 
@@ -47,6 +48,11 @@ class NonsAldConfig(AldConfig):
         description="Which inverse a round without a new point takes its step by: that of A with the round (textbook), or "
         "that before it, as the authors' program does (shipped).",
     )
+    half_life: LearnedHalfLife = None
+
+    @property
+    def forgetting(self) -> HalfLife:
+        return HalfLife.of(self.half_life)
 
     @property
     def eta(self) -> float:
