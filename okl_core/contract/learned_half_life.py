@@ -30,7 +30,7 @@ def mixture(kind: str, told: Mapping[str, Any], config: LearnerConfig, loss: Los
     pool: dict[str, Any] = {"experts": [expert | {"half_lives": LEARNED}]}
     if target == "class":
         # One that leaves `classes` out has as many as a session has labels: so has the pool.
-        return pool | {"truth": "classes"} | {name: told[name] for name in ("classes",) if name in told}
+        return pool | {"truth": "classes"} | ({"classes": told["classes"]} if "classes" in told else {})
     clip: float | None = getattr(config, "clip", None)
     if loss.name == "logistic":
         return pool | {"loss": "logistic", "clip": LOG_ODDS if clip is None else clip}

@@ -17,7 +17,7 @@ def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
     """The delayed form of `kernel-aar` or `kons`, for inputs in R^dim, dim >= 1.
 
     Its forecasts are issued with a number, by which a truth is learned whenever it comes. `kernel-aar` needs a `clip`, `kons`
-    a step that follows the curvature; neither forgets or takes lags here. Raises ConfigError, UnknownKind, ShapeError.
+    a step that follows the curvature; neither may forget here, or have lags. Raises ConfigError, UnknownKind, ShapeError.
 
     Examples
     --------
