@@ -12,10 +12,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from bench.late import schedule
-from okl_core import DelayedLearner, Gaussian, create, create_delayed, diagnostics
+from okl_core import DelayedLearner, Gaussian, OnlineLearner, create, create_delayed, diagnostics
 from okl_core.losses import LOSSES
 from okl_core.second_order.embedding import INDEPENDENT
-from okl_core.types import F64
+from okl_core.types import F64, Forecast
 
 ROUNDS = 10
 SIGMA = 0.4
@@ -174,15 +174,39 @@ def switching(stream: Stream) -> Sides:
     experts = [{"kind": "pros-n-kons", "config": base | {"regularization": a}} for a in (0.01, 1.0, 100.0)]
     config = {"experts": experts, "clip": 1.0, "share": share, "truth": "numbers", "loss": "squared"}
     learner = create({"kind": "pool", "config": config, "seed": stream.seed}, 2)
+    return switched(learner, stream, share, 2.0, lambda forecast, y: truth(forecast.value, y, labels=False))
+
+
+def switching_classes(stream: Stream) -> Sides:
+    """Theorem 5, of three classes and log-loss; NaN: the class that is the least probable."""
+    share = (0.001, 0.02, 0.2)[stream.seed % 3]
+    experts = [
+        {"kind": "softmax-aioli", "config": {"comparator_norm": norm}, "half_lives": [8, None]} for norm in (1.0, 30.0)
+    ]
+    config = {"truth": "classes", "classes": CLASSES, "experts": experts, "share": share}
+    learner = create({"kind": "pool", "config": config, "seed": stream.seed}, 2)
+    return switched(learner, stream, share, 1.0, class_of)
+
+
+def switched(
+    learner: OnlineLearner, stream: Stream, share: float, price: float, truth_of: Callable[[Forecast, float], float]
+) -> Sides:
+    """A pool against the best sequence of its experts, whose logarithms count `price` times."""
     loss, paid, before = 0.0, np.zeros(0), np.zeros(0)
     for x, y in zip(stream.X, stream.y, strict=True):
-        loss += learner.update(x, truth(learner.predict(x).value, y, labels=False)).loss
+        loss += learner.update(x, truth_of(learner.predict(x), y)).loss
         now = np.array([value for name, value in learner.describe().items() if name.startswith("loss_")])
         first, N = not len(paid), len(now)
-        stay, switch = -2.0 * math.log(1.0 - share), 2.0 * math.log(N / share)
-        paid = now + 2.0 * math.log(N) if first else np.minimum(paid + stay, paid.min() + switch) + now - before
+        stay, switch = -price * math.log(1.0 - share), price * math.log(N / share)
+        paid = now + price * math.log(N) if first else np.minimum(paid + stay, paid.min() + switch) + now - before
         before = now
     return Sides(loss, paid.min())
+
+
+def class_of(forecast: Forecast, number: float) -> float:
+    """The class that a number of a stream stands for; of NaN the least probable."""
+    p = forecast.probabilities or ()
+    return p.index(min(p)) if math.isnan(number) else min(CLASSES - 1, max(0, int(CLASSES * (number + 1.0) / 2.0)))
 
 
 def frequencies(stream: Stream) -> Sides:
@@ -209,9 +233,7 @@ def classes(stream: Stream) -> Sides:
     learner = create({"kind": "softmax-aioli", "config": config}, 2)
     y = np.empty(ROUNDS)
     for t, x in enumerate(stream.X):
-        p = learner.predict(x).probabilities or ()
-        number = stream.y[t]
-        y[t] = p.index(min(p)) if math.isnan(number) else min(CLASSES - 1, max(0, int(CLASSES * (number + 1.0) / 2.0)))
+        y[t] = class_of(learner.predict(x), stream.y[t])
         learner.update(x, y[t])
     told = learner.describe()
     return Sides(told["loss"], best_matrix(stream.X, y, CLASSES, NORM, 1.0 / NORM**2) + told["bound"])
@@ -336,6 +358,7 @@ THEOREMS: dict[str, Callable[[Stream], Sides]] = {
     "3 a dictionary, aioli": improper_on_a_dictionary,
     "4 points": points,
     "5 switching": switching,
+    "5 switching, classes": switching_classes,
     "6 frequencies": frequencies,
     "7 classes": classes,
     "8 ahpatron": perceptron,
