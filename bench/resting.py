@@ -2,7 +2,7 @@
 
 MAGIC, and sets from .npz files with X and y: two different truths are labels, others are scaled to [-1, 1]. Rows of elec2
 and bike (by the names of their files) are played as they come, others in a random order; columns are scaled to [0, 1].
-`pool` plays the first rounds by `run` with `resting` 1, 4 and 8.
+`pool` plays the first rounds by `run` with `resting` 1, where none rests, 8 and 16.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from okl_core import create
 from okl_core.types import F64
 
 IN_TIME_ORDER = ("elec2", "bike")
-RESTING = (1, 4, 8)
+RESTING = (1, 8, 16)
 
 
 def stream(path: Path) -> Stream:

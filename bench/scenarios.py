@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.floors import (
+    ALL_AWAKE,
+    RESTING,
     Part,
     axpy,
     cosines,
@@ -141,14 +143,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         kind="pool",
         config={},
         stream=magic_stream,
-        floor=pool_on_magic,
+        floor=lambda: pool_on_magic(RESTING, 0.118),
     ),
     Scenario(
-        id="pool-magic-resting",
+        id="pool-magic-awake",
         kind="pool",
-        config={"resting": 8},
+        config={"resting": 1},
         stream=magic_stream,
-        floor=pool_on_magic,
+        floor=lambda: pool_on_magic(ALL_AWAKE, 1.0),
     ),
     Scenario(
         id="pros-n-kons-magic",

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from okl_core.contract.lags import kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.probabilities import given_probabilities, joined_probabilities
 from okl_core.contract.rng import RoundRng
@@ -18,7 +19,7 @@ from okl_core.pool.expert_specs import Truth
 from okl_core.pool.experts import BLOCK
 from okl_core.pool.pool_config import PoolConfig
 from okl_core.pool.pool_state import PoolState
-from okl_core.pool.resting import awake_after, stretch_left
+from okl_core.pool.resting import UsualLoss, awake_after, stretch_left
 from okl_core.pool.units import UnitRound
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round, Standing, Target
 
@@ -31,6 +32,7 @@ class PoolRound(Round):
     weights: F64
     """After the round."""
     expert_losses: F64
+    usual: UsualLoss
     awake: F64
     """Of the next round."""
 
@@ -100,19 +102,22 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return PoolState.of(config.team, arrays)
 
     def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:
-        told = config.team.predict(state.cells, state.awake, x)
+        told = config.team.predict(state.cells, state.awake, state.truths, x)
         return config.weighing.forecast(state.weights, config.weighing.taken(told))
 
     def play(self, config: PoolConfig, state: PoolState, x: F64, y: float, rng: RoundRng) -> PoolRound:
         t = state.t + 1
-        told, turns = config.team.play(state.cells, state.awake, x, y, t, rng)
+        told, turns = config.team.play(state.cells, state.awake, state.truths, x, y, t, rng)
         forecast, loss, losses, weights = _weigh(config, state, config.weighing.taken(told), y)
-        awake = awake_after(t, state.awake, config.team.weights(weights), config.resting, rng)
-        return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, awake)
+        usual = state.usual.after(t, loss)
+        awake = awake_after(t, state.awake, weights, config.team.unit_of, usual, config.resting, rng)
+        return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, usual, awake)
 
     def learn(self, config: PoolConfig, state: PoolState, played: PoolRound) -> None:
-        config.team.learn(state.cells, played.turns, played.y)
-        state.weights, state.awake = played.weights, played.awake
+        config.team.learn(state.cells, played.turns)
+        state.weights, state.usual, state.awake = played.weights, played.usual, played.awake
+        if config.team.lags:
+            state.truths = next_lags(state.truths, played.y)
         state.losses += played.expert_losses
         state.loss += played.loss
         state.t += 1
@@ -123,12 +128,15 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         most, start = rows_at_once(experts.width, BLOCK), 0
         while start < len(y):
             rows = slice(start, start + stretch_left(state.t, config.resting, most))
-            told = experts.run(state.cells, state.awake, X[rows], y[rows], state.t + 1, rng)
+            lags = lag_rows(state.truths, y[rows])
+            told = experts.run(state.cells, state.awake, lags[:-1], X[rows], y[rows], state.t + 1, rng)
+            state.truths = kept_lags(lags[-1])
             forecasts: list[Forecast] = []
             for v, truth in zip(aggregation.taken(told), y[rows].tolist(), strict=True):
                 forecast, loss, theirs, state.weights = _weigh(config, state, v, truth)
                 state.losses += theirs
                 state.loss += loss
+                state.usual = state.usual.after(state.t + len(forecasts) + 1, loss)
                 losses[start + len(forecasts)] = loss
                 forecasts.append(forecast)
             values[rows] = [forecast.value for forecast in forecasts]
@@ -136,7 +144,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
             if given is not None:
                 parts.append(given)
             state.t += len(told)
-            state.awake = awake_after(state.t, state.awake, experts.weights(state.weights), config.resting, rng)
+            state.awake = awake_after(
+                state.t, state.awake, state.weights, experts.unit_of, state.usual, config.resting, rng
+            )
             start = rows.stop
         return BlockInfo(state.t, values, losses, joined_probabilities(parts) if parts else None, rng.finish())
 

@@ -67,16 +67,22 @@ class Posteriors(list[Posterior]):
 
 @dataclass(slots=True)
 class BankState(LearnerState):
+    """`t` counts the rounds of the dictionary."""
+
     embedding: EmbeddingState
     posteriors: Posteriors
+    learned: F64
+    """Rounds that each member has learned, shape (members,): one that rested has fewer."""
 
 
 class BankRound(NamedTuple):
-    """One round of all members, played but not learned."""
+    """One round of some members, played but not learned."""
 
     x: F64
     phi: F64
+    members: Sequence[int]
     played: list[tuple[Projection, Decision]]
+    """That of each of `members`."""
     growth: Growth | None
 
     @property
@@ -95,22 +101,27 @@ class Bank(Unit[BankState, BankRound]):
 
     def init(self, dim: int) -> BankState:
         posteriors = Posteriors(Posterior(space.alpha, 0) for space, _ in self._members)
-        return BankState(0, self._embedding.init(dim), posteriors)
+        return BankState(0, self._embedding.init(dim), posteriors, np.zeros(len(self._members)))
 
     def initial_bytes(self, dim: int) -> int:
         return 0
 
     def unpack(self, arrays: Mapping[str, F64]) -> BankState:
         state = unpack(BankState, arrays)
-        if len(state.posteriors) != len(self._members):
-            raise StateFormatError(f"{len(state.posteriors)} posteriors for {len(self._members)} members")
+        count = len(self._members)
+        if len(state.posteriors) != count or state.learned.shape != (count,):
+            raise StateFormatError(f"{len(state.posteriors)} posteriors for {count} members")
+        most = state.learned.max()
+        if not most <= state.t:
+            raise StateFormatError(f"a member has learned {most:.0f} rounds, its dictionary {state.t}")
         return state
 
-    def predict(self, state: BankState, x: F64) -> list[float]:
+    def predict(self, state: BankState, x: F64, members: Sequence[int]) -> list[float]:
         known = state.embedding
         phi = self._embedding.coordinates(known, self._embedding.kernel.row(known.points, x))
         values = []
-        for (_, rule), posterior in zip(self._members, state.posteriors, strict=True):
+        for i in members:
+            rule, posterior = self._members[i].rule, state.posteriors[i]
             if rule.needs_variance:
                 m, q, _, _ = posterior.project(phi)
             else:
@@ -119,64 +130,77 @@ class Bank(Unit[BankState, BankRound]):
         require_finite(state.t + 1, *values)
         return values
 
-    def play(self, state: BankState, x: F64, y: float, rng: RoundRng) -> BankRound:
-        return self.play_each(state, x, [y] * len(self._members), rng)
+    def play(self, state: BankState, x: F64, y: float, members: Sequence[int], rng: RoundRng) -> BankRound:
+        return self.play_each(state, x, [y] * len(members), members, rng)
 
-    def play_each(self, state: BankState, x: F64, truths: Sequence[float], rng: RoundRng) -> BankRound:
-        """`play` with a truth for each member."""
-        embedding, known, t = self._embedding, state.embedding, state.t + 1
+    def play_each(
+        self, state: BankState, x: F64, truths: Sequence[float], members: Sequence[int], rng: RoundRng
+    ) -> BankRound:
+        """`play` with a truth for each of the members."""
+        embedding, known, learned = self._embedding, state.embedding, state.learned.tolist()
         row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
         phi = embedding.coordinates(known, row)
-        each = zip(self._members, state.posteriors, truths, strict=True)
-        played = [posterior.play(t, phi, kappa, y, rule, rng)[1:] for (_, rule), posterior, y in each]
-        return BankRound(x, phi, played, embedding.choose(known, t, x, row, phi, kappa, rng))
+        played = []
+        for i, y in zip(members, truths, strict=True):
+            t, rule = int(learned[i]) + 1, self._members[i].rule
+            played.append(state.posteriors[i].play(t, phi, kappa, y, rule, rng)[1:])
+        growth = embedding.choose(known, state.t + 1, x, row, phi, kappa, rng)
+        return BankRound(x, phi, members, played, growth)
 
     def learn(self, state: BankState, played: BankRound) -> None:
         state.t += 1
-        for posterior, (projection, decision) in zip(state.posteriors, played.played, strict=True):
-            posterior.absorb(projection, decision)
+        for i, (projection, decision) in zip(played.members, played.played, strict=True):
+            state.posteriors[i].absorb(projection, decision)
         if played.growth is not None:
             self._embedding.grow(state.embedding, played.x, played.phi, played.growth)
             for posterior in state.posteriors:
                 posterior.grow()
-        self._discount(state)
+        self._count(state, played.members, 1)
 
-    def run(self, state: BankState, X: F64, y: F64, rng: RoundRng) -> F64:
-        truths = np.broadcast_to(y[:, None], (len(y), len(self._members)))
+    def run(self, state: BankState, X: F64, y: F64, members: Sequence[int], rng: RoundRng) -> F64:
+        truths = np.broadcast_to(y[:, None], (len(y), len(members)))
         values = np.empty(truths.shape)
         start = 0
         while start < len(y):
-            rows = slice(start, start + self.room(state))
-            values[rows] = self.run_each(state, X[rows], truths[rows], rng)
+            rows = slice(start, start + self.room(state, members))
+            values[rows] = self.run_each(state, X[rows], truths[rows], members, rng)
             start = rows.stop
         return values
 
-    def room(self, state: BankState) -> int:
-        """Rounds that the next block may have, at least 1."""
+    def room(self, state: BankState, members: Sequence[int]) -> int:
+        """Rounds that the next block of the members may have, at least 1."""
         # Each member has arrays of its own for the block.
-        points = len(state.embedding.points) * len(self._members)
-        return min(space.room_after(state.t, points) for space, _ in self._members)
+        points = len(state.embedding.points) * len(members)
+        return min(self._members[i].space.room_after(int(state.learned[i]), points) for i in members)
 
-    def run_each(self, state: BankState, X: F64, truths: F64, rng: RoundRng) -> F64:
+    def run_each(self, state: BankState, X: F64, truths: F64, members: Sequence[int], rng: RoundRng) -> F64:
         """One block, for which there is room, with truths of shape (n, members). If it raises nothing has changed."""
         first = state.t + 1
         inputs = EmbeddingBlock(self._embedding, state.embedding, first, X)
-        blocks = [PosteriorBlock(posterior, inputs.Phi) for posterior in state.posteriors]
+        blocks = [PosteriorBlock(state.posteriors[i], inputs.Phi) for i in members]
+        players = [
+            (block, int(state.learned[i]) + 1, self._members[i].rule) for block, i in zip(blocks, members, strict=True)
+        ]
         values = np.empty(truths.shape)
+        added: list[F64] = []
         for j, told in enumerate(truths.tolist()):
-            t, kappa = first + j, inputs.kappa[j]
-            rng.at(t)
-            for i, (block, (_, rule), truth) in enumerate(zip(blocks, self._members, told, strict=True)):
-                values[j, i] = block.play(j, t, kappa, truth, rule, rng)[1].value
-            added = inputs.choose(j, rng)
-            if added is not None:
+            kappa = inputs.kappa[j]
+            rng.at(first + j)
+            for i, ((block, t, rule), truth) in enumerate(zip(players, told, strict=True)):
+                values[j, i] = block.play(j, t + j, kappa, truth, rule, rng)[1].value
+            coordinate = inputs.choose(j, rng)
+            if coordinate is not None:
+                added.append(coordinate)
                 for block in blocks:
-                    block.grow(added)
+                    block.grow(coordinate)
         for block in blocks:
             block.settle()
+        if added:
+            for i in set(range(len(self._members))).difference(members):
+                state.posteriors[i].grow(len(added))
         inputs.settle()
         state.t += len(values)
-        self._discount(state)
+        self._count(state, members, len(values))
         return values
 
     def conditioning(self, state: BankState) -> list[float]:
@@ -184,12 +208,16 @@ class Bank(Unit[BankState, BankRound]):
         return [space.condition(state.embedding, posterior) for (space, _), posterior in pairs]
 
     def extra_work(self, state: BankState, rounds: int) -> float:
-        due = [space for space, _ in self._members if space.forgetting.is_due_within(state.t, rounds)]
+        """As if all members played."""
+        each = zip(self._members, state.learned.tolist(), strict=True)
+        due = [space for (space, _), learned in each if space.forgetting.is_due_within(int(learned), rounds)]
         return len(due) * embedding_work(len(state.embedding.L) + rounds)
 
     def size(self, state: BankState) -> tuple[int, int]:
         return len(state.embedding.points), state.nbytes
 
-    def _discount(self, state: BankState) -> None:
-        for (space, _), posterior in zip(self._members, state.posteriors, strict=True):
-            space.discount(posterior, state.t)
+    def _count(self, state: BankState, members: Sequence[int], rounds: int) -> None:
+        """These have learned so many rounds more: those for whom it is time to forget a step's worth do so."""
+        for i in members:
+            state.learned[i] += rounds
+            self._members[i].space.discount(state.posteriors[i], int(state.learned[i]))

@@ -70,7 +70,7 @@ class PoolConfig(LearnerConfig):
     share: float = Field(
         default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
     )
-    resting: RestingStretches = 1
+    resting: RestingStretches = 16
 
     @field_validator("experts", mode="before")
     @classmethod

@@ -8,21 +8,27 @@ from typing import Self
 
 import numpy as np
 
+from okl_core.contract.lags import first_lags, kept_lags
 from okl_core.contract.state import part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.pool.experts import Cells, Experts
+from okl_core.pool.resting import UsualLoss
 from okl_core.types import F64, LearnerState
 
 
 @dataclass(slots=True)
 class PoolNumbers(LearnerState):
-    """The experts' weights p, shape (N,), their cumulative losses, (N,), that of the pool, and who plays the next round."""
+    """The experts' weights p, shape (N,), their cumulative losses, (N,), that of the pool, who plays the next round, and its
+    lags."""
 
     weights: F64
     losses: F64
     loss: float
+    usual: UsualLoss
     awake: F64
-    """1.0 for a unit that plays, 0.0 for one that rests, shape (units,)."""
+    """1.0 for an expert that plays, 0.0 for one that rests, shape (N,)."""
+    truths: F64
+    """The last truths, newest first, as many as any expert takes for lags."""
 
 
 @dataclass(slots=True)
@@ -35,16 +41,27 @@ class PoolState(PoolNumbers):
     def first(cls, experts: Experts, dim: int) -> Self:
         """That before the first round."""
         N = experts.count
-        return cls(0, np.full(N, 1.0 / N), np.zeros(N), 0.0, np.ones(len(experts.units)), experts.init(dim))
+        return cls(
+            0,
+            np.full(N, 1.0 / N),
+            np.zeros(N),
+            0.0,
+            UsualLoss(0.0, 0.0, 0.0),
+            np.ones(N),
+            first_lags(experts.lags),
+            experts.init(dim),
+        )
 
     @classmethod
     def of(cls, experts: Experts, arrays: Mapping[str, F64]) -> Self:
         """The state that `pack` gave as arrays. Raises StateFormatError."""
         own = {name: array for name, array in arrays.items() if not name.startswith("cells.")}
         kept = unpack(PoolNumbers, own)
-        if kept.weights.shape != (experts.count,) or kept.losses.shape != (experts.count,):
-            raise StateFormatError(f"the weights or the losses of the pool's {experts.count} experts are missing")
-        if kept.awake.shape != (len(experts.units),):
-            raise StateFormatError(f"which of the pool's {len(experts.units)} units play is missing")
+        if not kept.weights.shape == kept.losses.shape == kept.awake.shape == (experts.count,):
+            raise StateFormatError(
+                f"the weights, the losses or the rests of the pool's {experts.count} experts are missing"
+            )
+        if kept.truths.shape != (experts.lags,):
+            raise StateFormatError(f"the last {experts.lags} truths of the pool are missing")
         cells = Cells.unpack_units(experts.units, part_of(arrays, "cells"), kept.t)
-        return cls(kept.t, kept.weights, kept.losses, kept.loss, kept.awake, cells)
+        return cls(kept.t, kept.weights, kept.losses, kept.loss, kept.usual, kept.awake, kept_lags(kept.truths), cells)

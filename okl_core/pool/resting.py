@@ -1,7 +1,7 @@
-"""Units of a pool that rest: those that have lost nearly all weight play one stretch of rounds in several.
+"""Experts of a pool that rest: those that have lost nearly all weight play one stretch of rounds in several.
 
-A unit at rest forecasts nothing and learns nothing; its experts count as if they had said what the pool says. So a pool with
-units at rest is a pool of experts that follow it at times, and every bound holds to the letter for those: an expert's regret
+An expert at rest forecasts nothing and learns nothing; it counts as if it had said what the pool says. So a pool with experts
+at rest is a pool of experts that follow it at times, and every bound holds to the letter for those: an expert's regret
 is over the rounds that it has played. If l(value, y) <= -ln(sum of p_i exp(-eta l(v_i, y)) over the experts awake, their
 weights p made to sum to 1) / eta, then the same holds over all experts, those at rest with the loss of the pool.
 
@@ -10,39 +10,81 @@ References: [freund1997].
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
-from okl_core.types import F64
+from okl_core.types import F64, StatePart
 
 STRETCH = 64
-"""Rounds for which a unit plays or rests: a block of the learners on a dictionary."""
+"""Rounds for which an expert plays or rests: a block of the learners on a dictionary."""
 FIRST = 1024
-"""Rounds that all units play: one that learns slowly is not judged by its beginning."""
+"""Rounds that all experts play: one that learns slowly is not judged by its beginning."""
 LOST = 0.02
-"""A unit with less than so much of the largest weight of a unit has lost."""
+"""An expert with less than so much of the largest weight has lost. It wakes in its turn only: the share of all weight that is
+given back would wake it long before."""
+
+UNUSUAL = 3.0
+"""Standard deviations by which a stretch is worse than the mean when all wake: the stream may have changed."""
+
+REMEMBERED = 4096
+"""Rounds that the mean is over, about."""
 
 RestingStretches = Annotated[
     int,
-    Field(ge=1, le=64, description="Experts without weight play one stretch of 64 rounds in so many; 1: none rests."),
+    Field(
+        ge=1,
+        le=64,
+        description="Experts without weight play one stretch of 64 rounds in so many; all do after a stretch that was worse "
+        "than usual. 1: none rests.",
+    ),
 ]
 
 
 def stretch_left(t: int, every: int, most: int) -> int:
-    """Rounds after t before units may begin or end a rest; at most `most`."""
+    """Rounds after t before experts may begin or end a rest; at most `most`."""
     return most if every == 1 else min(most, STRETCH - t % STRETCH)
 
 
-def awake_after(t: int, awake: F64, weights: F64, every: int, rng: RoundRng) -> F64:
-    """Which units play round t + 1, 1.0 or 0.0 each, shape (units,); `awake` is that of round t, `weights` theirs after it.
+@dataclass(slots=True)
+class UsualLoss(StatePart):
+    """What the pool lost lately: the mean, the mean square, and the sum over the present stretch."""
 
-    A test on weights is a choice: it is recorded.
+    mean: float
+    square: float
+    stretch: float
+
+    def after(self, t: int, loss: float) -> UsualLoss:
+        """With that of round t."""
+        rate = max(1.0 / t, 1.0 / REMEMBERED)
+        stretch = self.stretch if (t - 1) % STRETCH else 0.0
+        mean, square = self.mean, self.square
+        return UsualLoss(mean + rate * (loss - mean), square + rate * (loss * loss - square), stretch + loss)
+
+    def is_exceeded(self) -> bool:
+        """After the last round of a stretch: was it worse than usual by more than chance explains?"""
+        deviation = math.sqrt(max(self.square - self.mean * self.mean, 0.0) / STRETCH)
+        return self.stretch / STRETCH > self.mean + UNUSUAL * deviation
+
+
+def awake_after(
+    t: int, awake: F64, weights: F64, unit_of: NDArray[np.intp], usual: UsualLoss, every: int, rng: RoundRng
+) -> F64:
+    """Which experts play round t + 1, 1.0 or 0.0 each, shape (N,); `awake` is that of round t, the others are as after it.
+
+    Those of a unit, by its number in `unit_of`, have the same turn: what they share is then computed once. A test on weights
+    or losses is a choice: it is recorded.
     """
     if every == 1 or t < FIRST or t % STRETCH:
         return awake
+    if rng.decide(usual.is_exceeded()):
+        return np.ones_like(awake)
     stretch, least = t // STRETCH, LOST * float(weights.max())
-    plays = [rng.decide(weight >= least) or (stretch + i) % every == 0 for i, weight in enumerate(weights.tolist())]
+    each = zip(awake.tolist(), weights.tolist(), unit_of.tolist(), strict=True)
+    plays = [(is_awake and rng.decide(weight >= least)) or (stretch + i) % every == 0 for is_awake, weight, i in each]
     return np.array(plays, dtype=np.float64)

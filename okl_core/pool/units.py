@@ -19,7 +19,7 @@ class UnitRound(Protocol):
 
     @property
     def values(self) -> Said:
-        """The forecasts of its experts."""
+        """The forecasts of the members."""
         ...
 
 
@@ -47,20 +47,20 @@ class Unit(ABC, Generic[S, R]):
         """The state that `pack` gave as arrays. Raises StateFormatError."""
 
     @abstractmethod
-    def predict(self, state: S, x: F64) -> Said:
-        """The experts' forecasts for x, shape (d,)."""
+    def predict(self, state: S, x: F64, members: Sequence[int]) -> Said:
+        """The forecasts for x, shape (d,), of those of its experts that are awake: `members`, by their places in the unit."""
 
     @abstractmethod
-    def play(self, state: S, x: F64, y: float, rng: RoundRng) -> R:
-        """One round; changes nothing."""
+    def play(self, state: S, x: F64, y: float, members: Sequence[int], rng: RoundRng) -> R:
+        """One round of the members; changes nothing."""
 
     @abstractmethod
     def learn(self, state: S, played: R) -> None:
         """Carry a played round into the state."""
 
     @abstractmethod
-    def run(self, state: S, X: F64, y: F64, rng: RoundRng) -> F64:
-        """The experts' forecasts in n rounds in order, shape (n, experts), or (n, experts, K) of classes."""
+    def run(self, state: S, X: F64, y: F64, members: Sequence[int], rng: RoundRng) -> F64:
+        """The members' forecasts in n rounds in order, shape (n, members), or (n, members, K) of classes."""
 
     @abstractmethod
     def conditioning(self, state: S) -> list[float]:
@@ -101,16 +101,16 @@ class Alone(Unit[LearnerState, AloneRound]):
     def unpack(self, arrays: Mapping[str, F64]) -> LearnerState:
         return self._learner.unpack(self._config, arrays)
 
-    def predict(self, state: LearnerState, x: F64) -> Said:
+    def predict(self, state: LearnerState, x: F64, members: Sequence[int]) -> Said:
         return _said(self._learner.predict(self._config, state, x))
 
-    def play(self, state: LearnerState, x: F64, y: float, rng: RoundRng) -> AloneRound:
+    def play(self, state: LearnerState, x: F64, y: float, members: Sequence[int], rng: RoundRng) -> AloneRound:
         return AloneRound(self._learner.play(self._config, state, x, y, rng))
 
     def learn(self, state: LearnerState, played: AloneRound) -> None:
         self._learner.learn(self._config, state, played.played)
 
-    def run(self, state: LearnerState, X: F64, y: F64, rng: RoundRng) -> F64:
+    def run(self, state: LearnerState, X: F64, y: F64, members: Sequence[int], rng: RoundRng) -> F64:
         info = self._learner.run(self._config, state, X, y, rng)
         P = info.probabilities
         return (info.values if P is None or P.ndim == 1 else P)[:, None]

@@ -225,14 +225,14 @@ def test_restored_in_the_middle_it_continues() -> None:
         restore(spec(4, EXPERTS), learner.state(), 2).predict(X[0])
 
 
-def test_units_rest_every_way_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_rest_every_way_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resting, "FIRST", 64)
     X, y = stream(3, 500)
     one, many = (create(spec(3, EXPERTS, resting=4), 2) for _ in range(2))
     single = np.array([one.update(x, truth).forecast.probabilities for x, truth in zip(X, y.tolist(), strict=True)])
     blocks = [many.run(X[a:b], y[a:b]).probabilities for a, b in ((0, 100), (100, 101), (101, 500))]
     np.testing.assert_allclose(np.vstack([block for block in blocks if block is not None]), single, atol=1e-9)
-    rounds = [array for name, array in one.state().items() if name.endswith("state.t")]
+    rounds = [array for name, array in one.state().items() if name.startswith("cells.") and name.endswith(".t")]
     assert min(rounds) < 300.0
     assert one.state()["awake"].min() == 0.0
     for name, array in many.state().items():

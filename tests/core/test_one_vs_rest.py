@@ -95,6 +95,9 @@ def test_classes_share_a_dictionary(member: dict[str, Any]) -> None:
     assert again.predict(X[0]) == many.predict(X[0])
     arrays = many.state()
     arrays["members.t"] = np.array(7.0)
+    with pytest.raises(StateFormatError, match="a member has learned 300 rounds, its dictionary 7"):
+        restore(many.spec, arrays, 2)
+    arrays["members.learned"] = np.full(5, 7.0)
     with pytest.raises(StateFormatError, match="has learned 7 rounds, the learner 300"):
         restore(many.spec, arrays, 2)
 

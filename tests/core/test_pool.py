@@ -21,7 +21,6 @@ from okl_core.errors import (
     ReplayDivergence,
     StateFormatError,
 )
-from okl_core.pool import resting
 from okl_core.pool.aggregation import AggregationName, MixedLoss, ValueAggregation
 from okl_core.pool.expert_specs import ExpertSpec, default_experts
 from okl_core.pool.experts import units_of
@@ -238,7 +237,7 @@ def test_an_expert_that_diverges_stops_the_block_and_changes_nothing() -> None:
 @pytest.mark.parametrize("at", [0.0, 0.5, 1.0])
 def test_choices_of_something_else_change_nothing(at: float) -> None:
     X, y = stream()
-    spec = {"kind": "pool", "seed": 3}
+    spec = {"kind": "pool", "seed": 3, "config": {"resting": 1}}
     choices = bytearray(create(spec, 2).run(X, y).choices)
     place = int(at * (len(choices) - 1))
     choices[place] = choices[place] + 2
@@ -274,59 +273,6 @@ def test_a_bank_throws_the_coins_of_its_members(way: str) -> None:
         assert loss == pytest.approx(((np.clip(values, -1.0, 1.0) - y) ** 2).sum(), rel=1e-9)
 
 
-RESTING: dict[str, Any] = {
-    "kind": "pool",
-    "seed": 3,
-    "config": {
-        "resting": 4,
-        "experts": [
-            {"kind": "pros-n-kons", "config": {"loss": "squared"}, "sigmas": [0.2, 50.0]},
-            {"kind": "pros-n-kons", "config": {"loss": "squared", "half_life": 80}, "lags": 2, "sigmas": [50.0]},
-            {"kind": "fogd", "config": {"loss": "hinge"}, "sigmas": [9.0]},
-        ],
-    },
-}
-
-
-def test_units_that_have_lost_play_one_stretch_in_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resting, "FIRST", 64)
-    X, y = stream(1600)
-    learner = create(RESTING, 2)
-    awake = []
-    for start in range(0, 1600, 64):
-        awake.append(learner.state()["awake"])
-        learner.run(X[start : start + 64], y[start : start + 64])
-    state = learner.state()
-    rounds = np.array([state[f"cells.{i}.state.t"] for i in range(len(awake[0]))])
-    assert rounds.tolist() == (64 * np.array(awake).sum(axis=0)).tolist()
-    leader = int(np.argmax(rounds))
-    assert rounds[leader] == 1600.0
-    assert rounds.min() < 900.0
-    # From the second on every one of four stretches has a turn of each unit.
-    assert (np.lib.stride_tricks.sliding_window_view(np.array(awake), 4, axis=0).sum(axis=-1) >= 1.0).all()
-    assert learner.describe()["awake"] == state["awake"].sum()
-
-
-def test_with_units_at_rest_every_way_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By update, by run in blocks of any length, restored, and replayed by its choices."""
-    monkeypatch.setattr(resting, "FIRST", 64)
-    X, y = stream(700)
-    learner = create(RESTING, 2)
-    infos = [learner.update(x, truth) for x, truth in zip(X, y.tolist(), strict=True)]
-    values = np.array([info.forecast.value for info in infos])
-    assert learner.state()["awake"].min() == 0.0
-    other = create(RESTING, 2)
-    played = [other.run(X[a:b], y[a:b]) for a, b in itertools.pairwise([0, 100, 500, 501])]
-    again = restore(RESTING, other.state(), 2)
-    played.append(again.run(X[501:], y[501:]))
-    assert np.concatenate([part.values for part in played]) == pytest.approx(values, abs=1e-9)
-    for name, array in learner.state().items():
-        assert again.state()[name] == pytest.approx(array, rel=1e-7, abs=1e-9), name
-    replayed = create(RESTING, 2).run(X, y, choices=b"".join(part.choices for part in played))
-    assert replayed.values == pytest.approx(values, abs=1e-9)
-    assert replayed.choices == b"".join(part.choices for part in played)
-
-
 def test_restored_in_the_middle_it_continues() -> None:
     X, y = stream()
     spec = {"kind": "pool", "seed": 3}
@@ -336,15 +282,17 @@ def test_restored_in_the_middle_it_continues() -> None:
     assert again.run(X[130:], y[130:]).values.tobytes() == learner.run(X[130:], y[130:]).values.tobytes()
     arrays = learner.state()
     for wrong in (
-        {"cells.99.lags": np.zeros(0)},
+        {"cells.99.t": np.zeros(1)},
         {"weights": np.ones(3)},
         {"losses": np.ones(3)},
         {"awake": np.ones(3)},
+        {"truths": np.ones(3)},
+        {"cells.0.learned": np.full(2, 1e6)},
         {"t": np.array(9.0)},
     ):
         with pytest.raises(StateFormatError):
             restore(spec, arrays | wrong, 2)
-    lost = {name: array for name, array in arrays.items() if not name.startswith("cells.0.state.posteriors.1.")}
+    lost = {name: array for name, array in arrays.items() if not name.startswith("cells.0.posteriors.1.")}
     with pytest.raises(StateFormatError, match="posteriors"):
         restore(spec, lost, 2)
 

@@ -20,7 +20,7 @@ class Together(Classes[BankState, BankRound]):
 
     def __init__(self, K: int, kind: str, member: BankMember) -> None:
         self._K, self._loss = K, member.rule.loss
-        self._bank = Bank(range(K), 0, kind, [member] * K)
+        self._bank, self._all = Bank(range(K), 0, kind, [member] * K), range(K)
 
     def init(self, dim: int) -> BankState:
         return self._bank.init(dim)
@@ -31,22 +31,23 @@ class Together(Classes[BankState, BankRound]):
         return state
 
     def predict(self, state: BankState, x: F64) -> list[float | None]:
-        return self._probabilities(self._bank.predict(state, x))
+        return self._probabilities(self._bank.predict(state, x, self._all))
 
     def play(self, state: BankState, x: F64, y: int, t: int, rng: RoundRng) -> tuple[list[float | None], BankRound]:
         truths = [-1.0] * self._K
         truths[y] = 1.0
-        played = self._bank.play_each(state, x, truths, rng)
+        played = self._bank.play_each(state, x, truths, self._all, rng)
         return self._probabilities(played.values), played
 
     def learn(self, state: BankState, played: BankRound) -> None:
         self._bank.learn(state, played)
 
     def room(self, state: BankState) -> int:
-        return self._bank.room(state)
+        return self._bank.room(state, self._all)
 
     def run(self, state: BankState, X: F64, y: F64, t: int, rng: RoundRng) -> F64:
-        values = self._bank.run_each(state, X, np.where(y[:, None] == np.arange(self._K), 1.0, -1.0), rng)
+        truths = np.where(y[:, None] == np.arange(self._K), 1.0, -1.0)
+        values = self._bank.run_each(state, X, truths, self._all, rng)
         P = probabilities(self._loss, values.ravel())
         assert P is not None
         return scaled(P.reshape(values.shape), t)
