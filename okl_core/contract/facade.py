@@ -29,7 +29,7 @@ from okl_core.errors import (
     WeightError,
     unresolved,
 )
-from okl_core.types import F64, BlockInfo, Forecast, LearnerState, Round, RoundInfo, Standing, Target
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Target
 
 LAGS = "lags"
 """The array that `state` has beside those of the learner, where there are lags."""
@@ -80,11 +80,12 @@ class OnlineLearner:
         require_dims(self._learner, dim + self._k)
         self._rng = RoundRng(self.spec.seed)
         self._state = self._learner.init(self._config, dim + self._k) if state is None else state
-        self._low, self._high = self._learner.truth_range(self._config)
+        low, high = self._learner.truth_range(self._config)
         self.target: Target = self._learner.target(self._config)
         self.loss = self._learner.loss(self._config)
         if self._k:
-            self._low, self._high = max(self._low, -LARGEST_TRUTH), min(self._high, LARGEST_TRUTH)
+            low, high = max(low, -LARGEST_TRUTH), min(high, LARGEST_TRUTH)
+        self._truths: Interval = low, high
         self._lags = first_lags(self._k)
         if lags is not None:
             self._lags = kept_lags(self._checked_lags(lags, self._lags.shape))
@@ -107,7 +108,10 @@ class OnlineLearner:
         """
         x = self._input(x, lags)
         with one_thread_if(self._is_divided):
-            return self._finite(self._learner.predict(self._config, self._state, x))
+            forecast = self._learner.predict(self._config, self._state, x)
+        if not math.isfinite(forecast.value):
+            raise self._diverged(forecast)
+        return forecast
 
     def play(
         self,
@@ -146,20 +150,22 @@ class OnlineLearner:
         return RoundInfo(played.t, played.forecast, played.loss)
 
     def _play(self, x: ArrayLike, y: float, choices: bytes | None, lags: ArrayLike | None, weight: float) -> Round:
-        x, y = self._input(x, lags), self._truth(y)
+        x, y = self._input(x, lags), checked_truth(y, self.target, self._truths)
         if weight != 1.0:
             weight = checked_weights([weight]).item()
-        self._rng.begin(choices)
-        self._rng.at(self._state.t + 1)
+        rng = self._rng
+        rng.begin(choices, self._state.t + 1)
         try:
             if weight == 1.0:
-                played = self._learner.play(self._config, self._state, x, y, self._rng)
+                played = self._learner.play(self._config, self._state, x, y, rng)
             else:
-                played = self._learner.play_weighted(self._config, self._state, x, y, weight, self._rng)
+                played = self._learner.play_weighted(self._config, self._state, x, y, weight, rng)
         except OverflowError as error:
             raise self._overflow() from error
-        self._rng.verify()
-        self._finite(played.forecast)
+        if choices is not None:
+            rng.verify()
+        if not math.isfinite(played.forecast.value):
+            raise self._diverged(played.forecast)
         return played
 
     def _learn(self, played: Round) -> None:
@@ -239,7 +245,7 @@ class OnlineLearner:
             raise not_finite(X[row], f"X[{row}]", row)
         if not self._takes(y).all():
             for row, truth in enumerate(y.tolist()):
-                self._truth(truth, row)
+                checked_truth(truth, self.target, self._truths, row)
         if lags is not None:
             self._checked_lags(lags, (len(y), self._k))
         return X, y
@@ -293,30 +299,26 @@ class OnlineLearner:
         lags = as_numbers(lags, "lags", "lags")
         if lags.shape != shape:
             raise ShapeError(f"lags have shape {lags.shape}, this learner takes {shape}", "lags")
-        taken = np.abs(lags) == 1.0 if self.target == "binary" else (self._low <= lags) & (lags <= self._high)
+        low, high = self._truths
+        taken = np.abs(lags) == 1.0 if self.target == "binary" else (low <= lags) & (lags <= high)
         if not (taken | (lags == 0.0)).all():
             raise LabelError("lags are truths that this learner takes, or 0", "lags")
         return lags
 
     def _takes(self, y: F64) -> NDArray[np.bool_]:
-        """Which of the truths y, shape (n,), `_truth` takes."""
+        """Which of the truths y, shape (n,), `checked_truth` takes."""
         if self.target == "binary":
             return np.abs(y) == 1.0
-        taken = np.isfinite(y) & (self._low <= y) & (y <= self._high)
+        low, high = self._truths
+        taken = np.isfinite(y) & (low <= y) & (y <= high)
         return taken & (np.floor(y) == y) if self.target == "class" else taken
-
-    def _truth(self, y: float, row: int | None = None) -> float:
-        return checked_truth(y, self.target, (self._low, self._high), row)
 
     def _overflow(self) -> DivergedError:
         return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
 
-    def _finite(self, forecast: Forecast) -> Forecast:
-        if not math.isfinite(forecast.value):
-            raise DivergedError(
-                f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
-            )
-        return forecast
+    def _diverged(self, forecast: Forecast) -> DivergedError:
+        told = f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
+        return DivergedError(told)
 
 
 def checked_weights(weights: ArrayLike, n: int = 1) -> F64:

@@ -60,15 +60,17 @@ class RoundRng:
         self._replay: list[int] | None = None
         self._position = 0
 
-    def begin(self, replay: bytes | None = None) -> None:
-        """Start a record of choices; with `replay`, take its outcomes instead of deciding."""
-        self._begin(None if replay is None else decode_choices(replay))
+    def begin(self, replay: bytes | None = None, t: int = 0) -> None:
+        """Start a record of choices, at round t; with `replay`, take its outcomes instead of deciding."""
+        self._begin(None if replay is None else decode_choices(replay), t)
 
-    def _begin(self, replay: list[int] | None) -> None:
+    def _begin(self, replay: list[int] | None, t: int) -> None:
         self._record, self._rounds = [], []
-        self._start = 0
         self._replay = replay
         self._position = 0
+        self._t = t
+        self._drawn = 0
+        self._start = 0
 
     def begin_forks(self, parts: Mapping[str, int], first: int, rounds: int) -> list[RoundRng]:
         """The coins of a learner's parts, each with a record of its own, for `rounds` rounds from `first` on.
@@ -89,8 +91,7 @@ class RoundRng:
                 seed, stream = self._name
                 self._forks[name] = RoundRng(seed, f"{stream}/{name}")
             fork = self._forks[name]
-            fork._begin(None if replays is None else replays[i])
-            fork.at(own_first)
+            fork._begin(None if replays is None else replays[i], own_first)
             fork._first = own_first
             forks.append(fork)
         return forks
@@ -169,7 +170,12 @@ class RoundRng:
 
     def decide(self, outcome: bool) -> bool:
         """Record the outcome of a threshold test."""
-        return bool(self.pick(int(outcome)))
+        if self._replay is not None:
+            return bool(self.pick(int(outcome)))
+        # As `pick`, without the call: there is a test in nearly every round.
+        self._record.append(1 if outcome else 0)
+        self._rounds.append(self._t)
+        return bool(outcome)
 
     def pick(self, outcome: int) -> int:
         """Record the outcome of a choice among indices, outcome >= 0."""

@@ -130,36 +130,35 @@ class Packing(LearnerState):
         if not self.t:
             return Placement(z, -1, False)
         nearest, square = self.centres.find(z)
-        return Placement(z, *self._choose(nearest, square, len(self), self.t + 1, rng))
+        return Placement(z, *self._choose(nearest, square, len(self), self.radius.at(self.t + 1), rng))
 
     def place_block(self, columns: F64, rng: RoundRng) -> Iterator[Placement]:  # columns: (d, n)
         """`place` for n rounds in order, one a column: each as if those before it were absorbed, whether they are or not."""
         Z = self.metric.map_block(columns)
         n = Z.shape[1]
-        t, size = self.t, len(self)
+        size = len(self)
         nearest, squares = np.full(n, -1, dtype=np.intp), np.full(n, np.inf)
         if size:
             nearest, squares = self.centres.find_block(Z)
-        for j in range(n):
-            t += 1
-            choice = self._choose(nearest.item(j), squares.item(j), size, t, rng) if size else (-1, False)
-            placement = Placement(Z[:, j], *choice)
+        for j, (z, radius) in enumerate(zip(Z.T, self.radius.during(self.t + 1, n), strict=True)):
+            choice = self._choose(nearest.item(j), squares.item(j), size, radius, rng) if size else (-1, False)
+            placement = Placement(z, *choice)
             yield placement
             if placement.is_inside:
                 continue
             if j + 1 < n:
-                fresh, later = squared_distances(Z[:, j + 1 :], Z[:, j]), slice(j + 1, None)
+                fresh, later = squared_distances(Z[:, j + 1 :], z), slice(j + 1, None)
                 # Only if strictly nearer: of several the oldest.
                 nearest[later][fresh < squares[later]] = size
                 np.minimum(squares[later], fresh, out=squares[later])
             size += 1
 
-    def _choose(self, nearest: int, square: float, size: int, t: int, rng: RoundRng) -> tuple[int, bool]:
-        """The centre whose ball round t may belong to, and whether it does."""
+    def _choose(self, nearest: int, square: float, size: int, radius: float, rng: RoundRng) -> tuple[int, bool]:
+        """The centre whose ball a round may belong to, and whether it does."""
         centre = rng.pick(nearest)
         if centre >= size:
             raise ReplayDivergence(f"centre {centre} was recorded, there are {size}")
-        return centre, rng.decide(math.sqrt(square) <= self.radius.at(t))
+        return centre, rng.decide(math.sqrt(square) <= radius)
 
     def absorb(self, config: PackingConfig, placement: Placement, y: float) -> None:
         """Carry a placed round with the truth y into the packing."""

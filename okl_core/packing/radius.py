@@ -62,6 +62,16 @@ class Radius:
         """eps_t, t >= 1."""
         return t ** (-1.0 / (1.0 + self.rank(t)))
 
+    def during(self, t: int, rounds: int) -> list[float]:
+        """eps of so many rounds from t on: the numbers of `at`."""
+        radii: list[float] = []
+        while len(radii) < rounds:
+            first, rank = t + len(radii), self.rank(t + len(radii))
+            last = min([t + rounds, *self._rises[rank - 1 : rank]])
+            power = -1.0 / (1.0 + rank)
+            radii += [u**power for u in range(first, int(last))]
+        return radii
+
     def pack(self) -> dict[str, F64]:
         return {"eigenvalues": self.eigenvalues.copy()}
 

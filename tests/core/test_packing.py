@@ -123,6 +123,8 @@ def test_effective_rank_is_the_definition(d: int, t: int, decay: float, seed: in
         expected = rank(eigenvalues, s)
         assert effective_rank(eigenvalues, s) == radius.rank(s) == expected
         assert radius.at(s) == s ** (-1.0 / (1.0 + expected))
+    first = max(1, t - 3)
+    assert radius.during(first, 7) == [radius.at(u) for u in range(first, first + 7)]
 
 
 @pytest.mark.parametrize("r", [1, 2, 3, 7])
