@@ -25,7 +25,10 @@ STRETCH = 64
 """Rounds for which an expert plays or rests: a block of the learners on a dictionary."""
 FIRST = 1024
 """Rounds that all experts play: one that learns slowly is not judged by its beginning."""
-LOST = 0.02
+LENIENT = 4
+"""After these an expert that has lost plays one stretch in so many, and in one more after each FIRST rounds: one that learns
+slowly goes on learning."""
+LOST = 0.05
 """An expert with less than so much of the largest weight has lost. It wakes in its turn only: the share of all weight that is
 given back would wake it long before."""
 
@@ -40,8 +43,8 @@ RestingStretches = Annotated[
     Field(
         ge=1,
         le=64,
-        description="Experts without weight play one stretch of 64 rounds in so many; all do after a stretch that was worse "
-        "than usual. 1: none rests.",
+        description="Experts without weight play one stretch of 64 rounds in so many, more often early; all do after a "
+        "stretch that was worse than usual. 1: none rests.",
     ),
 ]
 
@@ -85,6 +88,7 @@ def awake_after(
     if rng.decide(usual.is_exceeded()):
         return np.ones_like(awake)
     stretch, least = t // STRETCH, LOST * float(weights.max())
+    every = min(every, LENIENT + t // FIRST)
     each = zip(awake.tolist(), weights.tolist(), unit_of.tolist(), strict=True)
     plays = [(is_awake and rng.decide(weight >= least)) or (stretch + i) % every == 0 for is_awake, weight, i in each]
     return np.array(plays, dtype=np.float64)
