@@ -89,6 +89,8 @@ class PoolConfig(LearnerConfig):
 
     @model_validator(mode="after")
     def _loss_fits(self) -> Self:
+        if self.truth != "classes" and self.classes != 2:
+            raise ValueError(f'{self.classes} classes, but the truths are {self.truth}: set `truth` to "classes"')
         if self.truth == "classes" and (self.loss != "logistic" or self.clip != 1.0):
             raise ValueError(
                 "probabilities of classes are weighed by their log-loss, and not clipped: leave `loss` and `clip` out"

@@ -176,7 +176,14 @@ def _with_classes(spec: LearnerSpec, labels: int) -> LearnerSpec:
     if "classes" in spec.config or "classes" not in get_learner(spec.kind).config_type.model_fields:
         return spec
     given = spec.model_copy(update={"config": spec.config | {"classes": labels}})
-    _, algorithm, config = parse_spec(given)
+    try:
+        _, algorithm, config = parse_spec(given)
+    except ConfigError:
+        # A pool of labels has no classes. What is wrong without them, too, is told of what is meant.
+        with contextlib.suppress(ConfigError):
+            parse_spec(spec)
+            return spec
+        raise
     return given if algorithm.target(config) == "class" else spec
 
 

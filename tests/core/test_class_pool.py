@@ -286,8 +286,9 @@ def test_a_thousand_classes_are_known_by_their_bytes() -> None:
     [
         ({"experts": ["aioli"]}, "expert 0, aioli, does not learn classes"),
         ({"experts": ["softmax-aioli", "last-label"]}, "expert 1, last-label, does not learn classes"),
-        ({"truth": "labels", "experts": ["softmax-aioli"]}, "softmax-aioli, does not learn labels"),
-        ({"truth": "numbers", "experts": ["one-vs-rest"]}, "one-vs-rest, does not learn numbers"),
+        ({"truth": "labels", "classes": 2, "experts": ["softmax-aioli"]}, "softmax-aioli, does not learn labels"),
+        ({"truth": "numbers", "classes": 2, "experts": ["one-vs-rest"]}, "one-vs-rest, does not learn numbers"),
+        ({"truth": "numbers"}, '3 classes, but the truths are numbers: set `truth` to "classes"'),
         ({"experts": [{"kind": "softmax-aioli", "config": {"classes": 4}}]}, "of 4 classes, in a pool of 3: leave its"),
         ({"experts": [{"kind": "auto", "config": {"relevance": RELEVANCE, "classes": None}}]}, "in a pool of 3"),
         ({"experts": [{"kind": "auto"}]}, "experts.0: .*give relevance itself"),
