@@ -108,12 +108,17 @@ class Joined(NamedTuple):
 
 @final
 class KernelSpace(NamedTuple):
-    """The space of one kernel, with alpha > 0. `memory`: which rounds count; `sketch`: which gradients join J."""
+    """The space of one kernel, with alpha > 0.
+
+    `memory`: which rounds count; `sketch`: which gradients join J; `projected_to`: C, where the rule moves the function to
+    values within [-C, C].
+    """
 
     kernel: Kernel
     alpha: float
     memory: Memory | None = None
     sketch: Sketch | None = None
+    projected_to: float | None = None
     state_type = KernelState
 
     @property
@@ -225,7 +230,7 @@ class KernelSpace(NamedTuple):
         points = 0 if state.sketch is None else len(state.sketch.points) + rounds
         return embedding_work(len(state.J) + rounds) + embedding_work(points)
 
-    def conditioning(self, state: KernelState, projected_to: float | None) -> float:
+    def conditioning(self, state: KernelState) -> float:
         """The condition of A, and the coefficients; with projections, a multiple.
 
         A projection carries the error of an input that is well known to others that are not: the root of the condition times
@@ -237,10 +242,10 @@ class KernelSpace(NamedTuple):
         condition = 1.0 + state.trace / self.alpha
         on_J = state.factor.roots.view * state.factor.L.solve_transposed(state.r.view)
         mass = self.kernel.mass(state.J, on_J) + self.kernel.mass(state.N, state.c.view) / self.alpha
-        if projected_to is None:
+        if self.projected_to is None:
             return condition + mass
         residual = self.alpha * float(state.r.view @ state.r.view)
-        return (condition + mass) * min(condition, max(1.0, residual / projected_to / projected_to))
+        return (condition + mass) * min(condition, max(1.0, residual / self.projected_to / self.projected_to))
 
     def describe(self, state: KernelState) -> dict[str, float]:
         numbers: dict[str, float] = {
