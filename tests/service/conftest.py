@@ -15,6 +15,7 @@ from service.api.dependencies import Worker
 from service.store.sqlite import SqliteStore
 from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, serving
+from tests.service.definitions import LABELS, POMDR
 from tests.service.listening import listening
 from tests.service.worker import Clock, Loop, Watched, working
 
@@ -87,3 +88,9 @@ def client(url: str) -> Iterator[Client]:
         for session in client.sessions():
             with suppress(SessionNotFound):  # challengers go with their champion
                 client.delete(session["name"])
+
+
+@pytest.fixture
+def session(client: Client) -> str:
+    client.create("s", POMDR, labels=LABELS)
+    return "s"
