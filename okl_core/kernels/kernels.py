@@ -91,6 +91,8 @@ class Kernel(Parameters, ABC):
 
     def mass(self, points: Points, a: F64) -> float:
         """sum |a_i| k(x_i, x_i): values of f = sum a_i k(x_i, .) are known to so many units of rounding, and no better."""
+        if not len(points):
+            return 0.0
         with np.errstate(over="ignore"):
             return float(np.abs(a) @ self.diag(points.coordinates()))
 

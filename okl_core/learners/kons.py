@@ -67,7 +67,7 @@ class Kons(SecondOrder[KonsConfig, KernelState, KernelRound, NewtonTotals]):
     config_type = KonsConfig
 
     def space(self, config: KonsConfig) -> KernelSpace:
-        return KernelSpace(config.kernel, config.regularization, config.memory)
+        return KernelSpace(config.kernel, config.regularization, config.memory, projected_to=config.clip)
 
     def rule(self, config: KonsConfig) -> NewtonRule:
         return config.rule

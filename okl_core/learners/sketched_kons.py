@@ -80,7 +80,7 @@ class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, New
     def space(self, config: SketchedKonsConfig) -> KernelSpace:
         kors = Kors(config.regularization, config.oversampling, config.accuracy)
         sketch = Sketch(config.kernel, kors, config.floor_probability)
-        return KernelSpace(config.kernel, config.regularization, config.memory, sketch)
+        return KernelSpace(config.kernel, config.regularization, config.memory, sketch, config.clip)
 
     def rule(self, config: SketchedKonsConfig) -> NewtonRule:
         return config.rule

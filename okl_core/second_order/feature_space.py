@@ -113,7 +113,7 @@ class FeatureSpace(NamedTuple):
         is_due = self.forgetting.is_due_within(t - 1, rounds)
         return self.map.draw_work(state.drawn) + (embedding_work(len(state.posterior)) if is_due else 0.0)
 
-    def conditioning(self, state: FeatureState, projected_to: float | None) -> float:
+    def conditioning(self, state: FeatureState) -> float:
         return state.posterior.conditioning(self.alpha) + self.map.largest(state.drawn)
 
     def describe(self, state: FeatureState) -> dict[str, float]:

@@ -24,6 +24,9 @@ STAIRS = 4
 REMEMBERED = 10
 """Half-lives after which a stored round is forgotten: a thousandth of its weight is left."""
 
+ALL_DIGITS = 1.0 / float(np.finfo(np.float64).eps)
+"""A conditioning with which no digit is known: a larger one says no more, and an infinite one would never fade."""
+
 SHORTEST = 8
 """Rounds of a half-life."""
 
@@ -97,6 +100,10 @@ class Memory(NamedTuple):
         """After round t, is it time to forget?"""
         return self.room(t - 1) == 1
 
+    def ends_turn(self, t: int) -> bool:
+        """Does a turn end with round t? It takes a window or a half-life at most: no round is dropped before one ends."""
+        return (t - self.size - self.chunk) % (min(STAIRS, self.size) * self.chunk) == 0
+
     def room(self, t: int) -> int:
         """Rounds after t up to the next one that is due."""
         if self.factor == 1.0 and t < self.size:
@@ -115,21 +122,33 @@ class StoredRounds(StatePart):
 
     `J` and `N` are the numbers of the rounds whose points are stored, `b` is c_i / sqrt(w_i) of those in J: all that the
     engine's L and r are made of.
+
+    `inherited` is the conditioning that stored rounds were decided with. What rounding did to a forecast stays in the w and b
+    of its round, by these gets into the forecasts after it, and so into rounds that never met the one which magnified it.
+    With a half-life the error falls as the weights do. With a window it falls more slowly where w depends on the forecast,
+    but it is a small part of what the conditioning allows: that may be halved with each turn.
     """
 
     J: GrowingArray = field(default_factory=GrowingArray)
     N: GrowingArray = field(default_factory=GrowingArray)
     b: GrowingArray = field(default_factory=GrowingArray)
+    inherited: float = 1.0
 
     def __post_init__(self) -> None:
         if len(self.J) != len(self.b):
             raise StateFormatError(f"{len(self.J)} rounds are stored with {len(self.b)} values")
 
+    def inherit(self, conditioning: float) -> None:
+        """At the end of a turn, before any round is dropped: what the rounds stored give."""
+        # In this order a NaN counts as the most.
+        self.inherited = max(0.5 * self.inherited, min(ALL_DIGITS, conditioning))
+
     def forget(self, memory: Memory, t: int) -> tuple[int, int]:
         """Drop what no longer counts after round t; how many of J and of N that were."""
         i, k = memory.first_kept(self.J, t), memory.first_kept(self.N, t)
         for array, count in ((self.J, i), (self.b, i), (self.N, k)):
-            array.select(np.arange(count, len(array)))
+            if count:
+                array.select(np.arange(count, len(array)))
         self.b.view[:] *= math.sqrt(memory.factor)
         return i, k
 

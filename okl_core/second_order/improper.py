@@ -161,7 +161,6 @@ class AioliRule(NamedTuple):
     weight: float = 1.0
     loss = LOSSES["logistic"]
     truth_range = REALS
-    projects_to = None
     needs_variance = True
 
     def kappa(self, a: float, square: float) -> float:

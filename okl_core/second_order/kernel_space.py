@@ -108,12 +108,17 @@ class Joined(NamedTuple):
 
 @final
 class KernelSpace(NamedTuple):
-    """The space of one kernel, with alpha > 0. `memory`: which rounds count; `sketch`: which gradients join J."""
+    """The space of one kernel, with alpha > 0.
+
+    `memory`: which rounds count; `sketch`: which gradients join J; `projected_to`: C, where the rule moves the function to
+    values within [-C, C].
+    """
 
     kernel: Kernel
     alpha: float
     memory: Memory | None = None
     sketch: Sketch | None = None
+    projected_to: float | None = None
     state_type = KernelState
 
     @property
@@ -200,6 +205,8 @@ class KernelSpace(NamedTuple):
         memory, stored = self.memory, state.stored
         if memory is None or stored is None or not memory.is_due(t):
             return
+        if memory.ends_turn(t):
+            stored.inherit(self._own_conditioning(state))
         i, k = stored.forget(memory, t)
         fresh = KernelSpace(self.kernel, self.alpha).init(state.J.dim)
         # Points decoded and stored again: the first kept is the new origin, so that distances stay exact under a drift.
@@ -225,8 +232,13 @@ class KernelSpace(NamedTuple):
         points = 0 if state.sketch is None else len(state.sketch.points) + rounds
         return embedding_work(len(state.J) + rounds) + embedding_work(points)
 
-    def conditioning(self, state: KernelState, projected_to: float | None) -> float:
-        """The condition of A, and the coefficients; with projections, a multiple.
+    def conditioning(self, state: KernelState) -> float:
+        """That of the rounds stored; where rounds are forgotten, at least what `StoredRounds` have inherited."""
+        own = self._own_conditioning(state)
+        return own if state.stored is None else max(own, state.stored.inherited)
+
+    def _own_conditioning(self, state: KernelState) -> float:
+        """The condition of A, and the coefficients; with projections, a multiple: O(|J|^2 + d |J| + d |N|).
 
         A projection carries the error of an input that is well known to others that are not: the root of the condition times
         as large at most, and another one back again. How much of that happens shows in what the quadratics of all rounds
@@ -234,13 +246,12 @@ class KernelSpace(NamedTuple):
         An estimate, then, checked by bench.replay: with many of these it is chaos.
         """
         # alpha I <= A <= (alpha + sum_J w kappa) I.
-        condition = 1.0 + state.trace / self.alpha
-        on_J = state.factor.roots.view * state.factor.L.solve_transposed(state.r.view)
+        condition, r, C = 1.0 + state.trace / self.alpha, state.r.view, self.projected_to
+        with np.errstate(over="ignore", invalid="ignore"):
+            on_J = state.factor.roots.view * state.factor.L.solve_transposed(r)
+            residual = 0.0 if C is None else self.alpha * float(r @ r) / C / C
         mass = self.kernel.mass(state.J, on_J) + self.kernel.mass(state.N, state.c.view) / self.alpha
-        if projected_to is None:
-            return condition + mass
-        residual = self.alpha * float(state.r.view @ state.r.view)
-        return (condition + mass) * min(condition, max(1.0, residual / projected_to / projected_to))
+        return (condition + mass) * min(condition, max(1.0, residual))
 
     def describe(self, state: KernelState) -> dict[str, float]:
         numbers: dict[str, float] = {

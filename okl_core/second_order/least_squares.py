@@ -71,7 +71,6 @@ class LeastSquares(NamedTuple):
     shrinks: bool
     weight: float = 1.0
     loss = LOSSES["squared"]
-    projects_to = None
 
     @property
     def truth_range(self) -> Interval:

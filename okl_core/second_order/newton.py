@@ -117,10 +117,6 @@ class NewtonRule(NamedTuple):
         """The truths that the loss's constants are made for."""
         return (-self.clip, self.clip) if self.loss.target == "real" else REALS
 
-    @property
-    def projects_to(self) -> float:
-        return self.clip
-
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 

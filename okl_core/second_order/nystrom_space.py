@@ -121,7 +121,7 @@ class NystromSpace(NamedTuple):
         is_due = self.forgetting.is_due_within(t - 1, rounds)
         return embedding_work(len(state.posterior) + rounds) if is_due else 0.0
 
-    def conditioning(self, state: NystromState, projected_to: float | None) -> float:
+    def conditioning(self, state: NystromState) -> float:
         return self.condition(state.embedding, state.posterior)
 
     def condition(self, known: EmbeddingState, posterior: Posterior) -> float:

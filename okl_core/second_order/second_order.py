@@ -131,7 +131,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
         return self.space(config).extra_work(state.space, state.t + 1, rounds)
 
     def conditioning(self, config: C, state: SecondOrderState[S, T]) -> float:
-        return self.space(config).conditioning(state.space, self.rule(config).projects_to)
+        return self.space(config).conditioning(state.space)
 
     def describe(self, config: C, state: SecondOrderState[S, T]) -> dict[str, float]:
         space, rule = self.parts(config)

@@ -92,11 +92,6 @@ class Rule(Protocol[T]):
         ...
 
     @property
-    def projects_to(self) -> float | None:
-        """C, if the rule moves the function to where its values are within [-C, C]."""
-        ...
-
-    @property
     def needs_variance(self) -> bool:
         """Does `value` look at q? Where it does not, a forecast may be cheaper."""
         ...
@@ -186,8 +181,8 @@ class Space(Protocol[S, P]):
         """What one of the next rounds may take beyond a usual one; see `Learner.extra_work`."""
         ...
 
-    def conditioning(self, state: S, projected_to: float | None) -> float:
-        """See `Learner.conditioning`; `projected_to` is the rule's."""
+    def conditioning(self, state: S) -> float:
+        """See `Learner.conditioning`."""
         ...
 
     def describe(self, state: S) -> dict[str, float]:

@@ -13,6 +13,7 @@ from okl_core import OnlineLearner, ReservoirLearner, create, freeze, learner_ki
 from okl_core.contract.facade import LARGEST_TOLERANCE, REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.subject import make_subject
 from okl_core.errors import UnstableWarning
+from okl_core.types import F64
 
 
 def test_the_tolerance_grows_with_the_conditioning_up_to_a_cap() -> None:
@@ -121,3 +122,61 @@ def test_random_features_of_far_inputs_have_lost_the_digits_of_their_angles(
         again.update(x, truth)
     assert again.conditioning == pytest.approx(learner.conditioning)
     assert restore(learner.spec, again.state(), 3).conditioning == again.conditioning
+
+
+def with_burst(seed: int, burst: range, size: float, rounds: int) -> tuple[F64, F64]:
+    """Ordinary inputs, but for a burst of huge ones, and labels."""
+    X = np.random.default_rng(seed).standard_normal((rounds, 3))
+    X[burst.start : burst.stop] *= size
+    noise = np.random.default_rng(seed + 1000).standard_normal(rounds)
+    return X, np.where(X[:, 0] + 0.3 * noise < 0.0, -1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "seed", "burst", "size"),
+    [
+        ("kernel-aioli", {"window": 40, "regularization": 0.01}, 0, range(30, 36), 5e4),
+        ("kons", {"half_life": 8, "regularization": 0.01}, 10, range(10, 14), 5e4),
+        ("kons", {"half_life": 16, "regularization": 0.1}, 10, range(10, 14), 1e5),
+        ("sketched-kons", {"window": 40, "regularization": 0.1}, 6, range(10, 14), 1e5),
+    ],
+)
+def test_what_a_burst_left_in_the_rounds_after_it_is_allowed_for_once_it_is_forgotten(
+    kind: str, config: dict[str, float], seed: int, burst: range, size: float
+) -> None:
+    X, y = with_burst(seed, burst, size, 260)
+    rule = {} if kind == "kernel-aioli" else {"loss": "logistic", "step": "adaptive"}
+    spec = {"kind": kind, "seed": 3, "config": {"kernel": {"kind": "linear"}} | config | rule}
+    one_by_one, as_a_block = create(spec, 3), create(spec, 3)
+    values, tolerances = [], []
+    for x, truth in zip(X, y.tolist(), strict=True):
+        values.append(one_by_one.update(x, truth).forecast.value)
+        tolerances.append(replay_tolerance(one_by_one.conditioning))
+    off = np.abs(as_a_block.run(X, y).values - values) / np.maximum(1.0, np.abs(values))
+    assert (off <= tolerances).all()
+
+
+@pytest.mark.parametrize(
+    ("forgetting", "turn"), [({"window": 1}, 1), ({"window": 40}, 40), ({"half_life": 8}, 8), ({"half_life": 9}, 8)]
+)
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "kernel-ridge", "kernel-aar", "kernel-aioli"])
+def test_the_conditioning_of_a_burst_is_handed_on_and_halves_with_each_turn(
+    kind: str, forgetting: dict[str, int], turn: int
+) -> None:
+    X, y = with_burst(0, range(12, 15), 1e4, 60 * turn + 20)
+    config = {"kernel": {"kind": "linear"}} | forgetting | ({"step": "adaptive"} if kind.endswith("kons") else {})
+    learner = create({"kind": kind, "config": config}, 3)
+    learner.run(X[:10], y[:10])
+    before = learner.conditioning
+    learner.run(X[10:15], y[10:15])
+    during = learner.conditioning
+    assert during > 1e3 * before
+    for past in range(1, 15 * turn):
+        learner.update(X[14 + past], float(y[14 + past]))
+        assert learner.conditioning >= 0.25 * during * 0.5 ** (past / turn)
+    again = restore(learner.spec, learner.state(), 3)
+    assert again.conditioning == learner.conditioning
+    learner.run(X[14 + 15 * turn :], y[14 + 15 * turn :])
+    calm = create(learner.spec, 3)
+    calm.run(*with_burst(0, range(0), 1.0, len(y)))
+    assert learner.conditioning < 2.0 * calm.conditioning

@@ -14,7 +14,7 @@ from okl_core import Gaussian, OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, StateFormatError
 from okl_core.linalg import guards, weighted_factor
-from okl_core.second_order.forgetting import Memory
+from okl_core.second_order.forgetting import ALL_DIGITS, Memory, StoredRounds
 from okl_core.second_order.row_sampling import Kors
 from okl_core.second_order.second_order import SecondOrderRound
 from okl_core.second_order.sketch import Sketch
@@ -309,6 +309,26 @@ def test_blocks_end_where_rounds_are_forgotten(W: int) -> None:
         assert len(kept_before(due[0], W)) == W
         assert half_life.room(t) == next(s for s in range(t + 1, t + 200) if s % ((W + 7) // 4) == 0) - t
     assert 10 * (W + 7) <= half_life.size < 10 * (W + 7) + half_life.chunk
+
+
+@given(st.integers(1, 50))
+def test_a_turn_ends_while_a_round_is_stored_and_takes_a_window_or_a_half_life_at_most(W: int) -> None:
+    for memory, most in ((Memory.of_window(W), W), (Memory.of_half_life(W + 7), W + 7)):
+        due = [t for t in range(1, 2 * memory.size + 300) if memory.is_due(t)]
+        ends = [t for t in due if memory.ends_turn(t)]
+        assert max(b - a for a, b in itertools.pairwise(ends)) <= most
+        for t in range(1, 200):
+            dropped_after = next(s for s in due if s - memory.size >= t)
+            assert any(t <= s <= dropped_after for s in ends)
+
+
+@pytest.mark.parametrize("conditioning", [np.inf, np.nan])
+def test_a_conditioning_without_bound_is_handed_on_as_one_that_fades(conditioning: float) -> None:
+    stored = StoredRounds()
+    stored.inherit(conditioning)
+    assert stored.inherited == ALL_DIGITS
+    stored.inherit(1.0)
+    assert stored.inherited == 0.5 * ALL_DIGITS
 
 
 def test_a_state_that_forgets_nothing_has_no_array_for_it() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -31,6 +31,15 @@ if importlib.util.find_spec("sniffio") is None:
     sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 MEMBERS = {"type", "title", "status", "detail", "instance"}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+def lines(rows: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def told(answer: httpx.Response) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.text.splitlines()]
 
 
 class Api:

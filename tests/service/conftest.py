@@ -12,9 +12,11 @@ import pytest
 from okl.client import Client
 from okl.errors import SessionNotFound
 from service.api.dependencies import Worker
+from service.store.base import Store, open_store
 from service.store.sqlite import SqliteStore
 from tests.oracles.model_store import ModelStore
 from tests.service.api import Api, serving
+from tests.service.definitions import LABELS, POMDR
 from tests.service.listening import listening
 from tests.service.worker import Clock, Loop, Watched, working
 
@@ -29,6 +31,17 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     return request.getfixturevalue("redis_url")
+
+
+@pytest.fixture
+async def stores(tmp_path: Path, redis_url: str) -> AsyncIterator[tuple[Store, Store]]:
+    """SQLite and Redis."""
+    found = open_store(f"sqlite:///{tmp_path / 'moves.sqlite3'}"), open_store(redis_url)
+    for store in found:
+        await store.open()
+    yield found
+    for store in found:
+        await store.close()
 
 
 @pytest.fixture
@@ -87,3 +100,9 @@ def client(url: str) -> Iterator[Client]:
         for session in client.sessions():
             with suppress(SessionNotFound):  # challengers go with their champion
                 client.delete(session["name"])
+
+
+@pytest.fixture
+def session(client: Client) -> str:
+    client.create("s", POMDR, labels=LABELS)
+    return "s"

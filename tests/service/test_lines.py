@@ -1,0 +1,172 @@
+"""Rounds as lines of NDJSON over real sockets: a block of rounds each, whatever the pieces in which they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message
+
+from okl.client import Client
+from okl.errors import PayloadTooLarge, ServiceError
+from service.api.lines import lines_of
+from service.api.messages import read_lines
+from service.api.slices import BodyLimits
+from tests.service.api import NDJSON, lines, told
+from tests.service.definitions import LABELS, POMDR, ROWS, TRUTHS
+
+
+def rows(n: int) -> list[dict[str, Any]]:
+    return [{"x": row, "y": y} for row, y in zip(ROWS[:n], TRUTHS[:n], strict=True)]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_rounds_as_lines_are_rounds(url: str, client: Client, session: str, block: int) -> None:
+    client.create("twin", POMDR, labels=LABELS)
+    answer = httpx.post(f"{url}/sessions/s/rounds?block={block}", content=lines(rows(90)), headers=NDJSON)
+    found = told(answer)
+    assert [one["applied"] for one in found] == [*range(block, 90, block), 90]
+    scores = np.concatenate([one["scores"] for one in found])
+    assert scores == pytest.approx(client.rounds("twin", ROWS[:90], TRUTHS[:90])["scores"], rel=1e-9)
+    short = httpx.post(f"{url}/sessions/s/rounds?answers=totals", content=lines(rows(9)), headers=NDJSON)
+    assert told(short)[0].keys() == {"session", "t", "rounds", "loss", "mistakes", "duplicate", "applied"}
+
+
+def test_sent_again_under_its_key(url: str, client: Client, session: str) -> None:
+    """The first half, as if the connection had broken there; then all."""
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    body = lines(rows(100))
+    half = body[: len(lines(rows(60)))]
+    first = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=half, headers=headers))
+    again = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=body, headers=headers))
+    assert [one["duplicate"] for one in again] == [True] * 3 + [False] * 2
+    assert [one["scores"] for one in again[:3]] == [one["scores"] for one in first]
+    assert client.inspect("s")["t"] == 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [({"x": ROWS[0]}, "/y"), ({"x": [1e999], "y": "yes"}, "/x/0"), ({"x": ROWS[0], "y": 3}, "/y")],
+)
+def test_a_wrong_line_is_named(url: str, client: Client, session: str, wrong: dict[str, Any], pointer: str) -> None:
+    good = rows(60)
+    body = lines([*good[:50], wrong, *good[50:]])
+    *played, last = told(httpx.post(f"{url}/sessions/s/rounds?block=20", content=body, headers=NDJSON))
+    assert [one["applied"] for one in played] == [20, 40]
+    assert last["applied"] == 40
+    assert last["refused"]["line"] == 51
+    assert last["refused"]["errors"][0]["pointer"] == pointer
+    assert "Line 51" in last["refused"]["detail"]
+    assert client.inspect("s")["t"] == 40
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=lines([wrong]), headers=NDJSON)
+    assert answer.status_code == 422
+    assert answer.json()["line"] == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"{}{}\n", b'{"x":[1],\n"y":1}\n', b"[1]\n", b"\xff\n"])
+def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
+    assert answer.status_code in (400, 422)
+
+
+JOINED = (b'{"x":[1,2],"y":"yes"},{"x":[2', b'3],"y":"no"}')
+"""Two lines that are no JSON objects, and with a comma between them two objects."""
+
+
+@pytest.mark.parametrize("space", [b"", b" \t\r"])
+def test_lines_that_are_objects_only_when_joined(url: str, client: Client, space: bytes) -> None:
+    client.create("s")
+    good = b'{"x":[0,1],"y":"no"}'
+    found = [line.replace(b"},{", b"}" + space + b"," + space + b"{") for line in JOINED]
+    body = b"\n".join([good, *found, good])
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
+    assert answer.status_code == 400
+    assert answer.json()["line"] == 2
+    by_line = told(httpx.post(f"{url}/sessions/s/stream", content=body, headers=NDJSON))
+    assert ["refused" in one for one in by_line] == [False, True, True, False]
+    assert client.inspect("s")["t"] == 2
+
+
+@pytest.mark.parametrize("x", [{"a": [{"b": 1}, {"b": 2}]}, {"a": "},{"}, {"a": {"b": {"c": 1}}, "d": 2}])
+def test_what_may_look_like_two_objects_in_a_line_is_one(url: str, client: Client, x: Any) -> None:
+    client.create("s")
+    body = lines([{"x": x, "y": i % 2} for i in range(3)])
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=body.replace(b" ", b""), headers=NDJSON)
+    wrong = httpx.post(f"{url}/sessions/s/rounds", json={"x": [x] * 3, "y": [0, 1, 0]})
+    assert answer.status_code == wrong.status_code
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"x": st.lists(st.integers(0, 9), min_size=1, max_size=3) | st.just({"a": "},{", "b": 1}), "y": st.just(1)}
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    st.data(),
+)
+def test_lines_are_right_if_each_is(objects: list[Any], data: st.DataObject) -> None:
+    """Right objects, broken into as many lines at any of the commas."""
+    text = json.dumps(objects)[1:-1]
+    commas = [i for i, one in enumerate(text) if one == ","]
+    cuts = sorted(data.draw(st.lists(st.sampled_from(commas), min_size=len(objects) - 1, unique=True)))
+    broken = [text[a:b] for a, b in zip([0, *(c + 1 for c in cuts)], [*cuts, len(text)], strict=True)]
+
+    def is_right(line: str) -> bool:
+        try:
+            return isinstance(json.loads(line), dict)
+        except ValueError:
+            return False
+
+    found = read_lines([line.encode() for line in broken], BodyLimits())
+    assert [not isinstance(one, ServiceError) for one in found] == [is_right(line) for line in broken]
+
+
+def test_a_line_has_a_bound_and_the_body_none(url: str, client: Client, session: str) -> None:
+    line = lines(rows(1))
+    many = httpx.post(
+        f"{url}/sessions/s/rounds?answers=totals", content=line * (10_000_000 // len(line)), headers=NDJSON, timeout=120
+    )
+    assert told(many)[-1]["applied"] == 10_000_000 // len(line)
+    long = httpx.post(f"{url}/sessions/s/rounds", content=b"[" + b"0," * (1 << 20), headers=NDJSON)
+    assert long.status_code == 413
+
+
+def test_lines_elsewhere_are_refused(url: str, session: str) -> None:
+    answer = httpx.post(f"{url}/sessions/s/predict", content=b"{}\n", headers=NDJSON)
+    assert answer.status_code == 415
+
+
+@given(st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_size=8), st.data())
+def test_lines_whatever_the_pieces(found: list[bytes], data: st.DataObject) -> None:
+    body = b"\n".join(found) + data.draw(st.sampled_from([b"", b"\n"]))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=5)))
+    pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    given = iter([{"type": "http.request", "body": p, "more_body": i < len(pieces) - 1} for i, p in enumerate(pieces)])
+
+    async def receive() -> Message:
+        return next(given)
+
+    async def collect() -> list[bytes]:
+        return [line async for lines in lines_of(receive, BodyLimits(row_bytes=1000)) for line in lines]
+
+    assert asyncio.run(collect()) == [line for line in found if line and not line.isspace()]
+
+
+def test_a_line_that_never_ends() -> None:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"0" * 100, "more_body": True}
+
+    async def collect() -> None:
+        async for _ in lines_of(receive, BodyLimits(row_bytes=1000)):
+            raise AssertionError
+
+    with pytest.raises(PayloadTooLarge):
+        asyncio.run(collect())
