@@ -64,7 +64,7 @@ def class_streams() -> Iterator[tuple[str, Stream]]:
 def labels_line(name: str, stream: Stream, lags: int) -> list[str]:
     own = {"loss": "squared", "clip": 2.0, "budget": 200, "kernel": {"kind": "gaussian", "sigma": 0.5}}
     experts: list[dict[str, Any]] = [{"kind": "pros-n-kons", "config": own, "lags": lags, "half_lives": "learned"}]
-    return line(name, stream, {"kind": "pool", "config": {"experts": experts, "share": SHARE, "resting": 1}})
+    return line(name, stream, {"kind": "pool", "config": {"experts": experts, "share": SHARE}})
 
 
 def classes_line(name: str, stream: Stream) -> list[str]:

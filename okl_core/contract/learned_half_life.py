@@ -23,11 +23,11 @@ def mixture(kind: str, told: Mapping[str, Any], config: LearnerConfig, loss: Los
     """The config of the pool that a learner with a learned half-life stands for; `told` is the learner's own.
 
     The pool weighs by the learner's loss, where that is logistic or squared, and by the squared distance to labels where it
-    is another; a learner of classes by the log-loss of its probabilities. None rests: the half-life that will be needed next
-    has little weight until then. Raises ConfigError where forecasts of numbers have no bound.
+    is another; a learner of classes by the log-loss of its probabilities. Raises ConfigError where forecasts of numbers have
+    no bound.
     """
     expert = {"kind": kind, "config": {name: value for name, value in told.items() if name != "half_life"}}
-    pool: dict[str, Any] = {"experts": [expert | {"half_lives": LEARNED}], "resting": 1}
+    pool: dict[str, Any] = {"experts": [expert | {"half_lives": LEARNED}]}
     if target == "class":
         # One that leaves `classes` out has as many as a session has labels: so has the pool.
         return pool | {"truth": "classes"} | ({"classes": told["classes"]} if "classes" in told else {})

@@ -110,7 +110,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         told, turns = config.team.play(state.cells, state.awake, state.truths, x, y, t, rng)
         forecast, loss, losses, weights = _weigh(config, state, config.weighing.taken(told), y)
         usual = state.usual.after(t, loss)
-        awake = awake_after(t, state.awake, weights, config.team.unit_of, usual, config.resting, rng)
+        awake = awake_after(t, state.awake, weights, config.team.unit_of, usual, config.rests, rng)
         return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, usual, awake)
 
     def learn(self, config: PoolConfig, state: PoolState, played: PoolRound) -> None:
@@ -127,7 +127,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         values, losses = np.empty(len(y)), np.empty(len(y))
         most, start = rows_at_once(experts.width, BLOCK), 0
         while start < len(y):
-            rows = slice(start, start + stretch_left(state.t, config.resting, most))
+            rows = slice(start, start + stretch_left(state.t, config.rests, most))
             lags = lag_rows(state.truths, y[rows])
             told = experts.run(state.cells, state.awake, lags[:-1], X[rows], y[rows], state.t + 1, rng)
             state.truths = kept_lags(lags[-1])
@@ -145,7 +145,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
                 parts.append(given)
             state.t += len(told)
             state.awake = awake_after(
-                state.t, state.awake, state.weights, experts.unit_of, state.usual, config.resting, rng
+                state.t, state.awake, state.weights, experts.unit_of, state.usual, config.rests, rng
             )
             start = rows.stop
         return BlockInfo(state.t, values, losses, joined_probabilities(parts) if parts else None, rng.finish())

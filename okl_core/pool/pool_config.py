@@ -70,7 +70,12 @@ class PoolConfig(LearnerConfig):
     share: float = Field(
         default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
     )
-    resting: RestingStretches = 16
+    resting: RestingStretches | None = Field(
+        default=None,
+        description="Experts without weight play one stretch of 64 rounds in so many, more often early; all do after a "
+        "stretch that was worse than usual. 1: none rests. By default 16 with the default experts, some of which forget, and "
+        "1 with others.",
+    )
 
     @field_validator("experts", mode="before")
     @classmethod
@@ -120,6 +125,11 @@ class PoolConfig(LearnerConfig):
                     f"{self.truth_range[1]}: widen its `clip` or `truth_range`"
                 )
         return self
+
+    @property
+    def rests(self) -> int:
+        """`resting`, or what it is by default."""
+        return self.resting or (16 if self.experts is None else 1)
 
     @property
     def truth_range(self) -> Interval:

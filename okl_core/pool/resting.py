@@ -38,15 +38,7 @@ UNUSUAL = 3.0
 REMEMBERED = 4096
 """Rounds that the mean is over, about."""
 
-RestingStretches = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=64,
-        description="Experts without weight play one stretch of 64 rounds in so many, more often early; all do after a "
-        "stretch that was worse than usual. 1: none rests.",
-    ),
-]
+RestingStretches = Annotated[int, Field(ge=1, le=64)]
 
 
 def stretch_left(t: int, every: int, most: int) -> int:

@@ -116,8 +116,7 @@ def test_a_learned_half_life_stands_for_a_pool(kind: str) -> None:
     clip = {"clip": 2.0} if kind in NUMBERS else {}
     loss = {"loss": "logistic", "clip": LOG_ODDS} if "aioli" in kind else {"truth": "numbers", "clip": 2.0}
     short = create({"kind": kind, "seed": 3, "config": clip | {"half_life": "learned"}}, 2)
-    expert = {"kind": kind, "config": clip, "half_lives": "learned"}
-    spelt = create(pool_of(expert, resting=1, **loss) | {"seed": 3}, 2)
+    spelt = create(pool_of({"kind": kind, "config": clip, "half_lives": "learned"}, **loss) | {"seed": 3}, 2)
     assert short.spec == spelt.spec
     assert (short.run(X, y).values == spelt.run(X, y).values).all()
     again = create(short.spec, 2)
