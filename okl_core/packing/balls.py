@@ -130,7 +130,7 @@ class Packing(LearnerState):
         if not self.t:
             return Placement(z, -1, False)
         nearest, square = self.centres.find(z)
-        return Placement(z, *self._choose(nearest, square, len(self), self.radius.at(self.t + 1), rng))
+        return self._choose(z, nearest, square, len(self), self.radius.at(self.t + 1), rng)
 
     def place_block(self, columns: F64, rng: RoundRng) -> Iterator[Placement]:  # columns: (d, n)
         """`place` for n rounds in order, one a column: each as if those before it were absorbed, whether they are or not."""
@@ -141,8 +141,10 @@ class Packing(LearnerState):
         if size:
             nearest, squares = self.centres.find_block(Z)
         for j, (z, radius) in enumerate(zip(Z.T, self.radius.during(self.t + 1, n), strict=True)):
-            choice = self._choose(nearest.item(j), squares.item(j), size, radius, rng) if size else (-1, False)
-            placement = Placement(z, *choice)
+            if size:
+                placement = self._choose(z, nearest.item(j), squares.item(j), size, radius, rng)
+            else:
+                placement = Placement(z, -1, False)
             yield placement
             if placement.is_inside:
                 continue
@@ -153,12 +155,12 @@ class Packing(LearnerState):
                 np.minimum(squares[later], fresh, out=squares[later])
             size += 1
 
-    def _choose(self, nearest: int, square: float, size: int, radius: float, rng: RoundRng) -> tuple[int, bool]:
+    def _choose(self, z: F64, nearest: int, square: float, size: int, radius: float, rng: RoundRng) -> Placement:
         """The centre whose ball a round may belong to, and whether it does."""
         centre = rng.pick(nearest)
         if centre >= size:
             raise ReplayDivergence(f"centre {centre} was recorded, there are {size}")
-        return centre, rng.decide(math.sqrt(square) <= radius)
+        return Placement(z, centre, rng.decide(math.sqrt(square) <= radius))
 
     def absorb(self, config: PackingConfig, placement: Placement, y: float) -> None:
         """Carry a placed round with the truth y into the packing."""
