@@ -111,9 +111,8 @@ class Bank(Unit[BankState, BankRound]):
         count = len(self._members)
         if len(state.posteriors) != count or state.learned.shape != (count,):
             raise StateFormatError(f"{len(state.posteriors)} posteriors for {count} members")
-        most = state.learned.max()
-        if not most <= state.t:
-            raise StateFormatError(f"a member has learned {most:.0f} rounds, its dictionary {state.t}")
+        if not ((state.learned >= 0.0) & (state.learned <= state.t)).all():
+            raise StateFormatError(f"a member has learned {state.learned.max():.0f} rounds, its dictionary {state.t}")
         return state
 
     def predict(self, state: BankState, x: F64, members: Sequence[int]) -> list[float]:

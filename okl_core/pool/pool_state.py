@@ -61,6 +61,8 @@ class PoolState(PoolNumbers):
             raise StateFormatError(
                 f"the weights, the losses or the rests of the pool's {experts.count} experts are missing"
             )
+        if not kept.awake.any():
+            raise StateFormatError("all experts of the pool rest")
         if kept.truths.shape != (experts.lags,):
             raise StateFormatError(f"the last {experts.lags} truths of the pool are missing")
         cells = Cells.unpack_units(experts.units, part_of(arrays, "cells"), kept.t)

@@ -286,6 +286,7 @@ def test_restored_in_the_middle_it_continues() -> None:
         {"weights": np.ones(3)},
         {"losses": np.ones(3)},
         {"awake": np.ones(3)},
+        {"awake": np.zeros(15)},
         {"truths": np.ones(3)},
         {"cells.0.learned": np.full(2, 1e6)},
         {"t": np.array(9.0)},
