@@ -317,8 +317,7 @@ class OnlineLearner:
         return DivergedError(f"round {self._state.t + 1} overflows; scale the inputs and the truths down")
 
     def _diverged(self, forecast: Forecast) -> DivergedError:
-        told = f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization"
-        return DivergedError(told)
+        return DivergedError(f"the forecast of round {self._state.t + 1} is {forecast.value}; raise the regularization")
 
 
 def checked_weights(weights: ArrayLike, n: int = 1) -> F64:

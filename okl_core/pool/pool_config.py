@@ -25,7 +25,7 @@ from okl_core.pool.expert_specs import (
     trivial_experts,
 )
 from okl_core.pool.experts import Experts
-from okl_core.pool.resting import RestingStretches
+from okl_core.pool.resting import EVERY
 from okl_core.types import MAX_CLASSES, Interval, LearnerConfig
 
 LARGEST_LOG_ODDS = 300.0
@@ -70,8 +70,10 @@ class PoolConfig(LearnerConfig):
     share: float = Field(
         default=0.001, ge=0.0, lt=1.0, description="Weight given back to all experts in each round; 0 never forgets."
     )
-    resting: RestingStretches | None = Field(
+    resting: int | None = Field(
         default=None,
+        ge=1,
+        le=64,
         description="Experts without weight play one stretch of 64 rounds in so many, more often early; all do after a "
         "stretch that was worse than usual. 1: none rests. By default 16 with the default experts, some of which forget, and "
         "1 with others.",
@@ -129,7 +131,7 @@ class PoolConfig(LearnerConfig):
     @property
     def rests(self) -> int:
         """`resting`, or what it is by default."""
-        return self.resting or (16 if self.experts is None else 1)
+        return self.resting or (EVERY if self.experts is None else 1)
 
     @property
     def truth_range(self) -> Interval:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.types import F64, StatePart
 
+EVERY = 16
+"""Of the default experts: one that has lost plays one stretch in so many."""
 STRETCH = 64
 """Rounds for which an expert plays or rests: a block of the learners on a dictionary."""
 FIRST = 1024
@@ -37,8 +37,6 @@ UNUSUAL = 3.0
 
 REMEMBERED = 4096
 """Rounds that the mean is over, about."""
-
-RestingStretches = Annotated[int, Field(ge=1, le=64)]
 
 
 def stretch_left(t: int, every: int, most: int) -> int:
