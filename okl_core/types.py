@@ -24,6 +24,9 @@ from pydantic_core import CoreSchema, core_schema
 
 F64 = NDArray[np.float64]
 
+Stored = NDArray[np.floating[Any]]
+"""An array of a state: float64, or float32 where a learner keeps it in single precision."""
+
 Interval = tuple[float, float]
 """Both ends, which belong to it unless they are infinite."""
 

@@ -2,7 +2,7 @@ r"""One least-squares posterior for many truths: they share A^{-1}, which the in
 
 | symbol | meaning                                                              | shape  |
 |--------|----------------------------------------------------------------------|--------|
-| P      | A^{-1}, A = I + sum phi phi^T, the upper triangle                    | (p, p) |
+| P      | A^{-1}, A = I + sum phi phi^T                                        | (p, p) |
 | U      | P sum phi y^T, a column for each truth                               | (p, k) |
 | m, q   | U^T phi and phi^T P phi: the means, and the variance that they share | (k,)   |
 | Phi, Y | features, a column each, and truths of n rounds                      |        |
@@ -25,11 +25,12 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg.blas import dsymm, dsymv, dsyr, dsyrk, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.blas import dtrsm  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import NotPositiveDefiniteError, StateFormatError
-from okl_core.types import F64
+from okl_core.linalg.symmetric import Symmetric
+from okl_core.types import F64, Stored
 
 
 class SharedProjection(NamedTuple):
@@ -48,11 +49,10 @@ class SharedProjection(NamedTuple):
 class SharedPosterior:
     """P and U. A round costs O(p^2 + p k)."""
 
-    # BLAS wants columns: P.T is the Fortran-ordered view of the same numbers, with the lower triangle.
     __slots__ = ("P", "U")
 
     def __init__(self, size: int, truths: int) -> None:
-        self.P = np.eye(size)
+        self.P = Symmetric.diagonal(size, 1.0)
         self.U = np.zeros((size, truths))
 
     def __len__(self) -> int:
@@ -63,14 +63,14 @@ class SharedPosterior:
         return self.P.nbytes + self.U.nbytes
 
     def project(self, phi: F64) -> SharedProjection:
-        g = dsymv(1.0, self.P.T, phi, lower=1)
+        g = self.P.times(phi)
         return SharedProjection(phi @ self.U, max(float(phi @ g), 0.0), g)
 
     def absorb(self, projection: SharedProjection, y: F64) -> None:
         """Learn one round with the truths y, shape (k,)."""
         m, q, g = projection
         self.U += np.multiply.outer(g, (y - m) / (1.0 + q))
-        dsyr(-1.0 / (1.0 + q), g, a=self.P.T, lower=1, overwrite_a=1)
+        self.P.add_outer(-1.0 / (1.0 + q), g)
 
     def learn(self, Phi: F64, Y: F64) -> F64:
         """Learn n rounds, Phi of shape (p, n) and Y of shape (n, k); their forecasts, (n, k).
@@ -78,25 +78,22 @@ class SharedPosterior:
         Raises NotPositiveDefiniteError before anything has changed.
         """
         Phi = np.asfortranarray(Phi)
-        G = dsymm(1.0, self.P.T, Phi, lower=1)
+        G = self.P.times_columns(Phi)
         S = Phi.T @ G
-        S.ravel()[:: len(S) + 1] += 1.0
+        S[np.diag_indices_from(S)] += 1.0
         L, info = dpotrf(S, lower=1, clean=1)
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
         E = dtrsm(1.0, L, Y - Phi.T @ self.U, lower=1)
         # Z^T in place of G.
         Z = dtrsm(1.0, L, G, side=1, lower=1, trans_a=1, overwrite_b=1)
-        dsyrk(-1.0, Z, beta=1.0, c=self.P.T, lower=1, overwrite_c=1)
+        self.P.add_gram(-1.0, Z)
         self.U += Z @ E
         return Y - np.diagonal(L)[:, None] * E
 
     def grow(self, count: int) -> None:
         """Add coordinates that were 0 for every input so far."""
-        size = len(self.U)
-        P = np.eye(size + count)
-        P[:size, :size] = self.P
-        self.P = P
+        self.P.grow(count, 1.0)
         self.U = np.concatenate((self.U, np.zeros((count, self.U.shape[1]))))
 
     def add_truths(self, count: int) -> None:
@@ -105,29 +102,25 @@ class SharedPosterior:
 
     def discount(self, factor: float) -> None:
         """A <- factor A + (1 - factor) I, the sums of U likewise, 0 < factor < 1: O(p^3)."""
-        full = np.triu(self.P)
-        full = full + np.triu(full, 1).T
+        full = self.P.full()
         # Its eigenvalues are at least `factor`: P = B^{-1} P is as stable as P.
         B = (1.0 - factor) * full
-        B.ravel()[:: len(B) + 1] += factor
+        B[np.diag_indices_from(B)] += factor
         L, info = dpotrf(B, lower=1)
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
         solved = dtrsm(1.0, L, dtrsm(1.0, L, np.hstack((full, factor * self.U)), lower=1), lower=1, trans_a=1)
-        # In the order of rows, which BLAS needs to write into P, and a restored state has.
-        self.P = np.ascontiguousarray(np.triu(solved[:, : len(full)]))
+        self.P = Symmetric(solved[:, : len(full)].T)
         self.U = np.ascontiguousarray(solved[:, len(full) :])
 
-    def pack(self) -> dict[str, F64]:
-        return {"P": self.P[np.triu_indices(len(self.U))], "U": self.U.copy()}
+    def pack(self) -> dict[str, Stored]:
+        return {"P": self.P.pack(), "U": self.U.copy()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> SharedPosterior:
-        packed, U = arrays["P"], arrays["U"]
-        if U.ndim != 2 or packed.shape != (len(U) * (len(U) + 1) // 2,):
-            raise StateFormatError(f"{packed.shape} numbers are not the triangle of {U.shape} features and truths")
+    def unpack(cls, arrays: dict[str, Stored]) -> SharedPosterior:
+        U = np.array(arrays["U"], dtype=np.float64, order="C")
+        if U.ndim != 2:
+            raise StateFormatError(f"means of shape {U.shape} are not of features and truths")
         posterior = cls(0, 0)
-        posterior.P = np.zeros((len(U), len(U)))
-        posterior.P[np.triu_indices(len(U))] = packed
-        posterior.U = np.array(U, dtype=np.float64, order="C")
+        posterior.P, posterior.U = Symmetric.unpack(arrays["P"], len(U)), U
         return posterior

@@ -46,7 +46,7 @@ from pydantic import Field
 
 from okl_core.contract.state import unpack
 from okl_core.errors import InputError, NonFiniteError, StateFormatError
-from okl_core.types import F64, REALS, Interval, Parameters, StatePart
+from okl_core.types import F64, REALS, Interval, Parameters, StatePart, Stored
 
 PATIENCE = 5.0
 """Excess misses, over m, from which on q is above all scores kept. Fewer, and q swings; more, and a change takes longer."""
@@ -105,7 +105,7 @@ class Conformal(Parameters):
         """The state before the first round; it never grows."""
         return ConformalState(0, 0, 0, 0.0, 0, np.zeros(self.kept))
 
-    def unpack(self, arrays: Mapping[str, F64]) -> ConformalState:
+    def unpack(self, arrays: Mapping[str, Stored]) -> ConformalState:
         """The state that `okl_core.contract.state.pack` gave as arrays. Raises StateFormatError."""
         state = unpack(ConformalState, arrays)
         counts = state.misses, state.counted, state.rounds

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from okl_core.errors import OklError
-from okl_core.types import F64, Round
+from okl_core.types import Round, Stored
 
 P = ParamSpec("P")
 
@@ -67,7 +67,7 @@ def close(a: float | None, b: float | None, what: str) -> None:
         require(abs(a - b) <= TOLERANCE * max(1.0, abs(a)), f"{what}: {a!r} and {b!r}")
 
 
-def close_arrays(expected: Any, actual: F64, what: str) -> None:
+def close_arrays(expected: Any, actual: Stored, what: str) -> None:
     """Two arrays agree to the tolerance, relative to the largest entry."""
     expected = np.asarray(expected, dtype=np.float64)
     require(expected.shape == actual.shape, f"{what}: shapes {expected.shape} and {actual.shape}")
@@ -77,14 +77,14 @@ def close_arrays(expected: Any, actual: F64, what: str) -> None:
     require(distance <= TOLERANCE * scale, f"{what}: differ by {distance:.3g} (tolerance {TOLERANCE * scale:.3g})")
 
 
-def close_states(expected: Mapping[str, F64], actual: Mapping[str, F64], what: str) -> None:
+def close_states(expected: Mapping[str, Stored], actual: Mapping[str, Stored], what: str) -> None:
     """Two states agree to the tolerance."""
     require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
     for name, array in expected.items():
         close_arrays(array, actual[name], f"{what}: {name!r} of the state")
 
 
-def same_arrays(expected: Mapping[str, F64], actual: Mapping[str, F64], what: str) -> None:
+def same_arrays(expected: Mapping[str, Stored], actual: Mapping[str, Stored], what: str) -> None:
     """Two states agree byte for byte."""
     require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
     for name, array in expected.items():

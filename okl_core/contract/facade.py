@@ -29,7 +29,7 @@ from okl_core.errors import (
     WeightError,
     unresolved,
 )
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Target
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
 
 LAGS = "lags"
 """The array that `state` has beside those of the learner, where there are lags."""
@@ -71,7 +71,7 @@ class OnlineLearner:
     the learner learns from what it predicted from.
     """
 
-    def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int, lags: F64 | None = None) -> None:
+    def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int, lags: Stored | None = None) -> None:
         self.spec, self._learner, self._config = parse_spec(spec)
         if waiting := self._config.waiting():
             raise unresolved(waiting)
@@ -250,7 +250,7 @@ class OnlineLearner:
             self._checked_lags(lags, (len(y), self._k))
         return X, y
 
-    def state(self) -> dict[str, F64]:
+    def state(self) -> dict[str, Stored]:
         """Copies of every array of the state; with the spec they are everything."""
         arrays = pack(self._state)
         return arrays | {LAGS: self._lags.copy()} if self._k else arrays
@@ -352,7 +352,7 @@ def create(spec: Spec, dim: int) -> OnlineLearner:
     return OnlineLearner(parsed, None, dim)
 
 
-def restore(spec: Spec, arrays: Mapping[str, F64], dim: int) -> OnlineLearner:
+def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner:
     """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
 
     Raises StateFormatError.

@@ -32,7 +32,7 @@ from okl_core.contract.learner import Spec
 from okl_core.contract.probabilities import joined_probabilities
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ConfigError, FrozenError, ReplayDivergence, StateError, StateFormatError
-from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo, Standing
+from okl_core.types import F64, BlockInfo, Forecast, Round, RoundInfo, Standing, Stored
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class ReservoirLearner:
     True
     """
 
-    def __init__(self, learner: OnlineLearner, round: int = 0, kept: Mapping[str, F64] | None = None) -> None:
+    def __init__(self, learner: OnlineLearner, round: int = 0, kept: Mapping[str, Stored] | None = None) -> None:
         """`kept`: the state before `round`. Raises StateError without one if rounds were learned already."""
         if round == 0 and learner.t:
             raise StateError(f"a reservoir holds one of all rounds; this learner has learned {learner.t} without it")
@@ -81,7 +81,7 @@ class ReservoirLearner:
         return cls(create(spec, dim))
 
     @classmethod
-    def restore(cls, spec: Spec, arrays: Mapping[str, F64], dim: int) -> ReservoirLearner:
+    def restore(cls, spec: Spec, arrays: Mapping[str, Stored], dim: int) -> ReservoirLearner:
         """The learner whose `state()` gave these arrays. Raises StateFormatError."""
         own = {name: array for name, array in arrays.items() if not name.startswith(RESERVOIR)}
         kept = {name[len(RESERVOIR) :]: array for name, array in arrays.items() if name.startswith(RESERVOIR)}
@@ -185,7 +185,7 @@ class ReservoirLearner:
             start = stop
         return _joined(parts)
 
-    def state(self) -> dict[str, F64]:
+    def state(self) -> dict[str, Stored]:
         """Copies of every array of the state, the kept one among them; with the spec they are everything."""
         kept = {f"{RESERVOIR}{name}": array.copy() for name, array in self._kept.items()}
         return self.learner.state() | kept | {f"{RESERVOIR}round": np.array(float(self._round))}
@@ -272,7 +272,7 @@ class FrozenLearner:
 
     play = learn = replay = run = update
 
-    def state(self) -> dict[str, F64]:
+    def state(self) -> dict[str, Stored]:
         """Copies of every array; `FrozenLearner(restore(spec, arrays, dim))` is this predictor."""
         return self._learner.state()
 

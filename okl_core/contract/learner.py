@@ -48,6 +48,7 @@ from okl_core.types import (
     LearnerState,
     Round,
     Standing,
+    Stored,
     Target,
 )
 
@@ -119,7 +120,7 @@ class Learner(ABC, Generic[C, S, R]):
     def init(self, config: C, dim: int) -> S:
         """The state before the first round, for inputs in R^dim."""
 
-    def unpack(self, config: C, arrays: Mapping[str, F64]) -> S:
+    def unpack(self, config: C, arrays: Mapping[str, Stored]) -> S:
         """The state that `okl_core.state.pack` gave as arrays. Raises StateFormatError."""
         return unpack(cast(type[S], self.state_type), arrays)
 

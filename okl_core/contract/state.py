@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.errors import StateFormatError
-from okl_core.types import F64, StatePart
+from okl_core.types import StatePart, Stored
 
 FORMAT_VERSION = 1
 META = "__meta__"
@@ -31,13 +31,13 @@ S = TypeVar("S", bound=StatePart)
 A = TypeVar("A")
 
 
-def pack(state: StatePart) -> dict[str, F64]:
-    """The state as {name: array}; the fields of a part are named "part.field".
+def pack(state: StatePart) -> dict[str, Stored]:
+    """The state as {name: array}, float32 where an object keeps it so; the fields of a part are named "part.field".
 
     Objects that are no part have a `pack` of their own. A field that is None has no array; what it holds otherwise must
     pack to several: a single one, lost, would not be missed.
     """
-    arrays: dict[str, F64] = {}
+    arrays: dict[str, Stored] = {}
     for field in dataclasses.fields(state):
         value = getattr(state, field.name)
         if value is None:
@@ -46,7 +46,8 @@ def pack(state: StatePart) -> dict[str, F64]:
         if isinstance(packed, dict):
             arrays.update({f"{field.name}.{part}": array for part, array in packed.items()})
         else:
-            arrays[field.name] = np.array(packed, dtype=np.float64, order="C")
+            is_single = isinstance(packed, np.ndarray) and packed.dtype == np.float32
+            arrays[field.name] = np.array(packed, dtype=np.float32 if is_single else np.float64, order="C")
     return arrays
 
 
@@ -56,7 +57,10 @@ def part_of(arrays: Mapping[str, A], name: str) -> dict[str, A]:
 
 
 def unpack(
-    state_type: type[S], arrays: Mapping[str, F64], parts: Mapping[str, type[StatePart]] | None = None, within: str = ""
+    state_type: type[S],
+    arrays: Mapping[str, Stored],
+    parts: Mapping[str, type[StatePart]] | None = None,
+    within: str = "",
 ) -> S:
     """The state that `pack` gave. Raises StateFormatError for arrays of anything else.
 
@@ -103,8 +107,8 @@ def _hints(state_type: type[StatePart]) -> dict[str, Any]:
     return get_type_hints(state_type)
 
 
-def to_bytes(arrays: Mapping[str, F64], meta: Mapping[str, Any]) -> bytes:
-    """Named float64 arrays and JSON-able metadata as bytes."""
+def to_bytes(arrays: Mapping[str, Stored], meta: Mapping[str, Any]) -> bytes:
+    """Named arrays and JSON-able metadata as bytes."""
     document = {"format": FORMAT_VERSION, **meta}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -119,7 +123,7 @@ def to_bytes(arrays: Mapping[str, F64], meta: Mapping[str, Any]) -> bytes:
     return body + _digest(body)
 
 
-def from_bytes(blob: bytes) -> tuple[dict[str, F64], dict[str, Any]]:
+def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
     """Arrays and metadata. Raises StateFormatError if the bytes are damaged or of a format this version cannot read."""
     body, digest = blob[:-DIGEST_BYTES], blob[-DIGEST_BYTES:]
     if digest != _digest(body):

@@ -100,11 +100,11 @@ def check_inputs_are_copied(subject: Subject) -> None:
 
 @clause
 def check_state_arrays(subject: Subject) -> None:
-    """The state at rest is C-contiguous float64, and counts its rounds."""
+    """The state at rest is C-contiguous float64, or float32 where it is kept so, and counts its rounds."""
     for stop in (0, 1, subject.half):
         for name, array in (arrays := subject.after(stop).state()).items():
             require(isinstance(array, np.ndarray), f"{name!r} is a {type(array).__name__}, not an array")
-            require(array.dtype == np.float64, f"{name!r} is {array.dtype}, not float64")
+            require(array.dtype in (np.float64, np.float32), f"{name!r} is {array.dtype}, not float64 or float32")
             require(array.flags.c_contiguous, f"{name!r} is not C-contiguous")
         require(arrays["t"] == stop, f"after {stop} rounds the state counts {arrays['t']}")
 

@@ -22,6 +22,7 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.errors import ConfigError, DivergedError, NotPositiveDefiniteError, ShapeError, unresolved
 from okl_core.kernels.points import Points
+from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.metrics.kernel_metric import learned_kernel_metric, matrix_root
 from okl_core.metrics.mahalanobis import Matrix
 from okl_core.types import F64, Parameters, Registered
@@ -59,10 +60,10 @@ class Kernel(Parameters, ABC):
     translation_invariant: ClassVar[bool]
     """Is k a function of x - z? Points are then kept relative to the first of them."""
 
-    def points(self, dim: int, capacity: int = 16) -> Points:
+    def points(self, dim: int, capacity: int = 16, floats: FloatType = DOUBLE) -> Points:
         """An empty set of points that fits this kernel. Raises ConfigError for a metric of another dimension."""
         root, unit = self.root_for(dim), self._unit()
-        return Points(dim, centred=self.translation_invariant, unit=unit, root=root, capacity=capacity)
+        return Points(dim, centred=self.translation_invariant, unit=unit, root=root, capacity=capacity, floats=floats)
 
     def row(self, S: Points | F64, x: F64) -> F64:
         """k(s_i, x), shape (n,), for S of n points and x of shape (d,)."""

@@ -22,17 +22,22 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.errors import StateFormatError
 from okl_core.linalg.growing import GrowingArray
-from okl_core.types import F64
+from okl_core.linalg.precision import DOUBLE, FloatType
+from okl_core.types import F64, Stored
 
 FARTHEST = 2.0**32
 """Largest coordinate of an origin, in units of length: inputs are rounded to 2^-21 of the unit at most. Time stamps in
 seconds are below it, rows that are nonsense mostly not."""
 
-WIDE = -1e4
-"""-|h|^2 / 2 below which a product no longer tells the distance between two such points to 10^-11 of unit^2."""
+WIDE, SINGLE_WIDE = -1e4, -1e2
+"""-|h|^2 / 2 below which a product no longer tells the distance between two such points to 10^-11 of unit^2, in single
+precision to 10^-4."""
 
-LOWEST = -1e300
+LOWEST, SINGLE_LOWEST = -1e300, -1e30
 """Exponents are kept above: exp of it is 0 anyway, and what is computed from it stays finite."""
+
+SINGLE_FARTHEST = 1e15
+"""Largest coordinate in single precision, in units of length; points beyond are not told apart. Its square is finite."""
 
 IN_METRIC = 2.0
 """`centred` of a packed set of points that has a root."""
@@ -57,12 +62,21 @@ class Points:
         Length that distances are measured in; 1 for kernels of the inner product.
     root : ndarray, shape (d, d), optional
         Symmetric, positive definite: distances are |root (s - x)|. Without it they are Euclidean.
+    floats : FloatType
+        What the rows are kept in. What is told of them is float64.
     """
 
-    __slots__ = ("_rows", "centred", "dim", "origin", "root", "unit")
+    __slots__ = ("_rows", "centred", "dim", "floats", "origin", "root", "unit")
 
     def __init__(
-        self, dim: int, *, centred: bool, unit: float = 1.0, root: F64 | None = None, capacity: int = 16
+        self,
+        dim: int,
+        *,
+        centred: bool,
+        unit: float = 1.0,
+        root: F64 | None = None,
+        capacity: int = 16,
+        floats: FloatType = DOUBLE,
     ) -> None:
         self.dim = dim
         self.centred = centred
@@ -70,7 +84,8 @@ class Points:
         # numpy takes an array as an operand a third of a microsecond faster than a Python number.
         self.unit: F64 = np.array(unit)
         self.root = root
-        self._rows = GrowingArray(dim + 2, capacity=capacity)
+        self.floats = floats
+        self._rows = GrowingArray(dim + 2, capacity=capacity, floats=floats)
 
     @classmethod
     def of(cls, X: F64, *, centred: bool, unit: float = 1.0, root: F64 | None = None) -> Points:  # X: (n, d)
@@ -84,6 +99,10 @@ class Points:
     @property
     def nbytes(self) -> int:
         return self._rows.nbytes
+
+    @property
+    def _wide(self) -> float:
+        return WIDE if self.floats is DOUBLE else SINGLE_WIDE
 
     def append(self, x: F64) -> None:
         if len(self._rows) == 0:
@@ -106,7 +125,9 @@ class Points:
         square = -0.5 * ddot(h, h)
         row[-2] = square if square > LOWEST else LOWEST
         row[-1] = 1.0
-        return row
+        if self.floats is DOUBLE:
+            return row
+        return row.astype(self.floats.dtype) if square > SINGLE_LOWEST else self._rounded(row[None, :], -2)[0]
 
     def _encode_block(self, X: F64, square: int) -> F64:
         """The rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
@@ -118,7 +139,15 @@ class Points:
         np.einsum("ij,ij->i", heads, heads, out=rows[:, square])
         rows[:, square] *= -0.5
         np.maximum(rows[:, square], LOWEST, out=rows[:, square])
-        return rows
+        return rows if self.floats is DOUBLE else self._rounded(rows, square)
+
+    def _rounded(self, rows: F64, square: int) -> F64:
+        """Rows with -|h|^2 / 2 in the column `square`, in single precision."""
+        if rows[:, square].min(initial=0.0) <= SINGLE_LOWEST:
+            heads = rows[:, :-2]
+            np.clip(heads, -SINGLE_FARTHEST, SINGLE_FARTHEST, out=heads)
+            np.maximum(rows[:, square], SINGLE_LOWEST, out=rows[:, square])
+        return rows.astype(self.floats.dtype)
 
     def decode(self, rows: F64) -> F64:
         """The points of these rows, up to rounding; a copy."""
@@ -156,44 +185,44 @@ class Points:
 
     def products(self, row: F64) -> F64:
         """<s, x> for every point, shape (n,), for an encoded x. Only for points that are not centred."""
-        return self._rows.view[:, :-2] @ row[:-2]
+        return self.floats.widened(self._rows.view[:, :-2] @ row[:-2])
 
     def products_block(self, X: F64) -> F64:
         """<s_i, x_j>, shape (n, m), for X of shape (m, d). Only for points that are not centred."""
-        return self._rows.view[:, :-2] @ X.T
+        return self._rows.view[:, :-2] @ X.T  # float64, as X is
 
     def exponents(self, row: F64) -> F64:
         """-|s - x|^2 / (2 unit^2) for every point, shape (n,), for an encoded x; rounding may lift it above 0."""
         asked = row.copy()
         asked[-2], asked[-1] = 1.0, row[-2]
-        if asked[-1] >= WIDE:
-            return self._rows.view.dot(asked)
+        if asked[-1] >= self._wide:
+            return self.floats.widened(self._rows.view.dot(asked))
         # The products of two wide points may overflow; they are not used.
         with np.errstate(over="ignore", invalid="ignore"):
-            u = self._rows.view.dot(asked)
+            u = self.floats.widened(self._rows.view.dot(asked))
         self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
         return u
 
     def exponents_block(self, X: F64) -> F64:
         """-|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
         asked = self._encode_block(X, -1)
-        if asked[:, -1].min(initial=0.0) >= WIDE:
-            return self._rows.view @ asked.T
+        if asked[:, -1].min(initial=0.0) >= self._wide:
+            return self.floats.widened(self._rows.view @ asked.T)
         with np.errstate(over="ignore", invalid="ignore"):
-            u = self._rows.view @ asked.T
-        self._mend(u, asked, np.flatnonzero(asked[:, -1] < WIDE))
+            u = self.floats.widened(self._rows.view @ asked.T)
+        self._mend(u, asked, np.flatnonzero(asked[:, -1] < self._wide))
         return u
 
     def _mend(self, u: F64, asked: F64, columns: NDArray[np.intp]) -> None:
         """Put into the columns of u what is asked about wide inputs, for points that are wide too."""
         from scipy.spatial.distance import cdist
 
-        rows = np.flatnonzero(self._rows.view[:, -2] < WIDE)
+        rows = np.flatnonzero(self._rows.view[:, -2] < self._wide)
         squares = cdist(self._rows.view[rows, :-2], asked[columns, :-2], "sqeuclidean")
         u[np.ix_(rows, columns)] = np.maximum(-0.5 * squares, LOWEST)
 
-    def pack(self) -> dict[str, F64]:
-        arrays = {
+    def pack(self) -> dict[str, Stored]:
+        arrays: dict[str, Stored] = {
             "rows": self._rows.pack(),
             "origin": self.origin.copy(),
             "centred": np.array(float(self.centred)),
@@ -205,15 +234,16 @@ class Points:
         return arrays | {"centred": np.array(IN_METRIC), "root": self.root.copy()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Points:
+    def unpack(cls, arrays: dict[str, Stored]) -> Points:
         rows, origin = arrays["rows"], arrays["origin"]
         if rows.ndim != 2 or rows.shape[1] != len(origin) + 2:
             raise StateFormatError(f"points of shape {rows.shape} with an origin of shape {origin.shape}")
         centred, unit = bool(arrays["centred"]), float(arrays["unit"])
-        root = np.array(arrays["root"], order="C") if arrays["centred"] == IN_METRIC else None
+        root = np.array(arrays["root"], dtype=np.float64, order="C") if arrays["centred"] == IN_METRIC else None
         if root is not None and root.shape != (len(origin), len(origin)):
             raise StateFormatError(f"points in {len(origin)} dimensions with a metric of shape {root.shape}")
-        points = cls(len(origin), centred=centred, unit=unit, root=root, capacity=max(16, len(rows)))
-        points.origin = origin.copy()
+        capacity, floats = max(16, len(rows)), FloatType.in_which(rows)
+        points = cls(len(origin), centred=centred, unit=unit, root=root, capacity=capacity, floats=floats)
+        points.origin = np.array(origin, dtype=np.float64)
         points._rows.extend(rows)
         return points

@@ -8,10 +8,19 @@ from pydantic import Field
 
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.linalg.precision import FloatType
 from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
 from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
-from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
+from okl_core.second_order.nystrom_space import (
+    DEFAULT_BUDGET,
+    Budget,
+    Carry,
+    NystromRound,
+    NystromSpace,
+    NystromState,
+    Precision,
+)
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import F64
 
@@ -24,6 +33,7 @@ class NystromAioliConfig(KernelImproperConfig):
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
     half_life: LearnedHalfLife = None
+    precision: Precision = "double"
 
     def norms(self, X: F64) -> list[float]:
         return kernel_norms(self.kernel, X)
@@ -63,7 +73,7 @@ class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, A
     config_type = NystromAioliConfig
 
     def space(self, config: NystromAioliConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
         return NystromSpace(embedding, config.alpha, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: NystromAioliConfig) -> AioliRule:

@@ -8,10 +8,19 @@ from pydantic import Field
 
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.linalg.precision import FloatType
 from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
 from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.least_squares import LeastSquares, LeastSquaresTotals, TruthBound
-from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
+from okl_core.second_order.nystrom_space import (
+    DEFAULT_BUDGET,
+    Budget,
+    Carry,
+    NystromRound,
+    NystromSpace,
+    NystromState,
+    Precision,
+)
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.types import LearnerConfig
 
@@ -24,6 +33,7 @@ class NystromRidgeConfig(LearnerConfig):
     budget: Budget = DEFAULT_BUDGET
     carry: Carry = "transport"
     half_life: LearnedHalfLife = None
+    precision: Precision = "double"
     regularization: float = Field(default=0.1, gt=0.0, description="a: weight of the squared norm of the function.")
     clip: TruthBound = None
 
@@ -61,7 +71,7 @@ class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, L
     config_type = NystromRidgeConfig
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
         return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
@@ -99,7 +109,7 @@ class NystromAar(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, Lea
     config_type = NystromRidgeConfig
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
         return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:

@@ -17,7 +17,7 @@ from okl_core.metrics.mahalanobis import Entries, Matrix, factored
 from okl_core.packing.balls import Packing, Placement
 from okl_core.packing.packing_config import PackingConfig
 from okl_core.packing.regret_bounds import balls_bound
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Stored
 
 
 class FixedPackingConfig(PackingConfig):
@@ -132,7 +132,7 @@ class EllipsoidPacking(Learner[FixedPackingConfig, PackingState, PackingRound]):
         M = np.ones(dim) if config.metric == "identity" else config.metric
         return PackingState(0, Packing.of(config, M), loss=0.0)
 
-    def unpack(self, config: FixedPackingConfig, arrays: Mapping[str, F64]) -> PackingState:
+    def unpack(self, config: FixedPackingConfig, arrays: Mapping[str, Stored]) -> PackingState:
         state = super().unpack(config, arrays)
         state.packing.require_estimate(config)
         return state

@@ -21,7 +21,7 @@ from okl_core.pool.pool_config import PoolConfig
 from okl_core.pool.pool_state import PoolState
 from okl_core.pool.resting import UsualLoss, awake_after, stretch_left
 from okl_core.pool.units import UnitRound
-from okl_core.types import F64, BlockInfo, Forecast, Interval, Round, Standing, Target
+from okl_core.types import F64, BlockInfo, Forecast, Interval, Round, Standing, Stored, Target
 
 TARGETS: dict[Truth, Target] = {"labels": "binary", "numbers": "real", "classes": "class"}
 
@@ -98,7 +98,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
     def init(self, config: PoolConfig, dim: int) -> PoolState:
         return PoolState.first(config.team, dim)
 
-    def unpack(self, config: PoolConfig, arrays: Mapping[str, F64]) -> PoolState:
+    def unpack(self, config: PoolConfig, arrays: Mapping[str, Stored]) -> PoolState:
         return PoolState.of(config.team, arrays)
 
     def predict(self, config: PoolConfig, state: PoolState, x: F64) -> Forecast:

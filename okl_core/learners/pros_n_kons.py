@@ -8,10 +8,19 @@ from pydantic import Field
 
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
+from okl_core.linalg.precision import FloatType
 from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
 from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
 from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals, Step
-from okl_core.second_order.nystrom_space import DEFAULT_BUDGET, Budget, Carry, NystromRound, NystromSpace, NystromState
+from okl_core.second_order.nystrom_space import (
+    DEFAULT_BUDGET,
+    Budget,
+    Carry,
+    NystromRound,
+    NystromSpace,
+    NystromState,
+    Precision,
+)
 from okl_core.second_order.second_order import SecondOrder
 
 
@@ -38,6 +47,7 @@ class ProsNKonsConfig(NewtonConfig):
         "(reset, as PROS-N-KONS was published).",
     )
     half_life: LearnedHalfLife = None
+    precision: Precision = "double"
 
 
 @final
@@ -89,7 +99,7 @@ class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonT
     config_type = ProsNKonsConfig
 
     def space(self, config: ProsNKonsConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget)
+        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
         return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
 
     def rule(self, config: ProsNKonsConfig) -> NewtonRule:

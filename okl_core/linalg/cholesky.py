@@ -11,11 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtpsv, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.linalg.lapack import dtpttr  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.errors import NotPositiveDefiniteError, StateFormatError
-from okl_core.types import F64
+from okl_core.linalg.precision import DOUBLE, FloatType
+from okl_core.types import F64, Stored
 
 PANEL = 256
 """Rows per panel: large enough that the calls do not count, small enough to be unpacked for many right-hand sides."""
@@ -28,7 +27,7 @@ N = TypeVar("N", int, NDArray[np.int64])
 
 
 class Factor:
-    """A lower Cholesky factor L, n x n, that grows by rows. `copy.deepcopy` of one takes O(n).
+    """A lower Cholesky factor L, n x n, in double or single precision, that grows by rows. `copy.deepcopy` takes O(n).
 
     Examples
     --------
@@ -39,11 +38,12 @@ class Factor:
     array([1., 1.])
     """
 
-    __slots__ = ("_left", "_size", "_tiles")
+    __slots__ = ("_left", "_size", "_tiles", "floats")
 
-    def __init__(self) -> None:
-        self._left: list[F64] = []
-        self._tiles: list[F64] = []
+    def __init__(self, floats: FloatType = DOUBLE) -> None:
+        self.floats = floats
+        self._left: list[Stored] = []
+        self._tiles: list[Stored] = []
         self._size = 0
 
     def __len__(self) -> int:
@@ -62,17 +62,20 @@ class Factor:
         panel, i = divmod(self._size, PANEL)
         start = panel * PANEL
         if i == 0:
-            self._left.append(np.empty((0, start)))
-            self._tiles.append(np.empty(0))
+            self._left.append(np.empty((0, start), dtype=self.floats.dtype))
+            self._tiles.append(np.empty(0, dtype=self.floats.dtype))
         if i == len(self._left[panel]):
             room = _room(i + 1, start) - i
-            self._left[panel] = np.concatenate((self._left[panel], np.empty((room, start))))
-            self._tiles[panel] = np.concatenate((self._tiles[panel], np.empty(_packed(i + room) - _packed(i))))
+            self._left[panel] = self._longer(self._left[panel], room)
+            self._tiles[panel] = self._longer(self._tiles[panel], _packed(i + room) - _packed(i))
         self._left[panel][i] = row[:start]
         first, last = _packed(i), _packed(i + 1) - 1
         self._tiles[panel][first:last] = row[start:]
         self._tiles[panel][last] = diagonal
         self._size += 1
+
+    def _longer(self, rows: Stored, count: int) -> Stored:
+        return np.concatenate((rows, np.empty((count, *rows.shape[1:]), dtype=self.floats.dtype)))
 
     def truncate(self, size: int) -> None:
         """Keep the oldest `size` rows."""
@@ -84,7 +87,7 @@ class Factor:
 
     def __deepcopy__(self, memo: object) -> Factor:
         """O(n): a panel that is full is written to no more, and both have it."""
-        factor = Factor()
+        factor = Factor(self.floats)
         factor._left, factor._tiles, factor._size = self._left.copy(), self._tiles.copy(), self._size
         if self._size % PANEL:
             factor._own_last()
@@ -99,40 +102,41 @@ class Factor:
         return self._solve_columns(b) if b.ndim == 2 else self._solve_vector(b)
 
     def _solve_vector(self, b: F64) -> F64:
-        z = np.array(b, dtype=np.float64)
+        z = np.array(b, dtype=self.floats.dtype)
         for panel, (start, rows) in enumerate(self._panels()):
             part = z[start : start + rows]
             if panel:
                 part -= self._left[panel][:rows] @ z[:start]
             # The rows of a lower triangle are the columns of its transpose, the upper one that BLAS reads.
-            dtpsv(rows, self._tiles[panel], part, lower=0, trans=1, overwrite_x=1)
-        return z
+            self.floats.tpsv(rows, self._tiles[panel], part, lower=0, trans=1, overwrite_x=1)
+        return self.floats.widened(z)
 
     def _solve_columns(self, b: F64) -> F64:
-        z = np.array(b, dtype=np.float64, order="C")
+        z = np.array(b, dtype=self.floats.dtype, order="C")
         for panel, (start, rows) in enumerate(self._panels()):
             part = z[start : start + rows]
             if panel:
                 part -= self._left[panel][:rows] @ z[:start]
-            tile, _ = dtpttr(rows, self._tiles[panel][: _packed(rows)], uplo="U")
+            tile, _ = self.floats.tpttr(rows, self._tiles[panel][: _packed(rows)], uplo="U")
             # Z = L^{-1} B is solved as Z^T = B^T L^{-T}, since the transposes are Fortran-ordered views.
-            dtrsm(1.0, tile, part.T, side=1, lower=0, overwrite_b=1)
-        return z
+            self.floats.trsm(1.0, tile, part.T, side=1, lower=0, overwrite_b=1)
+        return self.floats.widened(z)
 
     def solve_transposed(self, b: F64) -> F64:
         """L^{-T} b, shape (n,)."""
-        z = np.array(b, dtype=np.float64)
+        z = np.array(b, dtype=self.floats.dtype)
         for panel, (start, rows) in reversed(list(enumerate(self._panels()))):
             part = z[start : start + rows]
-            dtpsv(rows, self._tiles[panel], part, lower=0, trans=0, overwrite_x=1)
+            self.floats.tpsv(rows, self._tiles[panel], part, lower=0, trans=0, overwrite_x=1)
             if panel:
                 z[:start] -= part @ self._left[panel][:rows]
-        return z
+        return self.floats.widened(z)
 
     def diagonal(self) -> F64:
         """That of L, shape (n,)."""
         ends = _packed(np.arange(1, PANEL + 1)) - 1
-        return np.concatenate([np.empty(0), *(self._tiles[i][ends[:n]] for i, (_, n) in enumerate(self._panels()))])
+        entries = [np.empty(0), *(self._tiles[i][ends[:n]] for i, (_, n) in enumerate(self._panels()))]
+        return np.concatenate(entries, dtype=np.float64)
 
     def dense(self) -> F64:
         """L as a full (n, n) array, for tests and diagnostics."""
@@ -140,9 +144,9 @@ class Factor:
         L[np.tril_indices(self._size)] = self.pack()
         return L
 
-    def pack(self) -> F64:
+    def pack(self) -> Stored:
         """The rows of L one after the other, shape (n (n + 1) / 2,)."""
-        packed = np.empty(_packed(self._size))
+        packed = np.empty(_packed(self._size), dtype=self.floats.dtype)
         position = 0
         for n in range(self._size):
             panel, i = divmod(n, PANEL)
@@ -157,8 +161,8 @@ class Factor:
         return [(start, min(PANEL, self._size - start)) for start in range(0, self._size, PANEL)]
 
     @classmethod
-    def unpack(cls, packed: F64) -> Factor:
-        factor = cls()
+    def unpack(cls, packed: Stored) -> Factor:
+        factor = cls(FloatType.in_which(packed))
         n = int((np.sqrt(8.0 * len(packed) + 1.0) - 1.0) / 2.0 + 0.5)
         if _packed(n) != len(packed):
             raise StateFormatError(f"{len(packed)} numbers are not a packed triangle")
@@ -167,7 +171,8 @@ class Factor:
         for start in range(0, n, PANEL):
             rows = min(PANEL, n - start)
             room = _room(rows, start)
-            left, tile = np.empty((room, start)), np.empty(_packed(room))
+            left = np.empty((room, start), dtype=factor.floats.dtype)
+            tile = np.empty(_packed(room), dtype=factor.floats.dtype)
             for i in range(rows if start else 0):
                 row = packed[_packed(start + i) : _packed(start + i + 1)]
                 left[i], tile[_packed(i) : _packed(i + 1)] = row[:start], row[start:]

@@ -7,16 +7,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.types import F64
+from okl_core.linalg.precision import DOUBLE, FloatType
+from okl_core.types import F64, Stored
 
 
 class GrowingArray:
-    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, good until the next append."""
+    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, good until the next append.
+
+    Made in single precision it is float32, though its type says float64, which nearly all are.
+    """
 
     __slots__ = ("_data", "_size", "view")
 
-    def __init__(self, *row_shape: int, capacity: int = 16) -> None:
-        self._data = np.empty((capacity, *row_shape))
+    def __init__(self, *row_shape: int, capacity: int = 16, floats: FloatType = DOUBLE) -> None:
+        self._data: F64 = np.empty((capacity, *row_shape), dtype=floats.dtype)
         self._resize(0)
 
     def __len__(self) -> int:
@@ -37,7 +41,7 @@ class GrowingArray:
         self._data[self._size] = row
         self._resize(self._size + 1)
 
-    def extend(self, rows: F64) -> None:
+    def extend(self, rows: Stored) -> None:
         size = self._size + len(rows)
         if size > len(self._data):
             self._reserve(max(size, 2 * self._size))
@@ -54,17 +58,17 @@ class GrowingArray:
         self._resize(len(order))
 
     def _reserve(self, capacity: int) -> None:
-        data = np.empty((capacity, *self._data.shape[1:]))
+        data = np.empty((capacity, *self._data.shape[1:]), dtype=self._data.dtype)
         data[: self._size] = self.view
         self._data = data
 
     def __deepcopy__(self, memo: object) -> GrowingArray:
         # Field by field the view would be copied apart, and no longer be one of the data.
-        array = GrowingArray(*self._data.shape[1:], capacity=len(self._data))
+        array = GrowingArray(*self._data.shape[1:], capacity=len(self._data), floats=FloatType.in_which(self._data))
         array.extend(self.view)
         return array
 
-    def __reduce__(self) -> tuple[Callable[[F64], GrowingArray], tuple[F64]]:
+    def __reduce__(self) -> tuple[Callable[[Stored], GrowingArray], tuple[F64]]:
         """The same of a pickle."""
         return GrowingArray.unpack, (self.view,)
 
@@ -72,7 +76,7 @@ class GrowingArray:
         return self.view.copy()
 
     @classmethod
-    def unpack(cls, rows: F64) -> GrowingArray:
-        array = cls(*rows.shape[1:], capacity=max(16, len(rows)))
+    def unpack(cls, rows: Stored) -> GrowingArray:
+        array = cls(*rows.shape[1:], capacity=max(16, len(rows)), floats=FloatType.in_which(rows))
         array.extend(rows)
         return array

@@ -24,6 +24,7 @@ from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessI
 
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
+from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.types import F64, StatePart
 
 
@@ -36,8 +37,9 @@ class WeightedFactor(StatePart):
     L: Factor
 
     @classmethod
-    def empty(cls) -> WeightedFactor:
-        return cls(GrowingArray(), Factor())
+    def empty(cls, floats: FloatType = DOUBLE) -> WeightedFactor:
+        """L is kept in these."""
+        return cls(GrowingArray(), Factor(floats))
 
     def __len__(self) -> int:
         return len(self.roots)

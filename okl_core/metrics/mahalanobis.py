@@ -21,7 +21,7 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 
 from okl_core.errors import DivergedError, NotPositiveDefiniteError, StateFormatError
 from okl_core.linalg.nearest import FARTHEST
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 Entries = Annotated[list[float], Field(min_length=1, fail_fast=True)]
 """A config's diagonal of a matrix, or one of its rows."""
@@ -153,11 +153,11 @@ class Metric:
         return {"root": self.root.copy()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Metric:
+    def unpack(cls, arrays: dict[str, Stored]) -> Metric:
         root = arrays["root"]
         if root.ndim not in (1, 2) or root.shape != (len(root),) * root.ndim:
             raise StateFormatError(f"a metric with a root of shape {root.shape}")
-        return cls(np.array(root, order="C"))
+        return cls(np.array(root, dtype=np.float64, order="C"))
 
 
 def _too_large(x: F64) -> DivergedError:

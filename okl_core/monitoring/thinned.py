@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.errors import ShapeError, StateFormatError
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 FEWEST = 8
 """Rows that are allocated at first."""
@@ -149,7 +149,7 @@ class Thinned:
         }
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, F64]) -> Thinned:
+    def unpack(cls, arrays: Mapping[str, Stored]) -> Thinned:
         """What `pack` gave. Raises StateFormatError for arrays of anything else."""
         try:
             if set(arrays) != {"rows", "counts", "pending", "sizes"}:
@@ -173,7 +173,7 @@ class Thinned:
                 raise ValueError(f"rows of shape {rows.shape} for counts {thinned._counts}")
             if not 1 <= unit << levels <= MOST_CHUNKS or unit & (unit - 1) or not 0 <= filled < unit:
                 raise ValueError(f"{filled} of {unit} chunks")
-            thinned._rows = thinned._with_room(rows)
+            thinned._rows = thinned._with_room(np.asarray(rows, dtype=np.float64))
             thinned._pending = np.array(pending, dtype=np.float64)
         except (ValueError, TypeError, OverflowError, IndexError, MemoryError) as error:
             raise StateFormatError(f"no thinned rows: {error}") from error

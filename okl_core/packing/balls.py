@@ -38,7 +38,7 @@ from okl_core.metrics.mahalanobis import Metric, Rows, factored
 from okl_core.packing.local_linear import LocalLinear
 from okl_core.packing.packing_config import PackingConfig
 from okl_core.packing.radius import Radius
-from okl_core.types import F64, LearnerState
+from okl_core.types import F64, LearnerState, Stored
 
 BLOCK = 512
 """Rounds per block of `Packing.run`: enough to hide the calls; each centre opened inside costs a pass over the block."""
@@ -218,9 +218,9 @@ class Packing(LearnerState):
         if (self.fits is None) != (config.estimate == "mean"):
             raise StateFormatError(f"a packing with{'out' if self.fits is None else ''} linear fits")
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         return pack(self)
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Packing:
+    def unpack(cls, arrays: dict[str, Stored]) -> Packing:
         return unpack(cls, arrays)

@@ -27,7 +27,7 @@ from okl_core.second_order.nystrom_space import NystromSpace
 from okl_core.second_order.posterior import Posterior, PosteriorBlock, Projection
 from okl_core.second_order.second_order import SecondOrder
 from okl_core.second_order.space_and_rule import Decision, Rule
-from okl_core.types import F64, LearnerConfig, LearnerState
+from okl_core.types import F64, LearnerConfig, LearnerState, Stored
 
 
 class BankMember(NamedTuple):
@@ -53,11 +53,11 @@ class Posteriors(list[Posterior]):
     def nbytes(self) -> int:
         return sum(posterior.nbytes for posterior in self)
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         return {f"{i}.{name}": array for i, posterior in enumerate(self) for name, array in posterior.pack().items()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Posteriors:
+    def unpack(cls, arrays: dict[str, Stored]) -> Posteriors:
         members = sorted({int(name.partition(".")[0]) for name in arrays})
         if members != list(range(len(members))):
             raise StateFormatError(f"posteriors of the members {members}")
@@ -100,13 +100,13 @@ class Bank(Unit[BankState, BankRound]):
         self._embedding = members[0].space.embedding
 
     def init(self, dim: int) -> BankState:
-        posteriors = Posteriors(Posterior(space.alpha, 0) for space, _ in self._members)
+        posteriors = Posteriors(space.prior() for space, _ in self._members)
         return BankState(0, self._embedding.init(dim), posteriors, np.zeros(len(self._members)))
 
     def initial_bytes(self, dim: int) -> int:
         return 0
 
-    def unpack(self, arrays: Mapping[str, F64]) -> BankState:
+    def unpack(self, arrays: Mapping[str, Stored]) -> BankState:
         state = unpack(BankState, arrays)
         count = len(self._members)
         if len(state.posteriors) != count or state.learned.shape != (count,):

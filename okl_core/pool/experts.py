@@ -17,7 +17,7 @@ from okl_core.errors import NumericalError, StateFormatError
 from okl_core.pool.bank import Bank, BankMember, member_of
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.units import Alone, Unit, UnitRound
-from okl_core.types import F64, LearnerState
+from okl_core.types import F64, LearnerState, Stored
 
 BLOCK = 512
 """Rounds that experts run at once: their states are copied before, so that a block that fails changes nothing."""
@@ -49,11 +49,11 @@ def units_of(experts: Sequence[ExpertSpec]) -> list[Unit[Any, Any]]:
 class Cells(list[LearnerState]):
     """What each unit has learned."""
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         return {f"{i}.{name}": array for i, state in enumerate(self) for name, array in pack(state).items()}
 
     @classmethod
-    def unpack_units(cls, units: Sequence[Unit[Any, Any]], arrays: Mapping[str, F64], t: int) -> Cells:
+    def unpack_units(cls, units: Sequence[Unit[Any, Any]], arrays: Mapping[str, Stored], t: int) -> Cells:
         """The cells after t rounds. Raises StateFormatError."""
         cells, used = cls(), 0
         for i, unit in enumerate(units):

@@ -13,7 +13,7 @@ from okl_core.contract.state import part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.pool.experts import Cells, Experts
 from okl_core.pool.resting import UsualLoss
-from okl_core.types import F64, LearnerState
+from okl_core.types import F64, LearnerState, Stored
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class PoolState(PoolNumbers):
         )
 
     @classmethod
-    def of(cls, experts: Experts, arrays: Mapping[str, F64]) -> Self:
+    def of(cls, experts: Experts, arrays: Mapping[str, Stored]) -> Self:
         """The state that `pack` gave as arrays. Raises StateFormatError."""
         own = {name: array for name, array in arrays.items() if not name.startswith("cells.")}
         kept = unpack(PoolNumbers, own)

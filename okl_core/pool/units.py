@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, final
 
 from okl_core.contract.learner import Learner, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round
+from okl_core.types import F64, Forecast, LearnerConfig, LearnerState, Round, Stored
 
 Said = list[float] | list[tuple[float, ...]]
 """Forecasts of experts: numbers, or the probabilities of all classes."""
@@ -43,7 +43,7 @@ class Unit(ABC, Generic[S, R]):
     def initial_bytes(self, dim: int) -> int: ...
 
     @abstractmethod
-    def unpack(self, arrays: Mapping[str, F64]) -> S:
+    def unpack(self, arrays: Mapping[str, Stored]) -> S:
         """The state that `pack` gave as arrays. Raises StateFormatError."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Alone(Unit[LearnerState, AloneRound]):
     def initial_bytes(self, dim: int) -> int:
         return self._learner.initial_bytes(self._config, dim)
 
-    def unpack(self, arrays: Mapping[str, F64]) -> LearnerState:
+    def unpack(self, arrays: Mapping[str, Stored]) -> LearnerState:
         return self._learner.unpack(self._config, arrays)
 
     def predict(self, state: LearnerState, x: F64, members: Sequence[int]) -> Said:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from okl_core.records.extension import Extension
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.scaling import Scaling
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 Json = dict[str, Any]
 
@@ -28,12 +30,13 @@ def told_of(preparation: Preparation) -> Json:
     return {"fields": fields_told(preparation.fields), "scaling": how, "extension": preparation.extension.encode()}
 
 
-def preparation_of(told: Json, arrays: Mapping[str, F64]) -> Preparation:
+def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
     """What `told_of` and `arrays_of` gave. Raises KeyError, ValueError, TypeError, StateFormatError."""
     scaling = None
     if told["scaling"] is not None:
         bends, radius = told["scaling"]
-        scaling = Scaling(arrays["scaling.low"], arrays["scaling.span"], bends, radius)
+        low, span = (np.asarray(arrays[f"scaling.{end}"], dtype=np.float64) for end in ("low", "span"))
+        scaling = Scaling(low, span, bends, radius)
     return Preparation(fields_of(told["fields"]), scaling, Extension.decode(told["extension"]))
 
 

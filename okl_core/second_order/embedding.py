@@ -33,13 +33,15 @@ from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_bearable, require_finite
+from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.linalg.weighted_factor import WeightedFactor
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.types import F64, Parameters, StatePart
 
-INDEPENDENT = 1e-6
+INDEPENDENT, SINGLE_INDEPENDENT = 1e-6, 1e-5
 """A point that keeps less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows
-with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9."""
+with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9, or, with L in
+single precision, to 1e-3."""
 
 
 class KorsDictionary(Parameters):
@@ -94,15 +96,22 @@ class Growth(NamedTuple):
 
 @final
 class Embedding(NamedTuple):
-    """The dictionary's rule and the coordinates. `budget`: points at most."""
+    """The dictionary's rule and the coordinates. `budget`: points at most; `floats`: what points and factors are kept in."""
 
     kernel: Kernel
     dictionary: Dictionary
     budget: int | None
+    floats: FloatType = DOUBLE
+
+    @property
+    def independent(self) -> float:
+        """The share of kappa that a point with a coordinate keeps outside the span, at least."""
+        return INDEPENDENT if self.floats is DOUBLE else SINGLE_INDEPENDENT
 
     def init(self, dim: int) -> EmbeddingState:
-        kept = WeightedFactor.empty() if isinstance(self.dictionary, KorsDictionary) else None
-        return EmbeddingState(self.kernel.points(dim), GrowingArray(), Factor(), kept)
+        kept = WeightedFactor.empty(self.floats) if isinstance(self.dictionary, KorsDictionary) else None
+        points = self.kernel.points(dim, floats=self.floats)
+        return EmbeddingState(points, GrowingArray(), Factor(self.floats), kept)
 
     def coordinates(self, state: EmbeddingState, rows: F64) -> F64:
         """phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
@@ -135,7 +144,7 @@ class Embedding(NamedTuple):
             is_kept = rng.bernoulli(chosen.kors.probability(leverage.tau))
         else:
             is_kept = rng.decide(self.is_far(outside, kappa))
-        return Growth(leverage, outside, rng.decide(outside > INDEPENDENT * kappa)) if is_kept else None
+        return Growth(leverage, outside, rng.decide(outside > self.independent * kappa)) if is_kept else None
 
     def grow(self, state: EmbeddingState, x: F64, phi: F64, growth: Growth) -> None:
         """Add a point that was chosen: O(|I|)."""
@@ -162,7 +171,7 @@ class Embedding(NamedTuple):
         chosen = self.dictionary
         if not isinstance(chosen, AldDictionary):
             return False
-        return outside > max(chosen.threshold * chosen.threshold, INDEPENDENT) * kappa
+        return outside > max(chosen.threshold * chosen.threshold, self.independent) * kappa
 
 
 def lost(kappa: float, phi: F64) -> float:
@@ -239,7 +248,7 @@ class EmbeddingBlock:
         # K_II may be so near to singular that other bits would be other coordinates.
         phi = embedding.coordinates(self._grown, embedding.kernel.row(self._grown.points, x))
         outside = lost(kappa, phi)
-        is_independent = rng.decide(outside > INDEPENDENT * kappa)
+        is_independent = rng.decide(outside > embedding.independent * kappa)
         extend(self._grown, x, phi, outside, is_independent)
         coordinate = np.zeros(len(self._X))
         if is_independent:

@@ -2,7 +2,7 @@ r"""A and s in finitely many coordinates that may grow, A = alpha I + sum_s w_s 
 
 | symbol | meaning                                                    | shape  |
 |--------|------------------------------------------------------------|--------|
-| P      | A^{-1}, the upper triangle                                 | (p, p) |
+| P      | A^{-1}                                                     | (p, p) |
 | u      | A^{-1} s, the function learned; s = sum_s c_s phi_s        | (p,)   |
 | phi    | features of an input                                       | (p,)   |
 | g      | P phi                                                      | (p,)   |
@@ -23,14 +23,15 @@ import math
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy.linalg.blas import ddot, dsymm, dsymv, dsyr, dsyrk, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg.blas import ddot, dsymv, dtrsm  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
-from okl_core.errors import StateFormatError
 from okl_core.linalg.guards import require_bearable
+from okl_core.linalg.precision import DOUBLE, FloatType
+from okl_core.linalg.symmetric import Symmetric
 from okl_core.second_order.space_and_rule import Decision, Moments, Rule, T, decided
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 
 class Projection(NamedTuple):
@@ -47,16 +48,18 @@ class Projection(NamedTuple):
 class Posterior:
     """P and u, and `largest`, a bound on the eigenvalues of A, by which q is kept off the 0 that it may round to."""
 
-    # BLAS wants columns: P.T is the Fortran-ordered view of the same numbers, with the lower triangle.
     __slots__ = ("P", "alpha", "largest", "u")
 
-    def __init__(self, alpha: float, size: int) -> None:
+    def __init__(self, alpha: float, size: int, floats: FloatType = DOUBLE) -> None:
         self.alpha = alpha
-        self.reset(size)
+        self._begin(size, floats)
 
-    def reset(self, size: int) -> None:
-        """Forget all: A = alpha I, s = 0, in `size` dimensions."""
-        self.P = np.eye(size) / self.alpha
+    def reset(self) -> None:
+        """Forget all: A = alpha I, s = 0, in as many coordinates."""
+        self._begin(len(self), self.P.floats)
+
+    def _begin(self, size: int, floats: FloatType) -> None:
+        self.P = Symmetric.diagonal(size, 1.0 / self.alpha, floats)
         self.u = np.zeros(size)
         self.largest = self.alpha
 
@@ -71,7 +74,7 @@ class Posterior:
         """m, q and g of phi, shape (p,): O(p^2)."""
         if not len(phi):
             return Projection(0.0, 0.0, phi, 0.0)
-        g = dsymv(1.0, self.P.T, phi, lower=1)
+        g = self.P.times(phi)
         square = ddot(phi, phi)
         return Projection(ddot(self.u, phi), max(ddot(phi, g), square / self.largest), g, square)
 
@@ -97,67 +100,54 @@ class Posterior:
             return
         if w > 0.0:
             self.u += (decision.rho_delta * math.sqrt(w) / (1.0 + w * q)) * g
-            dsyr(-w / (1.0 + w * q), g, a=self.P.T, lower=1, overwrite_a=1)
+            self.P.add_outer(-w / (1.0 + w * q), g)
             self.largest += w * square
         elif decision.c != 0.0:
             self.u += decision.c * g
 
     def grow(self, count: int = 1) -> None:
         """Add coordinates that were 0 for every input so far: O(p^2)."""
-        size = len(self.u)
-        P = np.zeros((size + count, size + count))
-        P[:size, :size] = self.P
-        P[range(size, size + count), range(size, size + count)] = 1.0 / self.alpha
-        self.P = P
+        self.P.grow(count, 1.0 / self.alpha)
         self.u = np.concatenate((self.u, np.zeros(count)))
 
     def discount(self, factor: float) -> None:
         """A <- factor A + (1 - factor) alpha I, s <- factor s, 0 < factor < 1: O(p^3)."""
         if not len(self.u):
             return
-        rest = (1.0 - factor) * self.alpha
+        rest, floats = (1.0 - factor) * self.alpha, self.P.floats
         # B = factor I + rest P has its eigenvalues in [factor, 1], and P <- B^{-1} P = (I - factor B^{-1}) / rest.
-        B = rest * self.P.T
+        B = self.P.lower()
+        B *= rest
         B[np.diag_indices_from(B)] += factor
         L, has_failed = dpotrf(B, lower=1, overwrite_a=1)
         if has_failed:
             # Rounding has made P indefinite by more than `factor`; what is below 0 of it was 0.
-            eigenvalues, V = np.linalg.eigh(self.P, UPLO="U")
+            eigenvalues, V = np.linalg.eigh(self.P.lower(), UPLO="L")
             kept = np.maximum(eigenvalues, 0.0)
             inverse = 1.0 / (factor + rest * kept)
             self.u = factor * (V * inverse) @ (V.T @ self.u)
-            self.P = np.triu((V * (kept * inverse)) @ V.T)
+            self.P = Symmetric((V * (kept * inverse)) @ V.T, floats)
         else:
             inverted, _ = dpotri(L, lower=1, overwrite_c=1)
             self.u = dsymv(factor, inverted, self.u, lower=1)
             inverted *= -factor / rest
             inverted[np.diag_indices_from(inverted)] += 1.0 / rest
-            self.P = inverted.T
+            self.P = Symmetric(inverted, floats)
         self.largest = factor * self.largest + (1.0 - factor) * self.alpha
 
-    def full(self) -> F64:
-        """P with both triangles, a copy: for tests."""
-        P = self.P + self.P.T
-        P[np.diag_indices_from(P)] *= 0.5
-        return P
-
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         return {
-            "P": self.P[np.triu_indices(len(self.u))],
+            "P": self.P.pack(),
             "u": self.u.copy(),
             "alpha": np.array(self.alpha),
             "largest": np.array(self.largest),
         }
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> Posterior:
-        packed, u = arrays["P"], np.array(arrays["u"], dtype=np.float64)
-        size = len(u)
-        if packed.shape != (size * (size + 1) // 2,):
-            raise StateFormatError(f"{packed.shape} numbers are not the triangle of {size} features")
+    def unpack(cls, arrays: dict[str, Stored]) -> Posterior:
+        u = np.array(arrays["u"], dtype=np.float64)
         posterior = cls(float(arrays["alpha"]), 0)
-        posterior.P = np.zeros((size, size))
-        posterior.P[np.triu_indices(size)] = packed
+        posterior.P = Symmetric.unpack(arrays["P"], len(u))
         posterior.u = u
         posterior.largest = float(arrays["largest"])
         return posterior
@@ -183,7 +173,7 @@ class PosteriorBlock:
     def __init__(self, posterior: Posterior, Phi: F64) -> None:  # Phi: (p, n)
         n = Phi.shape[1]
         self.posterior, self.Phi = posterior, Phi
-        self.G = _times(posterior, Phi)
+        self.G = posterior.P.times_columns(Phi)
         self.S = Phi.T @ self.G
         self.mu = posterior.u @ Phi
         self.squares = np.einsum("ij,ij->j", Phi, Phi)
@@ -252,7 +242,7 @@ class PosteriorBlock:
             if self.is_reset:
                 self.Phi = np.concatenate((self.Phi, rows))
         if self.is_reset:
-            posterior.reset(len(posterior))
+            posterior.reset()
             self.G = self.Phi / posterior.alpha
         posterior.largest = self.largest
         count = len(self.weighted)
@@ -264,17 +254,10 @@ class PosteriorBlock:
             U = np.triu(V[:, self.weighted], 1)
             U[np.diag_indices_from(U)] = 1.0 / np.array(self.scales)
             p = dtrsm(1.0, U.T, self.G[:, self.weighted].T, lower=1, trans_a=0)
-            dsyrk(-1.0, p.T, beta=1.0, c=posterior.P.T, lower=1, overwrite_c=1)
+            posterior.P.add_gram(-1.0, p.T)
             posterior.u += np.array(self.rho) @ p
             for j, before, c in self.passive:
                 posterior.u += c * (self.G[:, j] - V[:before, j] @ p[:before])
         else:
             for j, _, c in self.passive:
                 posterior.u += c * self.G[:, j]
-
-
-def _times(posterior: Posterior, Phi: F64) -> F64:
-    """P Phi, shape (p, n)."""
-    if not Phi.size:
-        return np.zeros_like(Phi)
-    return dsymm(1.0, posterior.P.T, np.asfortranarray(Phi), lower=1)

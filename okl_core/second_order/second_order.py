@@ -15,7 +15,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.contract.state import unpack
 from okl_core.losses import Loss, probabilities
 from okl_core.second_order.space_and_rule import P, Rule, S, Space, T
-from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Stored
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
     def initial_bytes(self, config: C, dim: int) -> int:
         return self.space(config).initial_bytes(dim)
 
-    def unpack(self, config: C, arrays: Mapping[str, F64]) -> SecondOrderState[S, T]:
+    def unpack(self, config: C, arrays: Mapping[str, Stored]) -> SecondOrderState[S, T]:
         space, totals = self.space(config).state_type, type(self.rule(config).totals())
         return unpack(SecondOrderState, arrays, {"space": space, "totals": totals})
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from okl_core.conformal.conformal import Conformal, ConformalState, class_score, interval, number_score, prediction_set
 from okl_core.contract.state import pack
-from okl_core.types import F64, Forecast
+from okl_core.types import F64, Forecast, Stored
 
 from .inputs import invalid
 from .task import Task
@@ -82,11 +82,11 @@ class Coverage:
     def copy(self) -> Coverage:
         return Coverage.unpack(self.conformal.level, self.pack())
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         return pack(self.state)
 
     @classmethod
-    def unpack(cls, level: float, arrays: Mapping[str, F64]) -> Coverage:
+    def unpack(cls, level: float, arrays: Mapping[str, Stored]) -> Coverage:
         """Raises StateFormatError."""
         conformal = Conformal(level=level)
         return cls(conformal, conformal.unpack(arrays))

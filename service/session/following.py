@@ -25,7 +25,7 @@ import numpy as np
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.duel import Duel
-from okl_core.types import F64
+from okl_core.types import Stored
 
 from ..store.base import DIGEST_BYTES, Tip
 
@@ -103,14 +103,14 @@ class Following:
     def copy(self) -> Following:
         return copy.deepcopy(self)
 
-    def pack(self) -> tuple[dict[str, F64], dict[str, Any]]:
+    def pack(self) -> tuple[dict[str, Stored], dict[str, Any]]:
         """Arrays, and what goes to JSON."""
         arrays = {} if self.duel is None else pack(self.duel)
         tip = None if self.tip is None else [self.tip.round, self.tip.digest.hex()]
         return arrays, {"tip": tip, "learner": self.learner, "missed": self.missed, "skipped": self.skipped}
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, F64], told: Mapping[str, Any]) -> Following:
+    def unpack(cls, arrays: Mapping[str, Stored], told: Mapping[str, Any]) -> Following:
         """Raises StateFormatError, KeyError, ValueError, TypeError."""
         tip = None if told["tip"] is None else Tip(int(told["tip"][0]), bytes.fromhex(told["tip"][1]))
         duel = unpack(Duel, dict(arrays)) if arrays else None

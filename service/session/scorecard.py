@@ -14,7 +14,7 @@ from okl_core.errors import DivergedError, StateFormatError
 from okl_core.losses import Loss, log_loss
 from okl_core.monitoring.comparison import running
 from okl_core.monitoring.plain import PlainForecast, PlainRows
-from okl_core.types import F64, BlockInfo, Forecast
+from okl_core.types import F64, BlockInfo, Forecast, Stored
 
 from .truths import Truths
 
@@ -248,7 +248,7 @@ class Scorecard:
         return {"totals": np.array([float(self.rounds), self.loss, self.error]), "window": np.stack(rows)}
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, F64]) -> Scorecard:
+    def unpack(cls, arrays: Mapping[str, Stored]) -> Scorecard:
         try:
             totals, window = arrays["totals"], arrays["window"]
             card = cls()

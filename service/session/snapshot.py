@@ -14,7 +14,7 @@ from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.records.kept import arrays_of, fields_of, fields_told, preparation_of, told_of
 from okl_core.records.warmup import Warmup
-from okl_core.types import F64
+from okl_core.types import Stored
 
 from .codec import decode_inputs, encode_inputs
 from .coverage import Coverage
@@ -124,7 +124,7 @@ def _warmup_of(definition: Definition, arrays: dict[str, Any]) -> Warmup | None:
     return warmup
 
 
-def _restored(session: Session, task: Task, arrays: dict[str, F64]) -> HostedLearner:
+def _restored(session: Session, task: Task, arrays: dict[str, Stored]) -> HostedLearner:
     if session.preparation is None:
         return restore(task.stand_in, arrays, 1)
     spec, width = session.spec or task.spec, session.preparation.width
@@ -134,13 +134,13 @@ def _restored(session: Session, task: Task, arrays: dict[str, F64]) -> HostedLea
     return learner if session.frozen is None else FrozenLearner(learner, session.frozen.rule)
 
 
-def _joined(arrays: dict[str, F64]) -> tuple[F64, Json]:
+def _joined(arrays: dict[str, Stored]) -> tuple[Stored, Json]:
     """Many small arrays as one, and their shapes: each alone has 300 bytes of headers."""
     layout = {name: list(array.shape) for name, array in arrays.items()}
     return np.concatenate([array.ravel() for array in arrays.values()]), layout
 
 
-def _parted(joined: F64, layout: Json) -> dict[str, F64]:
+def _parted(joined: Stored, layout: Json) -> dict[str, Stored]:
     """What `_joined` was given. Raises ValueError."""
     ends = np.cumsum([math.prod(shape) for shape in layout.values()]).tolist()
     if ends[-1] != len(joined):

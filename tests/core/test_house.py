@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "pool": ROOTS | {"contract", "linalg", "second_order"},
     "conformal": ROOTS | {"contract"},
     "monitoring": ROOTS | {"contract"},
-    "automatic": ROOTS | {"contract", "kernels", "second_order"},
+    "automatic": ROOTS | {"contract", "linalg", "kernels", "second_order"},
     "records": ROOTS,
     "learners": ROOTS
     | {"contract", "linalg", "metrics", "kernels", "second_order", "first_order", "packing", "pool", "automatic"},

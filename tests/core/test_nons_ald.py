@@ -76,10 +76,10 @@ def test_a_round_that_stores_its_point_is_a_newton_step_in_the_larger_basis() ->
             z = np.append(before.L.solve(Gaussian(sigma=0.5).row(before.points, x)), after.L.diagonal()[-1])
             assert z @ z == pytest.approx(1.0, abs=1e-12)
             P = np.eye(len(z))
-            P[:-1, :-1] = before.posterior.full()
+            P[:-1, :-1] = before.posterior.P.full()
             g = 2.0 * (np.append(before.posterior.u, 0.0) @ z - truth)
             A = np.linalg.inv(P) + g * g / 200.0 * np.outer(z, z)
-            assert after.posterior.full() == pytest.approx(np.linalg.inv(A), abs=1e-12)
+            assert after.posterior.P.full() == pytest.approx(np.linalg.inv(A), abs=1e-12)
             step = after.posterior.u - np.append(before.posterior.u, 0.0)
             assert step == pytest.approx(-g * np.linalg.solve(A, z), abs=1e-12)
     assert grown > 5

@@ -15,6 +15,7 @@ from okl_core.errors import ConfigError, DivergedError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.kernels.points import Points
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
+from okl_core.linalg.symmetric import Symmetric
 from okl_core.losses import LOSSES
 from okl_core.second_order.posterior import Posterior
 from okl_core.types import F64
@@ -242,7 +243,7 @@ def _norm(config: dict[str, Any], X: F64, y: F64, a: F64, K_I: F64) -> float:
     posterior = Posterior.unpack(part(learner, "space.posterior"))
     coordinates = np.linalg.cholesky(K_I).T @ a
     difference = coordinates - posterior.u
-    return 0.5 * float(difference @ np.linalg.solve(posterior.full(), difference))
+    return 0.5 * float(difference @ np.linalg.solve(posterior.P.full(), difference))
 
 
 def test_a_discount_is_that_of_a_and_s() -> None:
@@ -250,12 +251,12 @@ def test_a_discount_is_that_of_a_and_s() -> None:
     Phi = rng.standard_normal((4, 30))
     posterior = Posterior(0.7, 4)
     A = 0.7 * np.eye(4) + Phi @ Phi.T
-    posterior.P = np.triu(np.linalg.inv(A))
+    posterior.P = Symmetric(np.linalg.inv(A))
     posterior.u = rng.standard_normal(4)
     s = A @ posterior.u
     posterior.discount(0.8)
     A = 0.8 * A + 0.2 * 0.7 * np.eye(4)
-    assert posterior.full() == pytest.approx(np.linalg.inv(A), abs=1e-13)
+    assert posterior.P.full() == pytest.approx(np.linalg.inv(A), abs=1e-13)
     assert posterior.u == pytest.approx(np.linalg.solve(A, 0.8 * s), abs=1e-13)
     assert math.isfinite(posterior.largest)
 
@@ -296,10 +297,10 @@ def test_sums_that_mean_nothing_are_not_told(forgetting: dict[str, Any]) -> None
 
 def test_a_discount_of_what_rounding_made_indefinite_clips_it() -> None:
     posterior = Posterior(1.0, 2)
-    posterior.P = np.diag([1.0, -9.0])
+    posterior.P = Symmetric(np.diag([1.0, -9.0]))
     posterior.u = np.array([1.0, 0.0])
     posterior.discount(0.5)
-    assert posterior.full() == pytest.approx(np.diag([1.0, 0.0]))
+    assert posterior.P.full() == pytest.approx(np.diag([1.0, 0.0]))
     assert posterior.u == pytest.approx([0.5, 0.0])
 
 

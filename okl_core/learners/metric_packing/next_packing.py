@@ -28,7 +28,7 @@ from okl_core.learners.metric_packing.metric_packing_config import MetricPacking
 from okl_core.learners.metric_packing.work_schedule import WorkSchedule
 from okl_core.metrics.gradient_outer_product import Scales, outer_product, slopes, stride
 from okl_core.packing.balls import Packing, Placement
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 SMALLEST_SHARE = 1e-12
 """The smallest n^-alpha: far above what rounding leaves of an eigenvalue 0, in units of the largest."""
@@ -129,16 +129,16 @@ class NextPacking:
                 self.packing.absorb(config, placement, y.item(self.packing.t))
         return self.packing if t == self.end(config) else None
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         arrays = {"n": np.array(float(self.schedule.n)), "v": self.v.copy()}
         packed = {} if self.packing is None else self.packing.pack()
         return arrays | {f"packing.{name}": array for name, array in packed.items()}
 
     @classmethod
-    def unpack(cls, arrays: dict[str, F64]) -> NextPacking:
+    def unpack(cls, arrays: dict[str, Stored]) -> NextPacking:
         packed = {name.removeprefix("packing."): a for name, a in arrays.items() if name.startswith("packing.")}
         packing = Packing.unpack(packed) if packed else None
-        return cls(int(arrays["n"].item()), np.array(arrays["v"], order="C"), packing)
+        return cls(int(arrays["n"].item()), np.array(arrays["v"], dtype=np.float64, order="C"), packing)
 
 
 def packing_at_once(config: MetricPackingConfig, X: F64, y: F64, rng: RoundRng) -> Packing:  # X: (d, n), y: (n,)

@@ -16,7 +16,7 @@ from okl_core.contract.workload import rows_at_once
 from okl_core.errors import NumericalError, StateFormatError
 from okl_core.learners.one_vs_rest.classes import Classes, require_round, scaled
 from okl_core.pool.experts import BLOCK
-from okl_core.types import F64, LearnerConfig, LearnerState, Round
+from okl_core.types import F64, LearnerConfig, LearnerState, Round, Stored
 
 AnyLearner = Learner[Any, Any, Any]
 
@@ -25,7 +25,7 @@ AnyLearner = Learner[Any, Any, Any]
 class ClassStates(list[LearnerState]):
     """That of each class's learner."""
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         return {f"{k}.{name}": array for k, member in enumerate(self) for name, array in pack(member).items()}
 
 
@@ -45,8 +45,8 @@ class Apart(Classes[ClassStates, ApartRound]):
         require_dims(self._learner, dim)
         return ClassStates(self._learner.init(self._config, dim) for _ in range(self._K))
 
-    def unpack(self, arrays: Mapping[str, F64], t: int) -> ClassStates:
-        parts: dict[str, dict[str, F64]] = {str(k): {} for k in range(self._K)}
+    def unpack(self, arrays: Mapping[str, Stored], t: int) -> ClassStates:
+        parts: dict[str, dict[str, Stored]] = {str(k): {} for k in range(self._K)}
         for name, array in arrays.items():
             k, _, part = name.partition(".")
             if k not in parts:

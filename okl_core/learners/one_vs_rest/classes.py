@@ -11,7 +11,7 @@ import numpy as np
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import DivergedError, StateFormatError
 from okl_core.losses import LEAST_PROBABILITY
-from okl_core.types import F64, Forecast
+from okl_core.types import F64, Forecast, Stored
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ class Classes(ABC, Generic[S, R]):
     def init(self, dim: int) -> S: ...
 
     @abstractmethod
-    def unpack(self, arrays: Mapping[str, F64], t: int) -> S:
+    def unpack(self, arrays: Mapping[str, Stored], t: int) -> S:
         """The state after t rounds that `pack` gave as arrays. Raises StateFormatError."""
 
     @abstractmethod

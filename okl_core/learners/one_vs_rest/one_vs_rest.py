@@ -16,15 +16,7 @@ from okl_core.learners.one_vs_rest.classes import composed
 from okl_core.learners.one_vs_rest.members import OneVsRestConfig
 from okl_core.losses import Loss, log_loss
 from okl_core.pool.bank import BankRound, BankState
-from okl_core.types import (
-    F64,
-    BlockInfo,
-    Forecast,
-    Interval,
-    LearnerState,
-    Round,
-    Target,
-)
+from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, Stored, Target
 
 
 @dataclass(slots=True)
@@ -112,7 +104,7 @@ class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
     def init(self, config: OneVsRestConfig, dim: int) -> OneVsRestState:
         return OneVsRestState(0, config.team.init(dim), 0.0)
 
-    def unpack(self, config: OneVsRestConfig, arrays: Mapping[str, F64]) -> OneVsRestState:
+    def unpack(self, config: OneVsRestConfig, arrays: Mapping[str, Stored]) -> OneVsRestState:
         own = {name: array for name, array in arrays.items() if not name.startswith("members.")}
         members = part_of(arrays, "members")
         kept = unpack(OneVsRestNumbers, own)

@@ -11,7 +11,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.learners.one_vs_rest.classes import Classes, require_round, scaled
 from okl_core.losses import probabilities
 from okl_core.pool.bank import Bank, BankMember, BankRound, BankState
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 
 @final
@@ -25,7 +25,7 @@ class Together(Classes[BankState, BankRound]):
     def init(self, dim: int) -> BankState:
         return self._bank.init(dim)
 
-    def unpack(self, arrays: Mapping[str, F64], t: int) -> BankState:
+    def unpack(self, arrays: Mapping[str, Stored], t: int) -> BankState:
         state = self._bank.unpack(arrays)
         require_round("the classes' learner", state.t, t)
         return state

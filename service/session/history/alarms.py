@@ -11,7 +11,7 @@ import numpy as np
 from okl_core.contract.state import pack, part_of, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.drift import DriftAlarm, Rise
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 from ..definition import AlarmRules
 
@@ -96,7 +96,7 @@ class Alarms:
         # Of rounds that were played at once the test tells its alarms first.
         self.latest = sorted([*self.latest, alarm], key=lambda one: one.t)[-MOST:]
 
-    def pack(self) -> dict[str, F64]:
+    def pack(self) -> dict[str, Stored]:
         rows = [(*alarm[:2], _KINDS.index(alarm.kind), *alarm[3:]) for alarm in self.latest]
         arrays = {
             "latest": np.array(rows, dtype=np.float64).reshape(-1, len(Alarm._fields)),
@@ -106,7 +106,7 @@ class Alarms:
         return arrays | {f"drift.{name}": array for name, array in drift.items()}
 
     @classmethod
-    def unpack(cls, rules: AlarmRules, arrays: Mapping[str, F64]) -> Alarms:
+    def unpack(cls, rules: AlarmRules, arrays: Mapping[str, Stored]) -> Alarms:
         """Raises StateFormatError."""
         alarms, drift = cls(rules, is_classifier=True), part_of(arrays, "drift")
         try:

@@ -19,7 +19,7 @@ from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
 from okl_core.monitoring.verdict import Verdict
-from okl_core.types import F64, BlockInfo, Standing, StatePart
+from okl_core.types import F64, BlockInfo, Standing, StatePart, Stored
 
 from ..codec import Said
 from ..definition import AlarmRules
@@ -263,8 +263,8 @@ class History:
     def copy(self) -> History:
         return History.unpack(self._rules, self.pack())
 
-    def pack(self) -> dict[str, F64]:
-        arrays = {"open": np.array(self._open, dtype=np.float64).reshape(-1, len(SUMS))}
+    def pack(self) -> dict[str, Stored]:
+        arrays: dict[str, Stored] = {"open": np.array(self._open, dtype=np.float64).reshape(-1, len(SUMS))}
         parts = {name: getattr(self, name) for name in _PARTS}
         for name, part in parts.items():
             if part is not None:
@@ -275,7 +275,7 @@ class History:
         return arrays | {"counts": np.array(counts, dtype=np.float64)}
 
     @classmethod
-    def unpack(cls, rules: AlarmRules, arrays: Mapping[str, F64]) -> History:
+    def unpack(cls, rules: AlarmRules, arrays: Mapping[str, Stored]) -> History:
         """Raises StateFormatError."""
         history = cls(rules)
         parts = {name: part_of(arrays, name) for name in _PARTS}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.errors import StateFormatError
-from okl_core.types import F64
+from okl_core.types import F64, Stored
 
 BINS: Final = 10
 BIN_ROUNDS: Final = 4096
@@ -109,7 +109,7 @@ class Spread:
         }
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, F64]) -> Spread:
+    def unpack(cls, arrays: Mapping[str, Stored]) -> Spread:
         """Raises StateFormatError."""
         spread = cls()
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from okl_core.contract.state import part_of
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.thinned import Thinned
-from okl_core.types import F64, Standing
+from okl_core.types import F64, Standing, Stored
 
 MOST_PARTS: Final = 16
 """Parts whose weights are kept, those that came first; the others count together, in the last column."""
@@ -68,7 +68,7 @@ class Standings:
         return {"names": names} | {f"points.{name}": array for name, array in self._points.pack().items()}
 
     @classmethod
-    def unpack(cls, arrays: Mapping[str, F64]) -> Standings:
+    def unpack(cls, arrays: Mapping[str, Stored]) -> Standings:
         """Raises StateFormatError."""
         standings = cls()
         try:

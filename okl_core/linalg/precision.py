@@ -1,0 +1,60 @@
+"""Single or double precision: what a large matrix is kept in, and the routines of BLAS for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from okl_core.types import F64, Stored
+
+Precision = Literal["double", "single"]
+
+Routine = Callable[..., Any]
+
+
+class FloatType(NamedTuple):
+    """What one precision has. Vectors are float64 always: a routine of single precision rounds those that it is given."""
+
+    precision: Precision
+    dtype: np.dtype[Any]
+    rounding: float
+    """That of one operation, in units of float64's."""
+    symv: Routine
+    symm: Routine
+    syr: Routine
+    syrk: Routine
+    tpsv: Routine
+    trsm: Routine
+    tpttr: Routine
+
+    @classmethod
+    def made(cls, precision: Precision, dtype: np.dtype[Any]) -> FloatType:
+        rounding = float(np.finfo(dtype).eps / np.finfo(np.float64).eps)
+        symv, symm, syr, syrk = get_blas_funcs(("symv", "symm", "syr", "syrk"), dtype=dtype)
+        tpsv, trsm = get_blas_funcs(("tpsv", "trsm"), dtype=dtype)
+        [tpttr] = get_lapack_funcs(("tpttr",), dtype=dtype)
+        return cls(precision, dtype, rounding, symv, symm, syr, syrk, tpsv, trsm, tpttr)
+
+    @classmethod
+    def of(cls, precision: Precision) -> FloatType:
+        return SINGLE if precision == "single" else DOUBLE
+
+    @classmethod
+    def in_which(cls, array: Stored) -> FloatType:
+        """Those that the array is kept in: double, unless it is float32."""
+        return SINGLE if array.dtype == np.float32 else DOUBLE
+
+    def __reduce__(self) -> tuple[Callable[[Precision], FloatType], tuple[Precision]]:
+        """A copy is the same: routines cannot be pickled."""
+        return FloatType.of, (self.precision,)
+
+    def widened(self, array: Stored) -> F64:
+        """What a routine gave, as float64: the very array, if it is that."""
+        return array.astype(np.float64, copy=False)
+
+
+DOUBLE = FloatType.made("double", np.dtype(np.float64))
+SINGLE = FloatType.made("single", np.dtype(np.float32))

@@ -1,0 +1,183 @@
+"""Single precision: beside double precision, beside exact distances and dense algebra, and where it overflows."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from okl_core import OnlineLearner, create, get_learner, learner_kinds, restore
+from okl_core.contract.facade import replay_tolerance
+from okl_core.contract.state import from_bytes, to_bytes
+from okl_core.kernels.kernels import Gaussian, Linear
+from okl_core.kernels.points import Points
+from okl_core.linalg.cholesky import PANEL, Factor
+from okl_core.linalg.precision import DOUBLE, SINGLE, FloatType
+from okl_core.linalg.symmetric import Symmetric
+from okl_core.types import F64
+
+KINDS = ("nystrom-ridge", "nystrom-aar", "nystrom-aioli", "pros-n-kons")
+BOTH = (DOUBLE, SINGLE)
+EPS = {DOUBLE: 1e-13, SINGLE: 1e-5}
+
+STREAM = np.random.default_rng(5)
+X = STREAM.uniform(-1.0, 1.0, size=(600, 3))
+TRUTH = np.sign(np.sin(3.0 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * STREAM.normal(size=600))
+
+
+def made(kind: str, precision: str, **config: Any) -> OnlineLearner:
+    kernel = {"kind": "gaussian", "sigma": 0.7}
+    return create({"kind": kind, "config": {"kernel": kernel, "precision": precision} | config}, dim=3)
+
+
+def test_these_are_all_that_have_it() -> None:
+    assert {k for k in learner_kinds() if "precision" in get_learner(k).config_type.model_fields} == set(KINDS)
+
+
+@pytest.mark.parametrize("half_life", [None, 50])
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_precision_forecasts_as_double_does(kind: str, half_life: int | None) -> None:
+    """With the dictionary that double precision has: its points would be others' where a share is between the two bounds."""
+    dictionary = {"kind": "ald", "threshold": 0.2}
+    double, single = (
+        made(kind, precision, dictionary=dictionary, half_life=half_life) for precision in ("double", "single")
+    )
+    exact, rounded = double.run(X, TRUTH), single.run(X, TRUTH)
+    assert single.describe()["dictionary"] == double.describe()["dictionary"] > 30
+    off = np.abs(exact.values - rounded.values).max()
+    assert 0.0 < off < 2e-3
+    assert rounded.losses.mean() == pytest.approx(exact.losses.mean(), rel=1e-4)
+    assert off <= replay_tolerance(single.conditioning)
+    assert single.nbytes < 0.52 * double.nbytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_the_rounds_one_by_one(kind: str) -> None:
+    alone, at_once = made(kind, "single"), made(kind, "single")
+    values = [alone.update(x, y).forecast.value for x, y in zip(X, TRUTH.tolist(), strict=True)]
+    assert np.abs(at_once.run(X, TRUTH).values - values).max() <= 2e-3
+    assert alone.describe()["dictionary"] == at_once.describe()["dictionary"]
+
+
+@pytest.mark.parametrize(("budget", "factor"), [(40, set()), (400, {"space.embedding.kept.L"})])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_stays_in_single_precision(kind: str, budget: int, factor: set[str]) -> None:
+    learner = made(kind, "single", budget=budget)
+    learner.run(X[:300], TRUTH[:300])
+    arrays = learner.state()
+    kept = {name for name, array in arrays.items() if array.dtype == np.float32}
+    assert kept == {"space.embedding.points.rows", "space.embedding.L", "space.posterior.P"} | factor
+    again = restore(learner.spec, from_bytes(to_bytes(arrays, {}))[0], 3)
+    for other in (again, learner.copy(), pickle.loads(pickle.dumps(learner))):
+        assert other.state().keys() == arrays.keys()
+        assert all(np.array_equal(array, arrays[name]) for name, array in other.state().items())
+        assert {array.dtype for array in other.state().values()} == {np.dtype(np.float32), np.dtype(np.float64)}
+    for x, y in zip(X[300:], TRUTH[300:].tolist(), strict=True):
+        assert again.update(x, y) == learner.update(x, y)
+
+
+def test_experts_of_different_precision_share_no_dictionary() -> None:
+    experts = [{"kind": "nystrom-ridge", "config": {"precision": p, "clip": 1.0}} for p in ("double", "single")]
+    pool = create({"kind": "pool", "config": {"experts": experts, "truth": "labels"}}, dim=3)
+    pool.run(X, TRUTH)
+    kinds = [array.dtype for name, array in pool.state().items() if name.endswith("points.rows")]
+    assert sorted(map(str, kinds)) == ["float32", "float64"]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(BOTH))
+def test_a_symmetric_matrix_is_the_dense_one(seed: int, size: int, floats: FloatType) -> None:
+    rng = np.random.default_rng(seed)
+    dense, matrix = 2.0 * np.eye(size), Symmetric.diagonal(size, 2.0, floats)
+    a, x, Z = rng.normal(), rng.normal(size=size), rng.normal(size=(size, 3))
+    matrix.add_outer(a, x)
+    matrix.add_gram(-0.5, Z)
+    matrix.grow(2, 3.0)
+    expected = np.zeros((size + 2, size + 2))
+    expected[:size, :size] = dense + a * np.outer(x, x) - 0.5 * Z @ Z.T
+    expected[range(size, size + 2), range(size, size + 2)] = 3.0
+    close = EPS[floats] * np.abs(expected).max()
+    again = Symmetric.unpack(matrix.pack(), size + 2)
+    for one in (matrix, again, copy.deepcopy(matrix), pickle.loads(pickle.dumps(matrix))):
+        assert one.pack().dtype == floats.dtype
+        assert np.abs(one.full() - expected).max() <= close
+        assert np.abs(one.lower() - np.tril(expected)).max() <= close
+        y, Y = rng.normal(size=size + 2), rng.normal(size=(size + 2, 4))
+        assert np.abs(one.times(y) - expected @ y).max() <= close * (size + 2) * np.abs(y).max()
+        assert np.abs(one.times_columns(Y) - expected @ Y).max() <= close * (size + 2) * np.abs(Y).max()
+    copied = copy.deepcopy(matrix)
+    copied.add_outer(1.0, np.ones(size + 2))
+    assert np.abs(matrix.full() - expected).max() <= close
+
+
+@pytest.mark.parametrize("size", [1, 20, PANEL + 40])
+@pytest.mark.parametrize("floats", BOTH)
+def test_a_factor_solves_in_its_precision(floats: FloatType, size: int) -> None:
+    rng = np.random.default_rng(size)
+    L = np.tril(rng.normal(size=(size, size)) / np.sqrt(size)) + 2.0 * np.eye(size)
+    factor = Factor(floats)
+    for i in range(size):
+        factor.append(L[i, :i], L[i, i])
+    b, B = rng.normal(size=size), rng.normal(size=(size, 3))
+    for one in (factor, Factor.unpack(factor.pack()), copy.deepcopy(factor)):
+        assert one.pack().dtype == floats.dtype
+        assert one.nbytes <= factor.nbytes
+        assert one.dense() == pytest.approx(L, abs=EPS[floats])
+        assert one.diagonal() == pytest.approx(np.diag(L), abs=EPS[floats])
+        assert one.solve(b) == pytest.approx(np.linalg.solve(L, b), abs=10 * EPS[floats])
+        assert one.solve(B) == pytest.approx(np.linalg.solve(L, B), abs=10 * EPS[floats])
+        assert one.solve_transposed(b) == pytest.approx(np.linalg.solve(L.T, b), abs=10 * EPS[floats])
+        assert {x.dtype for x in (one.solve(b), one.solve(B), one.solve_transposed(b))} == {np.dtype(np.float64)}
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-4.0, 4.0), st.floats(-2.0, 10.0))
+def test_distances_are_the_exact_ones(seed: int, spread: float, offset: float) -> None:
+    rng = np.random.default_rng(seed)
+    S, x = (10.0**offset + 10.0**spread * rng.normal(size=shape) for shape in ((9, 4), 4))
+    points = Points(4, centred=True, floats=SINGLE)
+    points.extend(S)
+    exact = -0.5 * np.square(S - x).sum(axis=1)
+    # Inputs are rounded to 2^-24 of their distance from the origin, which is the first point.
+    far = max(np.abs(S - S[0]).max(), np.abs(x - S[0]).max())
+    close = 1e-4 + 2e-6 * np.abs(exact) + 1e-6 * far * np.sqrt(-2.0 * exact) + 2.0**-50 * 10.0**offset * far * 100.0
+    assert (np.abs(points.exponents(points.encode(x)) - exact) <= close).all()
+    assert (np.abs(points.exponents_block(x[None, :])[:, 0] - exact) <= close).all()
+    assert points.exponents(points.encode(x)).dtype == np.float64
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(sigma=1.0), Linear()])
+@pytest.mark.parametrize("size", [1e16, 1e30, 1e100, 1e150])
+def test_a_far_input_is_far(kernel: Gaussian | Linear, size: float) -> None:
+    points = kernel.points(2, floats=SINGLE)
+    points.extend(np.array([[0.0, 0.0], [1.0, 0.0], [size, -size]]))
+    for x in ([0.5, 0.0], [size, -size], [-size, size]):
+        row = kernel.row(points, np.array(x))
+        assert np.isfinite(row).all()
+        if isinstance(kernel, Gaussian):
+            expected = [np.exp(-0.125)] * 2 + [0.0] if x[0] == 0.5 else [0.0, 0.0, float(x[0] > 0.0)]
+            assert row == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1.0])
+def test_rounding_does_not_add_up(alpha: float) -> None:
+    """In 20,000 rounds an inverse of 30 coordinates is rounded as often; the forecasts stay those of double precision."""
+    rng = np.random.default_rng(1)
+    inputs: F64 = rng.uniform(-1.0, 1.0, size=(20_000, 2))
+    truths = np.sin(4.0 * inputs[:, 0]) * inputs[:, 1] + 0.1 * rng.normal(size=20_000)
+    kernel, dictionary = {"kind": "gaussian", "sigma": 0.6}, {"kind": "ald", "threshold": 0.15}
+    double, single = (
+        create(
+            {
+                "kind": "nystrom-ridge",
+                "config": {"kernel": kernel, "dictionary": dictionary, "precision": precision, "regularization": alpha},
+            },
+            dim=2,
+        ).run(inputs, truths)
+        for precision in ("double", "single")
+    )
+    assert single.losses[-5_000:].mean() == pytest.approx(double.losses[-5_000:].mean(), rel=1e-3)
+    assert np.abs(single.values - double.values)[-5_000:].max() < 5e-3
