@@ -75,9 +75,11 @@ def awake_after(
     """
     if every == 1 or t < FIRST or t % STRETCH:
         return awake
-    if rng.decide(usual.is_exceeded()):
-        return np.ones_like(awake)
     stretch, least = t // STRETCH, LOST * float(weights.max())
+    # The pool may do better than each expert awake: then one at rest, which counts as the pool, leaves all of them behind.
+    have_all_lost = float((weights * awake).max()) < least
+    if rng.decide(have_all_lost or usual.is_exceeded()):
+        return np.ones_like(awake)
     every = min(every, LENIENT + t // FIRST)
     each = zip(awake.tolist(), weights.tolist(), unit_of.tolist(), strict=True)
     plays = [(is_awake and rng.decide(weight >= least)) or (stretch + i) % every == 0 for is_awake, weight, i in each]

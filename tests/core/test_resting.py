@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from okl_core import Gaussian, create, restore
@@ -15,7 +15,7 @@ from okl_core.contract.rng import RoundRng
 from okl_core.pool import resting
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.experts import Experts
-from okl_core.pool.resting import STRETCH, UsualLoss
+from okl_core.pool.resting import FIRST, STRETCH, UsualLoss, awake_after
 from okl_core.types import F64
 
 RESTING: dict[str, Any] = {
@@ -80,6 +80,24 @@ def test_all_wake_when_the_stream_has_changed(monkeypatch: pytest.MonkeyPatch) -
     assert not awake[15:20].all(axis=1).any()
     steady, _ = who_plays(*stream(2560), RESTING)
     assert steady[20:].all(axis=1).sum() <= 1
+
+
+WEIGHTS = st.lists(st.tuples(st.booleans(), st.floats(0.0, 1.0)), min_size=1, max_size=6)
+
+
+@given(WEIGHTS, st.integers(FIRST // STRETCH, 500), st.integers(2, 64))
+@example([(True, 0.01), (True, 0.02), (False, 0.97)], 100, 16)
+def test_some_expert_plays_whoever_has_lost(told: list[tuple[bool, float]], stretch: int, every: int) -> None:
+    """The pool may do better than each expert awake, as where they err to either side: then one at rest leads."""
+    awake = np.array([is_awake for is_awake, _ in told], dtype=np.float64)
+    awake[0] = 1.0
+    weights = np.array([weight for _, weight in told])
+    rng = RoundRng(0)
+    rng.begin()
+    unit_of = np.arange(len(told))
+    plays = awake_after(stretch * STRETCH, awake, weights, unit_of, UsualLoss(1.0, 1.0, 0.0), every, rng)
+    least = 0.05 * weights.max()
+    assert plays.all() if (weights * awake).max() < least else (plays * weights).max() >= least
 
 
 def test_a_stretch_is_unusual_by_the_mean_and_its_deviation() -> None:
