@@ -287,6 +287,8 @@ def test_restored_in_the_middle_it_continues() -> None:
         {"losses": np.ones(3)},
         {"awake": np.ones(3)},
         {"awake": np.zeros(15)},
+        {"awake": np.full(15, np.nan)},
+        {"awake": np.full(15, 0.5)},
         {"truths": np.ones(3)},
         {"cells.0.learned": np.full(2, 1e6)},
         {"t": np.array(9.0)},
