@@ -273,6 +273,13 @@ def test_a_bank_throws_the_coins_of_its_members(way: str) -> None:
         assert loss == pytest.approx(((np.clip(values, -1.0, 1.0) - y) ** 2).sum(), rel=1e-9)
 
 
+def test_its_bytes_are_those_of_all_that_it_keeps() -> None:
+    learner = create({"kind": "pool", "config": {"truth": "numbers", "experts": [{"kind": "mean", "lags": 64}]}}, 2)
+    state = learner.state()
+    kept = sum(state[name].nbytes for name in ("weights", "losses", "awake", "truths"))
+    assert learner.nbytes >= kept > 64 * 8
+
+
 def test_restored_in_the_middle_it_continues() -> None:
     X, y = stream()
     spec = {"kind": "pool", "seed": 3}
