@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import ReplayDivergence
 from okl_core.types import F64, StatePart
 
 EVERY = 16
@@ -71,7 +72,7 @@ def awake_after(
     """Which experts play round t + 1, 1.0 or 0.0 each, shape (N,); `awake` is that of round t, the others are as after it.
 
     Those of a unit, by its number in `unit_of`, have the same turn: what they share is then computed once. A test on weights
-    or losses is a choice: it is recorded.
+    or losses is a choice: it is recorded. Raises ReplayDivergence if all would rest by the choices replayed.
     """
     if every == 1 or t < FIRST or t % STRETCH:
         return awake
@@ -83,4 +84,6 @@ def awake_after(
     every = min(every, LENIENT + t // FIRST)
     each = zip(awake.tolist(), weights.tolist(), unit_of.tolist(), strict=True)
     plays = [(is_awake and rng.decide(weight >= least)) or (stretch + i) % every == 0 for is_awake, weight, i in each]
+    if not any(plays):
+        raise ReplayDivergence(f"round {t}: by the recorded choices all experts of the pool rest")
     return np.array(plays, dtype=np.float64)

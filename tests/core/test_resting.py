@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from okl_core import Gaussian, create, restore
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import ReplayDivergence
 from okl_core.pool import resting
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.experts import Experts
@@ -98,6 +99,13 @@ def test_some_expert_plays_whoever_has_lost(told: list[tuple[bool, float]], stre
     plays = awake_after(stretch * STRETCH, awake, weights, unit_of, UsualLoss(1.0, 1.0, 0.0), every, rng)
     least = 0.05 * weights.max()
     assert plays.all() if (weights * awake).max() < least else (plays * weights).max() >= least
+
+
+def test_choices_by_which_all_would_rest_are_no_replay() -> None:
+    weights, usual, rng = np.array([0.9, 0.1]), UsualLoss(1.0, 1.0, 0.0), RoundRng(0)
+    rng.begin(replay=bytes(3))
+    with pytest.raises(ReplayDivergence, match="all experts"):
+        awake_after(101 * STRETCH, np.ones(2), weights, np.arange(2), usual, 16, rng)
 
 
 def test_a_stretch_is_unusual_by_the_mean_and_its_deviation() -> None:
