@@ -16,7 +16,7 @@ from okl_core.errors import ReplayDivergence
 from okl_core.pool import resting
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.experts import Experts
-from okl_core.pool.resting import FIRST, STRETCH, UsualLoss, awake_after
+from okl_core.pool.resting import FIRST, STRETCH, UsualLoss, awake_after, stretches_a_turn
 from okl_core.types import F64
 
 RESTING: dict[str, Any] = {
@@ -99,6 +99,15 @@ def test_some_expert_plays_whoever_has_lost(told: list[tuple[bool, float]], stre
     plays = awake_after(stretch * STRETCH, awake, weights, unit_of, UsualLoss(1.0, 1.0, 0.0), every, rng)
     least = 0.05 * weights.max()
     assert plays.all() if (weights * awake).max() < least else (plays * weights).max() >= least
+
+
+@pytest.mark.parametrize("every", [4, 16, 24, 64])
+def test_every_unit_has_its_turn_while_the_turns_become_rarer(every: int) -> None:
+    for unit in range(20):
+        stretches = range(FIRST // STRETCH, 2000)
+        turns = [stretch for stretch in stretches if (stretch + unit) % stretches_a_turn(stretch * STRETCH, every) == 0]
+        assert all(b - a < 2 * stretches_a_turn(b * STRETCH, every) for a, b in itertools.pairwise(turns))
+        assert set(np.diff(turns[-5:])) == {every}
 
 
 def test_choices_by_which_all_would_rest_are_no_replay() -> None:
