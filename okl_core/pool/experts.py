@@ -59,7 +59,7 @@ class Cells(list[LearnerState]):
         for i, unit in enumerate(units):
             own = part_of(arrays, str(i))
             state = unit.unpack(own)
-            if state.t > t:
+            if not 0 <= state.t <= t:
                 raise StateFormatError(f"unit {i} of the pool has learned {state.t} rounds, the pool {t}")
             cells.append(state)
             used += len(own)

@@ -298,6 +298,12 @@ def test_restored_in_the_middle_it_continues() -> None:
         {"awake": np.full(15, 0.5)},
         {"truths": np.ones(3)},
         {"cells.0.learned": np.full(2, 1e6)},
+        {"cells.0.t": np.array(-1.0)},
+        {"cells.0.embedding.L": np.zeros(0)},
+        {"cells.0.embedding.independent": np.zeros(1)},
+        {"cells.0.posteriors.1.alpha": np.array(0.0)},
+        {"cells.0.posteriors.1.largest": np.array(np.nan)},
+        {"cells.0.posteriors.1.u": np.zeros(1), "cells.0.posteriors.1.P": np.ones(1)},
         {"t": np.array(9.0)},
     ):
         with pytest.raises(StateFormatError):
