@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import Any
 
@@ -14,6 +15,7 @@ from okl_core import Gaussian, create, restore
 from okl_core.contract.rng import RoundRng
 from okl_core.errors import ReplayDivergence
 from okl_core.pool import resting
+from okl_core.pool.bank import Bank
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.experts import Experts
 from okl_core.pool.resting import FIRST, STRETCH, UsualLoss, awake_after, stretches_a_turn
@@ -175,6 +177,16 @@ def dense(X: F64, y: F64, sigma: float, alpha: float, threshold: float, plays: l
             A = np.block([[A, np.zeros((len(A), 1))], [np.zeros((1, len(A))), alpha * np.eye(1)]])
             s = np.append(s, 0.0)
     return values
+
+
+def test_a_pool_that_is_dropped_leaves_nothing() -> None:
+    learner = create("pool", 2)
+    learner.predict([0.0, 0.0])
+    gc.collect()
+    before = sum(isinstance(one, Bank) for one in gc.get_objects())
+    del learner
+    gc.collect()
+    assert sum(isinstance(one, Bank) for one in gc.get_objects()) < before
 
 
 @settings(max_examples=25, deadline=None)
