@@ -156,7 +156,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         numbers: dict[str, float] = {
             "t": state.t,
             "dictionary": points,
-            "bytes": nbytes + state.weights.nbytes + state.losses.nbytes,
+            "bytes": nbytes + state.nbytes,
             "loss": state.loss,
             "experts": experts.count,
             "units": len(experts.units),

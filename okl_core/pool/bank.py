@@ -74,6 +74,10 @@ class BankState(LearnerState):
     learned: F64
     """Rounds that each member has learned, shape (members,): one that rested has fewer."""
 
+    def __post_init__(self) -> None:
+        for posterior in self.posteriors:
+            self.embedding.require_posterior(posterior)
+
 
 class BankRound(NamedTuple):
     """One round of some members, played but not learned."""

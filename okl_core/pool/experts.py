@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
@@ -59,7 +58,7 @@ class Cells(list[LearnerState]):
         for i, unit in enumerate(units):
             own = part_of(arrays, str(i))
             state = unit.unpack(own)
-            if state.t > t:
+            if not 0 <= state.t <= t:
                 raise StateFormatError(f"unit {i} of the pool has learned {state.t} rounds, the pool {t}")
             cells.append(state)
             used += len(own)
@@ -80,10 +79,9 @@ class Player(NamedTuple):
     """The same by their places in the pool."""
 
 
-@functools.lru_cache(maxsize=1024)
-def _players(units: tuple[Unit[Any, Any], ...], awake: bytes) -> list[Player]:
-    """The units of which an expert is awake, from the bytes of `awake`: the same for many rounds."""
-    plays, players = np.frombuffer(awake).tolist(), []
+def _players(units: Sequence[Unit[Any, Any]], awake: F64) -> list[Player]:
+    """The units of which an expert is awake."""
+    plays, players = awake.tolist(), list[Player]()
     for i, unit in enumerate(units):
         members = [j for j, place in enumerate(unit.places) if plays[place]]
         if members:
@@ -93,7 +91,7 @@ def _players(units: tuple[Unit[Any, Any], ...], awake: bytes) -> list[Player]:
 
 @final
 class Experts:
-    """The units of a pool at work. All methods take the cells; nothing is kept.
+    """The units of a pool at work. All methods take the cells; nothing is kept but who played last.
 
     `awake`: 1.0 for an expert that plays, 0.0 for one that rests, shape (N,). `lags`: the last truths, as many as any expert
     takes, newest first.
@@ -108,6 +106,8 @@ class Experts:
         """What a user reads."""
         self.lags = max(expert.lags for expert in experts)
         self.units = tuple(units_of(experts))
+        self._played: tuple[bytes, list[Player]] = b"", []
+        """The bytes of `awake`, and the units that play by it: the same for many rounds."""
         self._streams = [f"unit-{i}" for i in range(len(self.units))]
         self.unit_of = np.empty(self.count, dtype=np.intp)
         """The unit that each expert belongs to, shape (N,)."""
@@ -192,7 +192,13 @@ class Experts:
         return values
 
     def _players(self, awake: F64) -> list[Player]:
-        return _players(self.units, awake.tobytes())
+        told = awake.tobytes()
+        known, players = self._played
+        if told != known:
+            players = _players(self.units, awake)
+            # Both at once: learners with one config may play in several threads.
+            self._played = told, players
+        return players
 
     def _parts(self, cells: Cells, players: Sequence[Player]) -> dict[str, int]:
         """The coins of the units that play, and the number that their next round has for them."""

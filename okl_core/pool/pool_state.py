@@ -61,6 +61,8 @@ class PoolState(PoolNumbers):
             raise StateFormatError(
                 f"the weights, the losses or the rests of the pool's {experts.count} experts are missing"
             )
+        if not np.isin(kept.awake, (0.0, 1.0)).all():
+            raise StateFormatError("which experts of the pool rest is told by numbers other than 0 and 1")
         if not kept.awake.any():
             raise StateFormatError("all experts of the pool rest")
         if kept.truths.shape != (experts.lags,):

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import ReplayDivergence
 from okl_core.types import F64, StatePart
 
 EVERY = 16
@@ -27,7 +28,7 @@ FIRST = 1024
 """Rounds that all experts play: one that learns slowly is not judged by its beginning."""
 LENIENT = 4
 """After these an expert that has lost plays one stretch in so many, and in one more after each FIRST rounds: one that learns
-slowly goes on learning."""
+slowly goes on learning. See `stretches_a_turn`."""
 LOST = 0.05
 """An expert with less than so much of the largest weight has lost. It wakes in its turn only: the share of all weight that is
 given back would wake it long before."""
@@ -37,6 +38,18 @@ UNUSUAL = 3.0
 
 REMEMBERED = 4096
 """Rounds that the mean is over, about."""
+
+
+def stretches_a_turn(t: int, every: int) -> int:
+    """After round t an expert that has lost plays one stretch in so many; at most `every`.
+
+    Where FIRST rounds have fewer stretches it grows by doubling: a turn of the longer cycle is one of the shorter, too.
+    One more at a time, the cycle would change before all have had their turn, and could pass the same ones over for long.
+    """
+    stretches = LENIENT + t // FIRST
+    if stretches > FIRST // STRETCH:
+        stretches = 1 << (stretches.bit_length() - 1)
+    return min(every, stretches)
 
 
 def stretch_left(t: int, every: int, most: int) -> int:
@@ -71,14 +84,18 @@ def awake_after(
     """Which experts play round t + 1, 1.0 or 0.0 each, shape (N,); `awake` is that of round t, the others are as after it.
 
     Those of a unit, by its number in `unit_of`, have the same turn: what they share is then computed once. A test on weights
-    or losses is a choice: it is recorded.
+    or losses is a choice: it is recorded. Raises ReplayDivergence if all would rest by the choices replayed.
     """
     if every == 1 or t < FIRST or t % STRETCH:
         return awake
-    if rng.decide(usual.is_exceeded()):
-        return np.ones_like(awake)
     stretch, least = t // STRETCH, LOST * float(weights.max())
-    every = min(every, LENIENT + t // FIRST)
+    # The pool may do better than each expert awake: then one at rest, which counts as the pool, leaves all of them behind.
+    have_all_lost = float((weights * awake).max()) < least
+    if rng.decide(have_all_lost or usual.is_exceeded()):
+        return np.ones_like(awake)
+    cycle = stretches_a_turn(t, every)
     each = zip(awake.tolist(), weights.tolist(), unit_of.tolist(), strict=True)
-    plays = [(is_awake and rng.decide(weight >= least)) or (stretch + i) % every == 0 for is_awake, weight, i in each]
+    plays = [(is_awake and rng.decide(weight >= least)) or (stretch + i) % cycle == 0 for is_awake, weight, i in each]
+    if not any(plays):
+        raise ReplayDivergence(f"round {t}: by the recorded choices all experts of the pool rest")
     return np.array(plays, dtype=np.float64)

@@ -28,6 +28,7 @@ from pydantic import Field
 from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import StateFormatError
 from okl_core.kernels.kernels import Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import Factor
@@ -35,6 +36,7 @@ from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.guards import require_bearable, require_finite
 from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.linalg.weighted_factor import WeightedFactor
+from okl_core.second_order.posterior import Posterior
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.types import F64, Parameters, StatePart
 
@@ -83,6 +85,18 @@ class EmbeddingState(StatePart):
     independent: GrowingArray
     L: Factor
     kept: WeightedFactor | None
+
+    def __post_init__(self) -> None:
+        count = len(self.points)
+        if self.independent.view.shape != (count,) or len(self.L) != count:
+            raise StateFormatError(
+                f"{count} points have {len(self.independent)} coordinates and {len(self.L)} rows of L"
+            )
+
+    def require_posterior(self, posterior: Posterior) -> None:
+        """Raises StateFormatError for one in other coordinates."""
+        if len(posterior) != len(self.points):
+            raise StateFormatError(f"a posterior in {len(posterior)} coordinates for {len(self.points)} points")
 
 
 class Growth(NamedTuple):

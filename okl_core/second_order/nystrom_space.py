@@ -49,6 +49,9 @@ class NystromState(SpaceState):
     embedding: EmbeddingState
     posterior: Posterior
 
+    def __post_init__(self) -> None:
+        self.embedding.require_posterior(self.posterior)
+
 
 class NystromRound(NamedTuple):
     moments: Moments

@@ -27,6 +27,7 @@ from scipy.linalg.blas import ddot, dsymv, dtrsm  # pyright: ignore[reportAttrib
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import StateFormatError
 from okl_core.linalg.guards import require_bearable
 from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.linalg.symmetric import Symmetric
@@ -146,10 +147,13 @@ class Posterior:
     @classmethod
     def unpack(cls, arrays: dict[str, Stored]) -> Posterior:
         u = np.array(arrays["u"], dtype=np.float64)
-        posterior = cls(float(arrays["alpha"]), 0)
+        alpha, largest = float(arrays["alpha"]), float(arrays["largest"])
+        if not (alpha > 0.0 and largest > 0.0):
+            raise StateFormatError(f"alpha is {alpha}, the largest eigenvalue {largest}: they are above 0")
+        posterior = cls(alpha, 0)
         posterior.P = Symmetric.unpack(arrays["P"], len(u))
         posterior.u = u
-        posterior.largest = float(arrays["largest"])
+        posterior.largest = largest
         return posterior
 
 

@@ -273,6 +273,13 @@ def test_a_bank_throws_the_coins_of_its_members(way: str) -> None:
         assert loss == pytest.approx(((np.clip(values, -1.0, 1.0) - y) ** 2).sum(), rel=1e-9)
 
 
+def test_its_bytes_are_those_of_all_that_it_keeps() -> None:
+    learner = create({"kind": "pool", "config": {"truth": "numbers", "experts": [{"kind": "mean", "lags": 64}]}}, 2)
+    state = learner.state()
+    kept = sum(state[name].nbytes for name in ("weights", "losses", "awake", "truths"))
+    assert learner.nbytes >= kept > 64 * 8
+
+
 def test_restored_in_the_middle_it_continues() -> None:
     X, y = stream()
     spec = {"kind": "pool", "seed": 3}
@@ -287,8 +294,16 @@ def test_restored_in_the_middle_it_continues() -> None:
         {"losses": np.ones(3)},
         {"awake": np.ones(3)},
         {"awake": np.zeros(15)},
+        {"awake": np.full(15, np.nan)},
+        {"awake": np.full(15, 0.5)},
         {"truths": np.ones(3)},
         {"cells.0.learned": np.full(2, 1e6)},
+        {"cells.0.t": np.array(-1.0)},
+        {"cells.0.embedding.L": np.zeros(0)},
+        {"cells.0.embedding.independent": np.zeros(1)},
+        {"cells.0.posteriors.1.alpha": np.array(0.0)},
+        {"cells.0.posteriors.1.largest": np.array(np.nan)},
+        {"cells.0.posteriors.1.u": np.zeros(1), "cells.0.posteriors.1.P": np.ones(1)},
         {"t": np.array(9.0)},
     ):
         with pytest.raises(StateFormatError):

@@ -11,7 +11,7 @@ import pytest
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
-from okl_core.errors import ConfigError, DivergedError
+from okl_core.errors import ConfigError, DivergedError, StateFormatError
 from okl_core.kernels.kernels import Gaussian
 from okl_core.kernels.points import Points
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
@@ -308,3 +308,21 @@ def test_a_discount_of_what_rounding_made_indefinite_clips_it() -> None:
 def test_ald_threshold_is_a_share(threshold: float) -> None:
     with pytest.raises(ConfigError, match="threshold"):
         create({"kind": "pros-n-kons", "config": {"dictionary": {"kind": "ald", "threshold": threshold}}}, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"space.embedding.L": np.zeros(0)},
+        {"space.embedding.independent": np.ones(1)},
+        {"space.posterior.u": np.zeros(1), "space.posterior.P": np.ones(1)},
+        {"space.posterior.alpha": np.array(0.0)},
+        {"space.posterior.largest": np.array(np.nan)},
+    ],
+)
+def test_a_state_in_other_coordinates_is_refused(wrong: dict[str, F64]) -> None:
+    learner = create({"kind": "pros-n-kons"}, 2)
+    learner.run(*stream("squared"))
+    assert learner.state().keys() >= wrong.keys()
+    with pytest.raises(StateFormatError):
+        restore(learner.spec, learner.state() | wrong, 2)

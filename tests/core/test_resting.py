@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from okl_core import Gaussian, create, restore
 from okl_core.contract.rng import RoundRng
+from okl_core.errors import ReplayDivergence
 from okl_core.pool import resting
+from okl_core.pool.bank import Bank
 from okl_core.pool.expert_specs import ExpertSpec
 from okl_core.pool.experts import Experts
-from okl_core.pool.resting import STRETCH, UsualLoss
+from okl_core.pool.resting import FIRST, STRETCH, UsualLoss, awake_after, stretches_a_turn
 from okl_core.types import F64
 
 RESTING: dict[str, Any] = {
@@ -82,6 +85,40 @@ def test_all_wake_when_the_stream_has_changed(monkeypatch: pytest.MonkeyPatch) -
     assert steady[20:].all(axis=1).sum() <= 1
 
 
+WEIGHTS = st.lists(st.tuples(st.booleans(), st.floats(0.0, 1.0)), min_size=1, max_size=6)
+
+
+@given(WEIGHTS, st.integers(FIRST // STRETCH, 500), st.integers(2, 64))
+@example([(True, 0.01), (True, 0.02), (False, 0.97)], 100, 16)
+def test_some_expert_plays_whoever_has_lost(told: list[tuple[bool, float]], stretch: int, every: int) -> None:
+    """The pool may do better than each expert awake, as where they err to either side: then one at rest leads."""
+    awake = np.array([is_awake for is_awake, _ in told], dtype=np.float64)
+    awake[0] = 1.0
+    weights = np.array([weight for _, weight in told])
+    rng = RoundRng(0)
+    rng.begin()
+    unit_of = np.arange(len(told))
+    plays = awake_after(stretch * STRETCH, awake, weights, unit_of, UsualLoss(1.0, 1.0, 0.0), every, rng)
+    least = 0.05 * weights.max()
+    assert plays.all() if (weights * awake).max() < least else (plays * weights).max() >= least
+
+
+@pytest.mark.parametrize("every", [4, 16, 24, 64])
+def test_every_unit_has_its_turn_while_the_turns_become_rarer(every: int) -> None:
+    for unit in range(20):
+        stretches = range(FIRST // STRETCH, 2000)
+        turns = [stretch for stretch in stretches if (stretch + unit) % stretches_a_turn(stretch * STRETCH, every) == 0]
+        assert all(b - a < 2 * stretches_a_turn(b * STRETCH, every) for a, b in itertools.pairwise(turns))
+        assert set(np.diff(turns[-5:])) == {every}
+
+
+def test_choices_by_which_all_would_rest_are_no_replay() -> None:
+    weights, usual, rng = np.array([0.9, 0.1]), UsualLoss(1.0, 1.0, 0.0), RoundRng(0)
+    rng.begin(replay=bytes(3))
+    with pytest.raises(ReplayDivergence, match="all experts"):
+        awake_after(101 * STRETCH, np.ones(2), weights, np.arange(2), usual, 16, rng)
+
+
 def test_a_stretch_is_unusual_by_the_mean_and_its_deviation() -> None:
     rng = np.random.default_rng(0)
     usual, alarms = UsualLoss(0.0, 0.0, 0.0), 0
@@ -140,6 +177,16 @@ def dense(X: F64, y: F64, sigma: float, alpha: float, threshold: float, plays: l
             A = np.block([[A, np.zeros((len(A), 1))], [np.zeros((1, len(A))), alpha * np.eye(1)]])
             s = np.append(s, 0.0)
     return values
+
+
+def test_a_pool_that_is_dropped_leaves_nothing() -> None:
+    learner = create("pool", 2)
+    learner.predict([0.0, 0.0])
+    gc.collect()
+    before = sum(isinstance(one, Bank) for one in gc.get_objects())
+    del learner
+    gc.collect()
+    assert sum(isinstance(one, Bank) for one in gc.get_objects()) < before
 
 
 @settings(max_examples=25, deadline=None)
