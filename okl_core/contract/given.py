@@ -41,7 +41,9 @@ def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
 
 def as_number(value: Any, name: str, field: str) -> float:
     """The same for one number."""
-    if isinstance(value, int | np.integer | np.floating):  # an array of it would take longer than a small learner's round
+    if isinstance(
+        value, int | np.integer | np.floating
+    ):  # an array of it would take longer than a small learner's round
         return _number(value, name, field)
     number = as_numbers(value, name, field)
     if number.ndim:

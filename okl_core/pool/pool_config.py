@@ -75,7 +75,7 @@ class PoolConfig(LearnerConfig):
         ge=1,
         le=64,
         description="Experts without weight play one stretch of 64 rounds in so many, more often early; all do after a "
-        "stretch that was worse than usual. 1: none rests. By default 16 with the default experts, some of which forget, and "
+        "stretch that was not as usual. 1: none rests. By default 16 with the default experts, some of which forget, and "
         "1 with others.",
     )
 

@@ -34,7 +34,8 @@ LOST = 0.05
 given back would wake it long before."""
 
 UNUSUAL = 3.0
-"""Standard deviations by which a stretch is worse than the mean when all wake: the stream may have changed."""
+"""Standard deviations by which a stretch differs from the mean when all wake: the stream may have changed. A better one tells
+it too: where there was only noise, and now there is something to learn, an expert at rest may learn it best."""
 
 REMEMBERED = 4096
 """Rounds that the mean is over, about."""
@@ -72,10 +73,10 @@ class UsualLoss(StatePart):
         mean, square = self.mean, self.square
         return UsualLoss(mean + rate * (loss - mean), square + rate * (loss * loss - square), stretch + loss)
 
-    def is_exceeded(self) -> bool:
-        """After the last round of a stretch: was it worse than usual by more than chance explains?"""
+    def has_changed(self) -> bool:
+        """After the last round of a stretch: was it worse or better than usual by more than chance explains?"""
         deviation = math.sqrt(max(self.square - self.mean * self.mean, 0.0) / STRETCH)
-        return self.stretch / STRETCH > self.mean + UNUSUAL * deviation
+        return abs(self.stretch / STRETCH - self.mean) > UNUSUAL * deviation
 
 
 def awake_after(
@@ -91,7 +92,7 @@ def awake_after(
     stretch, least = t // STRETCH, LOST * float(weights.max())
     # The pool may do better than each expert awake: then one at rest, which counts as the pool, leaves all of them behind.
     have_all_lost = float((weights * awake).max()) < least
-    if rng.decide(have_all_lost or usual.is_exceeded()):
+    if rng.decide(have_all_lost or usual.has_changed()):
         return np.ones_like(awake)
     cycle = stretches_a_turn(t, every)
     each = zip(awake.tolist(), weights.tolist(), unit_of.tolist(), strict=True)
