@@ -49,6 +49,10 @@ class ProsNKonsConfig(NewtonConfig):
     half_life: LearnedHalfLife = None
     precision: Precision = "double"
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        return self.swings(self.half_life)
+
 
 @final
 @register

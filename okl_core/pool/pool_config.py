@@ -129,6 +129,12 @@ class PoolConfig(LearnerConfig):
         return self
 
     @property
+    def cautions(self) -> tuple[str, ...]:
+        """Those of its experts, each once."""
+        configs = [parse_spec({"kind": expert.kind, "config": expert.config})[2] for expert in self.all_experts()]
+        return tuple(dict.fromkeys(caution for config in configs for caution in config.cautions))
+
+    @property
     def rests(self) -> int:
         """`resting`, or what it is by default."""
         return self.resting or (EVERY if self.experts is None else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,6 +95,49 @@ def test_steps_that_amplify_rounding_are_warned_of(kind: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             create({"kind": kind, "config": config | calm}, 2)
+
+
+SWINGING: dict[str, Any] = {"loss": "squared-hinge", "step": "adaptive", "clip": 2.0, "regularization": 0.1}
+
+
+@pytest.mark.parametrize("half_life", [8, 16, "learned"])
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "pros-n-kons"])
+def test_a_short_memory_of_margins_is_warned_of(kind: str, half_life: int | str) -> None:
+    """Of the learner, of the pool that it stands for, and of a pool that has it."""
+    spec = {"kind": kind, "config": SWINGING | {"half_life": half_life}}
+    with pytest.warns(UnstableWarning, match="take 0.3 or more, or logistic loss"):
+        create(spec, 2)
+    with pytest.warns(UnstableWarning, match="take 0.3 or more, or logistic loss") as told:
+        create({"kind": "pool", "config": {"experts": [spec, spec | {"lags": 1}]}}, 2)
+    assert len(told) == 1
+    for calm in ({"regularization": 0.3}, {"loss": "logistic"}, {"loss": "squared", "clip": 1.0}, {"half_life": 256}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            create({"kind": kind, "config": spec["config"] | calm}, 2)
+
+
+@pytest.mark.parametrize(("regularization", "is_calm"), [(0.1, False), (0.3, True)])
+@pytest.mark.parametrize("kind", ["kons", "pros-n-kons"])
+def test_a_short_memory_of_margins_amplifies_rounding(kind: str, regularization: float, is_calm: bool) -> None:
+    """What the caution is about: an input changed in its last digit changes forecasts 500 rounds later, or does not."""
+    largest = 0.0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = np.sin(0.05 * np.cumsum(rng.normal(size=(500, 2)), axis=0))
+        y = np.sign(np.sin(2.0 * X.sum(axis=1)) + 0.1 * rng.normal(size=500))
+        config = SWINGING | {
+            "regularization": regularization,
+            "half_life": 8,
+            "kernel": {"kind": "gaussian", "sigma": 0.5},
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnstableWarning)
+            learners = [create({"kind": kind, "config": config}, 2) for _ in range(2)]
+        moved = X.copy()
+        moved[3, 0] += 1e-15
+        off = np.abs(learners[0].run(X, y).values - learners[1].run(moved, y).values)[-100:].max()
+        largest = max(largest, off)
+    assert largest < 1e-9 if is_calm else largest > 1e-6
 
 
 @pytest.mark.parametrize(("kind", "part"), [("fogd", ""), ("fourier-aioli", "space.drawn.")])

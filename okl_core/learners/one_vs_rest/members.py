@@ -81,6 +81,11 @@ class OneVsRestConfig(LearnerConfig):
     classes: ClassCount = 2
     member: ClassLearner = Field(default_factory=_default_member, description="The learner that each class has one of.")
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Those of its member."""
+        return self.member.parsed[1].cautions
+
     @cached_property
     def team(self) -> Classes[Any, Any]:
         """The members at work: on a dictionary, which looks at the inputs alone, all together."""
