@@ -176,6 +176,9 @@ class AioliRule(NamedTuple):
     def value(self, m: float, q: float) -> float:
         return improper_value(m, q)
 
+    def is_idle(self, m: float, y: float) -> bool:
+        return False
+
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         m, q, square = moments
         a = improper_value(m, q)

@@ -87,6 +87,9 @@ class LeastSquares(NamedTuple):
         value = m / (1.0 + q) if self.shrinks else m
         return value if self.clip is None else min(max(value, -self.clip), self.clip)
 
+    def is_idle(self, m: float, y: float) -> bool:
+        return False
+
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         value = self.value(moments.m, moments.q)
         residual, error = y - moments.m, y - value

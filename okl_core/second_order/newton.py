@@ -73,7 +73,7 @@ class NewtonConfig(LearnerConfig):
         if not is_short or self.loss != "squared-hinge" or self.step != "adaptive" or self.regularization >= CALM_ALPHA:
             return ()
         return (
-            f"squared-hinge loss with a short memory and a regularization of {self.regularization:g} may amplify rounding from "
+            f"squared-hinge loss with a short memory and regularization {self.regularization:g} may amplify rounding from "
             f"round to round, until a replay on another processor differs: take {CALM_ALPHA:g} or more, or logistic loss",
         )
 
@@ -147,6 +147,11 @@ class NewtonRule(NamedTuple):
         """m, projected to [-C, C]."""
         C = self.clip
         return m if abs(m) < C * (1.0 - BORDER) else math.copysign(C, m)
+
+    def is_idle(self, m: float, y: float) -> bool:
+        """A margin of 1 or more, of a loss that has neither slope nor curvature there."""
+        C, loss = self.clip, self.loss
+        return loss.has_flat_part and not loss.kink and 1.0 <= y * m <= C and C > 1.0 and self.issued is None
 
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         m, q, _ = moments

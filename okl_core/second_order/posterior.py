@@ -45,6 +45,10 @@ class Projection(NamedTuple):
     """phi^T phi."""
 
 
+NOTHING: F64 = np.empty(0)
+"""g of a round that changes nothing."""
+
+
 @final
 class Posterior:
     """P and u, and `largest`, a bound on the eigenvalues of A, by which q is kept off the 0 that it may round to."""
@@ -86,8 +90,9 @@ class Posterior:
     def play(
         self, t: int, phi: F64, kappa: float, y: float, rule: Rule[T], rng: RoundRng
     ) -> tuple[Moments, Projection, Decision]:
-        """Round t on phi, nothing changed: O(p^2). Raises DivergedError."""
-        projection = self.project(phi)
+        """Round t on phi, nothing changed: O(p^2), or O(p) where it changes nothing. q is then 0. Raises DivergedError."""
+        m = self.mean(phi)
+        projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self.project(phi)
         moments = Moments(projection.m, projection.q, kappa)
         decision = decided(t, moments, y, rule, rng)
         require_bearable(t, decision.w, projection.square, self.alpha)

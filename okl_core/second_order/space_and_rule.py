@@ -100,6 +100,10 @@ class Rule(Protocol[T]):
         """The forecast."""
         ...
 
+    def is_idle(self, m: float, y: float) -> bool:
+        """Does `decide` say w = c = 0 for this mean, whatever q is? Then a space need not know q. It may say no for yes."""
+        ...
+
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         """What round t does, once its truth is known. May raise DivergedError."""
         ...
