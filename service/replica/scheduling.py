@@ -66,8 +66,8 @@ class Scheduler:
         pool = self._pool_of(replica.round_s, rounds, is_long)
         if pool is None:
             result, took = _timed(work)
-            if took > THREAD_FROM_S:
-                # Not all others have had a turn since it began, and the next such work may be here too.
+            if took > TURN_S:
+                # The next such work may be here too, and a store may answer without letting others go on.
                 await asyncio.sleep(0)
         else:
             result, took = await asyncio.get_running_loop().run_in_executor(pool, _timed, work)
