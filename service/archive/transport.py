@@ -13,7 +13,7 @@ from okl.errors import DamagedArchive, ServiceError, SessionExists
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
 from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
-from .parts import LEASE_S, Held, Part, new_token, parts_of, take_in
+from .parts import LEASE_S, Held, Part, let_in, new_token, parts_of, take_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000
@@ -139,7 +139,7 @@ async def _import_one(store: Store, begun: Whole, rest: AsyncIterator[Part]) -> 
             return Carried(name, round, is_new=False)
         token = new_token()
         note = await take_in(store, name, rest, token)
-        await store.unseal(name, note)
+        await let_in(store, name, note)
     except DamagedArchive:
         raise
     except SessionExists as error:
