@@ -23,7 +23,7 @@ from service.archive.transport import Carried, export, import_file, names_in
 from service.store.base import Gone, Store, Tip
 from service.store.moving import Seal, aside
 from tests.contract.store_calls import append, chain, head
-from tests.service.stored import Died, Dying, filled, forget_leases, is_live, told
+from tests.service.stored import Died, Dying, Unexamined, filled, forget_leases, is_live, told
 from tests.service.worker import Watched
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def exported(store: Store, path: Path, *names: str) -> list[Carried]:
 
 async def imported(store: Store, path: Path) -> list[Carried]:
     found: list[Carried] = []
-    await import_file(store, path, found.append)
+    await import_file(store, path, found.append, Unexamined)
     return found
 
 
@@ -97,7 +97,7 @@ async def test_an_import_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
     for number in range(100):
         dying = Dying(target, [number], is_after=is_after, count=itertools.count())
         try:
-            await import_file(dying, tmp_path / "all", lambda _: None)  # type: ignore[arg-type]
+            await import_file(dying, tmp_path / "all", lambda _: None, Unexamined)  # type: ignore[arg-type]
             break
         except Died:
             pass
@@ -123,7 +123,7 @@ async def test_what_has_moved_away_stays_until_another_is_whole(
     for number in itertools.count():
         dying = Dying(target, [number], is_after=is_after, count=itertools.count())
         try:
-            await import_file(dying, tmp_path / "one", lambda _: None)  # type: ignore[arg-type]
+            await import_file(dying, tmp_path / "one", lambda _: None, Unexamined)  # type: ignore[arg-type]
             break
         except Died:
             pass
@@ -201,9 +201,12 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
             await imported(target, tmp_path / "bad")
 
 
-async def test_a_file_with_holes_is_not_read_into_memory(stores: tuple[Store, Store], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "size"), [(100, 1 << 40), (64 << 20, 100)])
+async def test_a_file_with_holes_is_not_read_into_memory(
+    stores: tuple[Store, Store], tmp_path: Path, length: int, size: int
+) -> None:
     with (tmp_path / "holes").open("wb") as file:
-        file.write(MAGIC + struct.pack("<4sIQ", b"SESS", 100, 1 << 40))
+        file.write(MAGIC + struct.pack("<4sIQ", b"SESS", length, size))
         file.truncate(1 << 41)
     with pytest.raises(DamagedArchive, match="larger than any store keeps"):
         await imported(stores[0], tmp_path / "holes")
