@@ -178,6 +178,8 @@ class Rounds:
         """Answer the requests of one turn: try until each has its answer."""
         while taken := still_open(replica, taken):
             try:
+                # What the turn before has left to others.
+                await self._finish(replica)
                 if isinstance(taken[0], Look):
                     await self._serve_look(replica, taken[0])
                 else:
@@ -185,8 +187,6 @@ class Rounds:
                     tickets = [ticket for ticket in taken[:most] if isinstance(ticket, Ticket)]
                     if await self._know(replica, tickets):
                         await self._turn(replica, tickets)
-                    if len(tickets) < len(taken):
-                        await self._finish(replica)
             except ServiceError as error:
                 refused = await refusal_after(error, replica.name, taken, self._make)
                 if refused is not None:
@@ -301,7 +301,7 @@ class Rounds:
         played: list[tuple[Ticket, list[Tell] | ServiceError]] = []
 
         def work() -> tuple[Ticket, ServiceError | OklError] | None:
-            for ticket in tickets:
+            for ticket in self._scheduler.in_time(tickets):
                 try:
                     turn.learn()
                 except OklError as error:
@@ -321,8 +321,8 @@ class Rounds:
             return None
 
         rounds = sum(ticket.rounds for ticket in tickets)
-        is_long = turn.session.has_long_round(rounds)
-        void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long)
+        is_long, done = turn.session.has_long_round(rounds), lambda: sum(ticket.rounds for ticket, _ in played)
+        void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long, done=done)
         if void is None:
             return played, None
         ticket, error = void

@@ -29,6 +29,8 @@ from .parts import Kept, Load, Part
 MAGIC = b"okl-archive 1\n"
 MOST_BYTES = 1 << 30
 """Of a frame. A value of Redis has at most 512 MiB, and one of SQLite a billion bytes."""
+MOST_DOCUMENT_BYTES = 8 << 20
+"""Of what is read as JSON, which takes many times as much memory: ten times what a full page has."""
 _FRAME = struct.Struct("<4sIQ")
 _TIMES = ("created_at", "updated_at", "snapshot_at")
 _COUNTS = (
@@ -51,6 +53,13 @@ class Framed(NamedTuple):
     kind: bytes
     document: dict[str, Any]
     blobs: Sequence[bytes]
+
+
+class Place(NamedTuple):
+    """In a file; `digest` is that of all before it."""
+
+    byte: int
+    digest: bytes
 
 
 def framed(part: Part) -> Framed:
@@ -153,7 +162,7 @@ class ArchiveReader:
                 if len(head) < _FRAME.size:
                     raise ValueError("the file ends in the middle")
                 kind, length, size = _FRAME.unpack(head)
-                if length + size > MOST_BYTES:
+                if length + size > MOST_BYTES or length > MOST_DOCUMENT_BYTES:
                     raise ValueError("a part of it is larger than any store keeps")
                 if length + size + DIGEST_BYTES > self._size - self._file.tell():
                     raise ValueError("the file ends in the middle")
@@ -169,6 +178,16 @@ class ArchiveReader:
             if kind == b"DONE":
                 self.good_bytes = self._file.tell()
             yield frame
+
+    @property
+    def place(self) -> Place:
+        """Behind the frame that was read last."""
+        return Place(self._file.tell(), self.digest)
+
+    def go_back(self, place: Place) -> None:
+        """The frames after this place are read again."""
+        self._file.seek(place.byte)
+        self.digest = place.digest
 
     def part(self, frame: Framed) -> Part:
         try:

@@ -21,7 +21,7 @@ from ..session.following import MARK, challenger_name
 from ..sessions import challengers_of
 from ..store.base import Gone, Head, Store
 from ..store.moving import Seal, refusal
-from .parts import Held, new_token, parts_of, take_away, take_in
+from .parts import Held, arrived, new_token, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
 
@@ -50,7 +50,7 @@ async def move(
     await held.take(patience_s)
     try:
         note = await take_in(target, new_name, parts_of(source, name, held), token)
-        arrived = await target.head(new_name)
+        copy = await arrived(target, new_name, note)
         await held.finish(Seal("moved", token, to))
     except BaseException:
         # Where the reply of the last call got lost the session may be sealed as moved: then the copy is all that will live.
@@ -59,9 +59,9 @@ async def move(
                 await take_away(target, new_name, Seal("arriving", token).note())
         raise
     await target.unseal(new_name, note)
-    assert isinstance(arrived, Head)
-    log.info("session moved", extra={"session": name, "as": new_name, "t": arrived.tip.round})
-    return Moved(new_name, arrived.tip.round, is_new=True)
+    assert copy is not None
+    log.info("session moved", extra={"session": name, "as": new_name, "t": copy.tip.round})
+    return Moved(new_name, copy.tip.round, is_new=True)
 
 
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
@@ -73,9 +73,10 @@ async def _finished(source: Store, target: Store, name: str, new_name: str) -> M
         return None
     seal, there = Seal.of(head.seal), await target.head(new_name)
     if seal.kind == "moved" and isinstance(there, Head):
-        if there.seal == (note := Seal("arriving", seal.token).note()):
+        note = Seal("arriving", seal.token).note()
+        if (copy := await arrived(target, new_name, note)) is not None:
             await target.unseal(new_name, note)
-            return Moved(new_name, there.tip.round, is_new=False)
+            return Moved(new_name, copy.tip.round, is_new=False)
         ours = await source.whole(name)
         its = await target.whole(new_name)
         if not there.seal and not isinstance(ours, Gone) and not isinstance(its, Gone) and ours.first == its.first:

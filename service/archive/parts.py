@@ -15,7 +15,7 @@ from okl.errors import ServiceError, SessionFollows, SessionMoving, SessionNotFo
 from ..session.following import MARK, is_challenger
 from ..session.record import decode_record, encode_record
 from ..store.base import Entry, Gone, Head, Store
-from ..store.moving import Checkpoint, Luggage, Seal, Whole
+from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside
 
 LEASE_S = 10.0
 """Whoever copies a session has it sealed for so long, and again: if it dies, the session goes on by itself."""
@@ -139,11 +139,13 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
     """Have the session arrive under a name. It stays sealed; the note is what opens it.
 
     Raises SessionExists, SessionFollows, and StateCorrupt where what has arrived is not what was told. Then nothing of it is
-    left.
+    left. What is left of a session that has moved away stays as it is until this one is opened.
     """
     note = Seal("arriving", token).note()
     try:
-        await _take_in(store, name, parts, note)
+        there = await store.head(name)
+        has_moved = isinstance(there, Head) and Seal.of(there.seal).kind == "moved"
+        await _take_in(store, name, aside(name) if has_moved else name, parts, note)
     except BaseException:
         with contextlib.suppress(ServiceError):
             await take_away(store, name, note)
@@ -151,40 +153,55 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
     return note
 
 
+async def let_in(store: Store, name: str, note: bytes) -> None:
+    """Open what has arrived under this note. Raises SessionMoving where it has been replaced, or deleted, meanwhile."""
+    if not await store.unseal(name, note):
+        raise _overtaken(name)
+
+
 async def take_away(store: Store, name: str, note: bytes) -> None:
     """What has arrived under this note."""
-    found = await store.head(name)
-    if isinstance(found, Head) and found.seal == note:
-        await store.delete(name, found.tip)
+    found = await arrived(store, name, note)
+    if found is not None:
+        await store.delete(found.name, found.tip)
 
 
-async def _take_in(store: Store, name: str, parts: AsyncIterator[Part], note: bytes) -> None:
+async def arrived(store: Store, name: str, note: bytes) -> Head | None:
+    """What has arrived under this note and is not open yet: in its place, or aside."""
+    for place in (name, aside(name)):
+        found = await store.head(place)
+        if isinstance(found, Head) and found.seal == note:
+            return found
+    return None
+
+
+async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Part], note: bytes) -> None:
     whole: Whole | None = None
     async for part in parts:
         match part:
             case Whole():
                 whole = renamed(part, name)
                 await _check_champion(store, name)
-                await store.arrive(name, whole, note)
+                await store.arrive(place, whole, note)
             case Load(entries, luggage):
-                if not await store.unload(name, note, entries, luggage):
+                if not await store.unload(place, note, entries, luggage):
                     raise _overtaken(name)
             case Kept(own, state):
                 if whole is None or not await store.keep(
-                    name, whole.first.digest, own.name, own.tip, state, at=own.at, note=note
+                    place, whole.first.digest, own.name, own.tip, state, at=own.at, note=note
                 ):
                     raise _overtaken(name)
-    head = await store.head(name)
+    head = await store.head(place)
     if whole is None or isinstance(head, Gone) or head.seal != note:
         raise _overtaken(name)
     try:
         # The store recomputes the chain from the first entry that it has to the tip: what leads elsewhere is still to come.
-        arrived = await store.whole(name)
+        there = await store.whole(place)
     except SessionMoving as error:
         raise _other(name) from error
-    if isinstance(arrived, Gone) or arrived.head.seal != note:
+    if isinstance(there, Gone) or there.head.seal != note:
         raise _overtaken(name)
-    if (arrived.head.tip, arrived.base, arrived.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
+    if (there.head.tip, there.base, there.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
         raise _other(name)
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +33,8 @@ _HEAD = struct.Struct("<9sHI")
 _DIGEST_BYTES = 16
 _POSITION = "portable"
 _NO_IDENTITY = bytes(16)
+MOST_TOLD = 300
+"""Characters of what is wrong."""
 
 
 def pack_state(session: Session) -> bytes:
@@ -42,29 +46,54 @@ def pack_state(session: Session) -> bytes:
 
 def unpack_state(name: str, blob: bytes, limits: SessionLimits) -> Session:
     """The session that `pack_state` was given, under this name; it is of no template. Raises InvalidSnapshot."""
+    with usable("The snapshot"):
+        session = state_in(name, blob, limits)
+        if session.nbytes > limits.bytes:
+            told = (
+                f"The snapshot's learner takes {session.nbytes} bytes, the cap is {limits.bytes} (OKL_SESSION_BYTES)."
+            )
+            raise InvalidSnapshot(told)
+    return session
+
+
+def state_in(name: str, blob: bytes, limits: SessionLimits) -> Session:
+    """The same of a learner that has grown to any size. May raise anything."""
+    definition, state = _parts(blob)
+    return tried(replace(definition, name=name, template=None), state, _POSITION, limits)
+
+
+def tried(definition: Definition, state: bytes, position: str, limits: SessionLimits) -> Session:
+    """The session of a snapshot that a stranger may have made. May raise anything: what would come to light in a round."""
+    session = unpack(definition, state, position, limits.bytes)
+    if session.dim is not None and session.dim > limits.dim:
+        told = f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim} (OKL_MAX_DIM)."
+        raise InvalidSnapshot(told)
+    session.copy().describe()
+    if session.learner is not None and session.preparation is not None:
+        forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
+        if not np.isfinite(forecast.value):
+            raise InvalidSnapshot("The snapshot's learner predicts no finite number.")
+    return session
+
+
+@contextmanager
+def usable(what: str) -> Iterator[None]:
+    """Whatever goes wrong with bytes that a stranger may have made is InvalidSnapshot."""
     try:
-        definition, state = _parts(blob)
-        session = unpack(replace(definition, name=name, template=None), state, _POSITION)
-        _check_limits(session, limits)
-        _try(session)
+        yield
     except InvalidSnapshot:
         raise
     except ServiceError as error:
-        raise InvalidSnapshot(f"The snapshot cannot be used: {error.detail}") from error
+        raise InvalidSnapshot(f"{what} cannot be used: {error.detail}"[:MOST_TOLD]) from error
     # A digest is no signature: made-up arrays reach the learners, and those may raise anything.
     except Exception as error:
-        raise InvalidSnapshot(f"The snapshot cannot be used: {type(error).__name__}: {error}"[:300]) from error
-    return session
+        raise InvalidSnapshot(f"{what} cannot be used: {type(error).__name__}: {error}"[:MOST_TOLD]) from error
 
 
 def definition_in(blob: bytes) -> Definition:
     """The definition of a state. Raises InvalidSnapshot."""
-    try:
+    with usable("The snapshot"):
         return _parts(blob)[0]
-    except InvalidSnapshot:
-        raise
-    except ServiceError as error:
-        raise InvalidSnapshot(f"The snapshot cannot be used: {error.detail}") from error
 
 
 def _parts(blob: bytes) -> tuple[Definition, bytes]:
@@ -84,22 +113,6 @@ def _parts(blob: bytes) -> tuple[Definition, bytes]:
 
 def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
-
-
-def _check_limits(session: Session, limits: SessionLimits) -> None:
-    if session.dim is not None and session.dim > limits.dim:
-        raise InvalidSnapshot(f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim}.")
-    if session.nbytes > limits.bytes:
-        raise InvalidSnapshot(f"The snapshot's learner takes {session.nbytes} bytes, the cap is {limits.bytes}.")
-
-
-def _try(session: Session) -> None:
-    """What made-up arrays may break comes to light now, and not in a round."""
-    session.copy().describe()
-    if session.learner is not None and session.preparation is not None:
-        forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
-        if not np.isfinite(forecast.value):
-            raise InvalidSnapshot("The snapshot's learner predicts no finite number.")
 
 
 def clash(now: Session, then: Session, *, with_labels: bool = True) -> str | None:

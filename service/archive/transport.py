@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -12,8 +13,9 @@ from okl.errors import DamagedArchive, ServiceError, SessionExists
 
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
+from .examination import Examine, Examining
 from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
-from .parts import LEASE_S, Held, Part, new_token, parts_of, take_in
+from .parts import LEASE_S, Held, Part, let_in, new_token, parts_of, take_in
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000
@@ -98,10 +100,11 @@ async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried
     return Carried(name, round)
 
 
-async def import_file(store: Store, path: Path, tell: Tell, *, only: Sequence[str] = ()) -> None:
+async def import_file(store: Store, path: Path, tell: Tell, examine: Examine, *, only: Sequence[str] = ()) -> None:
     """Add the sessions of a file to a store. One that is there already, at that round or a later one, is left as it is.
 
-    Raises DamagedArchive; what stands before the damage was added.
+    Each is read twice: nothing of it is written before all of it was examined. Raises DamagedArchive; what stands before the
+    damage was added.
     """
     with path.open("rb") as file:
         reader = ArchiveReader(file, str(path))
@@ -113,12 +116,10 @@ async def import_file(store: Store, path: Path, tell: Tell, *, only: Sequence[st
             name = begun.head.name
             if not NAME.fullmatch(name):
                 raise DamagedArchive(f"{path} has a session of a name that none may have.")
-            rest = _rest(reader, frames, begun)
             if only and name not in only:
-                async for _ in rest:
-                    pass
+                await _skip(_rest(reader, frames, begun))
                 continue
-            tell(await _import_one(store, begun, rest))
+            tell(await _import_one(store, reader, frames, begun, examine()))
 
 
 async def _rest(reader: ArchiveReader, frames: Iterator[Framed], begun: Whole) -> AsyncIterator[Part]:
@@ -131,15 +132,29 @@ async def _rest(reader: ArchiveReader, frames: Iterator[Framed], begun: Whole) -
     raise DamagedArchive(f"Session {begun.head.name!r} does not end.")
 
 
-async def _import_one(store: Store, begun: Whole, rest: AsyncIterator[Part]) -> Carried:
+async def _skip(rest: AsyncIterator[Part]) -> None:
+    async for _ in rest:
+        pass
+
+
+async def _import_one(
+    store: Store, reader: ArchiveReader, frames: Iterator[Framed], begun: Whole, examining: Examining
+) -> Carried:
     name, round = begun.head.name, begun.head.tip.round
     trouble: str | None = None
+    place, rest = reader.place, _rest(reader, frames, begun)
     try:
         if await _is_there(store, begun):
             return Carried(name, round, is_new=False)
+        async for part in rest:
+            # Not on the event loop: to replay a journal takes a while.
+            await asyncio.to_thread(examining.see, part)
+        await asyncio.to_thread(examining.end)
+        reader.go_back(place)
+        rest = _rest(reader, frames, begun)
         token = new_token()
         note = await take_in(store, name, rest, token)
-        await store.unseal(name, note)
+        await let_in(store, name, note)
     except DamagedArchive:
         raise
     except SessionExists as error:
@@ -147,8 +162,7 @@ async def _import_one(store: Store, begun: Whole, rest: AsyncIterator[Part]) -> 
     except ServiceError as error:
         trouble = f"{error.title}: {error.detail}"
     finally:
-        async for _ in rest:
-            pass
+        await _skip(rest)
     return Carried(name, round, trouble=trouble)
 
 

@@ -48,11 +48,19 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Add the sessions of a file to a store; run again after an interruption, it goes on."""
 
+        from ..archive.examination import Examination
         from ..archive.transport import import_file
+        from .compare import limits_here
+
+        limits = limits_here()
 
         async def imported(stores: Sequence["Store"]) -> int:
             found: list[Carried] = []
-            await import_file(stores[0], file, lambda one: found.append(_say(one, "imported")), only=session or ())
+
+            def tell(one: "Carried") -> None:
+                found.append(_say(one, "imported"))
+
+            await import_file(stores[0], file, tell, lambda: Examination(limits), only=session or ())
             missing = set(session or ()) - {one.name for one in found}
             for name in sorted(missing):
                 typer.echo(f"{name}: is not in {file}", err=True)

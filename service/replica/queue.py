@@ -12,19 +12,19 @@ from okl.errors import Overloaded, stopping
 
 from .cache import Replicas
 from .replica import Replica
+from .scheduling import TURN_S
 from .tickets import Look, Ticket, too_late
 
 log = logging.getLogger("okl.sessions")
 
 TURN_REQUESTS = 64
-TURN_S = 0.05
-"""A turn takes so many requests at most, and about so much time, so that the first of them is not kept waiting. So many
-rounds of most learners stay on the event loop, and a stream sends its next messages while they are played."""
+"""A turn takes so many requests at most, and those that fit into its time. So many rounds of most learners stay on the event
+loop, and a stream sends its next messages while they are played."""
 
 FREE_OF_STREAMS = 4
 STREAMS_S = 1.0
 """This part of a queue is left by streams that have messages in it, and all behind what takes about so long: they can wait,
-where a request would be refused, or would wait behind them."""
+where a request would be refused, or would wait behind them. Those that came while rounds took less time are overtaken."""
 
 
 @final
@@ -129,6 +129,7 @@ class Lines:
                 await self._safely(line, self._finish(line.replica), ())
                 if not line.queue:
                     break
+                _overtake(line)
                 taken = _take(line)
                 await self._safely(line, self._serve(line.replica, taken), taken)
         finally:
@@ -159,6 +160,27 @@ class Lines:
             line.timer.cancel()
         if self._closing is not None and not self._lines and not self._closing.done():
             self._closing.set_result(None)
+
+
+def _overtake(line: Line) -> None:
+    """Put requests in front of the messages of streams behind which they would wait for too long, unless both name an id."""
+    queue, most = line.queue, _fitting(STREAMS_S, line.replica)
+    if len(queue) <= most:
+        return
+    before: list[Ticket | Look] = []
+    behind: list[Ticket | Look] = []
+    named: set[str] = set()
+    streamed = 0
+    for ticket in queue:
+        is_streamed = isinstance(ticket, Ticket) and ticket.sender is not None
+        streamed += is_streamed
+        if named.isdisjoint(ticket.ids) and (streamed <= most or not is_streamed):
+            before.append(ticket)
+        else:
+            behind.append(ticket)
+            named |= ticket.ids
+    queue.clear()
+    queue.extend(before + behind)
 
 
 def _take(line: Line) -> list[Ticket | Look]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,6 +18,9 @@ THREAD_FROM_S = 0.005
 
 LONG_FROM_S = 0.1
 """Longer work than this waits for longer work only."""
+
+TURN_S = 0.05
+"""A turn takes about so long, so that the first of its requests is not kept waiting, nor whoever else is at this worker."""
 
 ROUNDS_AT_ONCE = 16
 """More rounds than this go to a thread as long as nobody knows how long one takes."""
@@ -49,13 +52,26 @@ class Scheduler:
         for pool in (self._short, self._long):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def rounds(self, replica: Replica, work: Callable[[], T], rounds: int, *, is_long: bool = False) -> T:
-        """Run rounds of a session where they belong, and learn how long one takes."""
+    async def rounds(
+        self,
+        replica: Replica,
+        work: Callable[[], T],
+        rounds: int,
+        *,
+        is_long: bool = False,
+        done: Callable[[], int] | None = None,
+    ) -> T:
+        """Run rounds of a session where they belong, and learn how long one takes. `done` tells afterwards how many of them
+        there were, where that may be fewer."""
         pool = self._pool_of(replica.round_s, rounds, is_long)
         if pool is None:
             result, took = _timed(work)
+            if took > TURN_S:
+                # The next such work may be here too, and a store may answer without letting others go on.
+                await asyncio.sleep(0)
         else:
             result, took = await asyncio.get_running_loop().run_in_executor(pool, _timed, work)
+        rounds = rounds if done is None else done()
         if is_long:
             # Not a round like others: it says nothing of theirs.
             replica.journal.seconds += took
@@ -65,6 +81,14 @@ class Scheduler:
             share = max(LATEST, 1.0 / replica.timed) if took > replica.round_s else LATEST
             replica.round_s += share * (took - replica.round_s)
         return result
+
+    def in_time(self, requests: Sequence[T]) -> Iterator[T]:
+        """Those that a turn can begin in its time, and one at least: rounds may take longer than those before them."""
+        over = time.perf_counter() + TURN_S
+        for number, request in enumerate(requests):
+            if number and time.perf_counter() > over:
+                return
+            yield request
 
     async def bytes(self, size: int, work: Callable[[], T]) -> T:
         """Work that takes as long as the bytes are many."""

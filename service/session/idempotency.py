@@ -55,15 +55,8 @@ def told_again(
     ys: Sequence[Scalar],
 ) -> Updated | RoundsPlayed:
     """The first answer of a request that was sent again. Raises IdConflict if it is not the same request."""
-    try:
-        first: dict[str, Any] = from_json(decode_answer(identity, applied.id, applied.answer))
-        first_x, first_y = first.pop("x"), first.pop("y")
-        if kind is RoundsPlayed:
-            first["columns"] = Columns(**{name: first.pop(name) for name in Columns._fields if name in first})
-        told = kind(session=name, id=applied.id, is_duplicate=True, **first) if _is_of(kind, first) else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
-    if told is None:
+    told, first_x, first_y = told_first(name, identity, applied)
+    if not isinstance(told, kind):
         raise id_conflict(name, applied.id, "was used for another kind of request")
     if raws is not None and digest_of_inputs(raws) != first_x:
         raise id_conflict(name, applied.id, "was used for another input")
@@ -72,8 +65,17 @@ def told_again(
     return told
 
 
-def _is_of(kind: type[Updated] | type[RoundsPlayed], first: dict[str, Any]) -> bool:
-    return ("rounds" in first) == (kind is RoundsPlayed)
+def told_first(name: str, identity: bytes, applied: Applied) -> tuple[Updated | RoundsPlayed, object, object]:
+    """What is remembered: the answer, and the input and the truths of its request. Raises StateCorrupt."""
+    try:
+        first: dict[str, Any] = from_json(decode_answer(identity, applied.id, applied.answer))
+        x, y = first.pop("x"), first.pop("y")
+        kind = RoundsPlayed if "rounds" in first else Updated
+        if kind is RoundsPlayed:
+            first["columns"] = Columns(**{name: first.pop(name) for name in Columns._fields if name in first})
+        return kind(session=name, id=applied.id, is_duplicate=True, **first), x, y
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
 
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from okl.errors import StateCorrupt
-from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, restore
+from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, restore
 from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
@@ -62,8 +62,9 @@ def pack(session: Session, position: str) -> bytes:
     return to_bytes(arrays, meta)
 
 
-def unpack(definition: Definition, blob: bytes, position: str) -> Session:
-    """The session that `pack` was given. Raises StateCorrupt, also for the snapshot of another position."""
+def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float = math.inf) -> Session:
+    """The session that `pack` was given. Raises StateCorrupt, also for the snapshot of another position, and for a learner
+    that takes more than so many bytes from the start."""
     session = Session(definition)
     try:
         arrays, meta = from_bytes(blob)
@@ -79,8 +80,10 @@ def unpack(definition: Definition, blob: bytes, position: str) -> Session:
             session.preparation = preparation_of(meta["prepared"], arrays)
         if meta["frozen"] is not None:
             session.frozen = FrozenFrom(*meta["frozen"])
+        if session.task is not None and session.spec is not None and session.spec.kind != session.task.spec.kind:
+            raise StateFormatError(f"it is of a learner {session.spec.kind!r}, not {session.task.spec.kind!r}")
         if session.task is not None and (session.t > 0 or session.frozen is not None):
-            session.learner = _restored(session, session.task, part_of(arrays, "learner"))
+            session.learner = _restored(session, session.task, part_of(arrays, "learner"), most_bytes)
         if definition.interval is not None:
             session.coverage = Coverage.unpack(definition.interval, part_of(arrays, "coverage"))
         if session.following is not None and "following" in meta:
@@ -124,10 +127,16 @@ def _warmup_of(definition: Definition, arrays: dict[str, Any]) -> Warmup | None:
     return warmup
 
 
-def _restored(session: Session, task: Task, arrays: dict[str, Stored]) -> HostedLearner:
+def _restored(session: Session, task: Task, arrays: dict[str, Stored], most_bytes: float) -> HostedLearner:
     if session.preparation is None:
         return restore(task.stand_in, arrays, 1)
     spec, width = session.spec or task.spec, session.preparation.width
+    if most_bytes < math.inf:
+        _, algorithm, config = parse_spec(spec)
+        if (least := algorithm.initial_bytes(config, width + spec.lags)) > most_bytes:
+            raise StateFormatError(
+                f"its learner takes {least} bytes from the start, the cap is {most_bytes} (OKL_SESSION_BYTES)"
+            )
     if session.definition.reservoir:
         return ReservoirLearner.restore(spec, arrays, width)
     learner = restore(spec, arrays, width)

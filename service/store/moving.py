@@ -5,7 +5,8 @@ by itself, by the store's clock, so that whoever made it may die; one for good s
 says is its *note*; only who knows the note may change it.
 
 A session is taken out as a `Whole` and pages of `Luggage`, and arrives in another store, or under another name, in the same
-parts. It arrives sealed for good, so that nobody sees a part of it; taking off this seal is what opens it.
+parts. It arrives sealed for good, so that nobody sees a part of it; taking off this seal is what opens it. Where what is left
+of one that moved away has the name, it arrives *aside*, and takes the place when it is opened; until then nothing changes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .base import Entry, Full, Gone, Head, Tip
 
 FOR_GOOD = float("inf")
+_ASIDE = "}"
 NOTE_BYTES = 1024
 LUGGAGE_ITEMS, LUGGAGE_BYTES = 2_000, 4 << 20
 """A page of luggage has at most so many items, and so many bytes unless the first one has more."""
@@ -163,7 +165,8 @@ class Moving(Protocol):
         ...
 
     async def unseal(self, name: str, note: bytes) -> bool:
-        """False if there is no such session, or if it is sealed with another note."""
+        """False if there is no such session, or if it is sealed with another note. What is aside with this note takes the
+        place of the session, if that is sealed for good, in one step."""
         ...
 
     async def whole(self, name: str) -> Whole | Gone:
@@ -176,13 +179,26 @@ class Moving(Protocol):
 
     async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
         """Make a session of these parts without the entries, sealed for good with this note; whatever is there under the
-        name and sealed for good gives way. Raises SessionExists if something else is there."""
+        name and sealed for good gives way. Raises SessionExists if something else is there.
+
+        One that arrives aside is in no list and no count, and is deleted with the session whose place it is to take.
+        """
         ...
 
     async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
         """Add to what has arrived: entries in order, predictions, remembered ids in order. What is there already is left as
         it is. False unless the session is sealed for good with this note."""
         ...
+
+
+def aside(name: str) -> str:
+    """Under what a session arrives that is to take the place of another. No client may give such a name, and its keys are in
+    the same slot of a cluster."""
+    return name + _ASIDE
+
+
+def is_aside(name: str) -> bool:
+    return name.endswith(_ASIDE)
 
 
 def page_cursor(part: str, offset: int) -> str:

@@ -39,7 +39,7 @@ from .base import (
     Waiting,
     WaitingPage,
 )
-from .moving import FOR_GOOD, Checkpoint, Luggage, Whole, check_note, refusal
+from .moving import FOR_GOOD, Checkpoint, Luggage, Whole, aside, check_note, is_aside, refusal
 from .redis_connections import Connections
 from .redis_errors import is_damage, log_failure, store_error
 from .redis_keys import RedisKeys
@@ -296,9 +296,12 @@ class RedisStore:
 
     async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
         check_note(note)
-        await self._index("ZADD", 0, name)  # as in `create`
+        is_listed = not is_aside(name)
+        if is_listed:
+            await self._index("ZADD", 0, name)  # as in `create`
         is_there = await self._run(scripts.ARRIVE, name, *moves.arrive_arguments(whole, note), is_write=True)
-        await self._index("ZADD", 0, name, is_write=True)
+        if is_listed:
+            await self._index("ZADD", 0, name, is_write=True)
         if not is_there:
             raise SessionExists(name)
 
@@ -323,7 +326,7 @@ class RedisStore:
 
     async def _unlist(self, name: str) -> None:
         await self._index("ZREM", name)
-        if await self._on_session(name, "EXISTS", keys_of(name)[0]):  # created again meanwhile
+        if not is_aside(name) and await self._on_session(name, "EXISTS", keys_of(name)[0]):  # created again meanwhile
             await self._index("ZADD", 0, name)
 
     async def _index(self, command: str, *arguments: Value, is_write: bool = False) -> Any:
@@ -333,7 +336,8 @@ class RedisStore:
             raise _refused(error, "The list of sessions", None) from error
 
     async def _run(self, script: Script, name: str, *arguments: Value, is_write: bool = False) -> Any:
-        call = (len(KEYS), *keys_of(name), *arguments)
+        keys = (*keys_of(name), *keys_of(aside(name))) if script.has_aside else keys_of(name)
+        call = (len(keys), *keys, *arguments)
         try:
             answer = await self._connections.call(("EVALSHA", script.sha, *call), is_write=is_write)
         except NoScriptError:

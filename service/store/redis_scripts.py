@@ -23,23 +23,23 @@ Value = bytes | str | int
 
 @final
 class Script:
-    """The file of its name after those that stand in front of it."""
+    """The file of its name after those that stand in front of it. `has_aside`: it is given the keys of what is aside too."""
 
-    def __init__(self, name: str, *in_front: str) -> None:
+    def __init__(self, name: str, *in_front: str, has_aside: bool = False) -> None:
+        self.has_aside = has_aside
         folder = Path(__file__).with_name("lua")
         self.source = b"".join((folder / f"{part}.lua").read_bytes() for part in ("session", *in_front, name))
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
 
 
-CREATE, READ, FIND, SNAPSHOT, REWIND, DELETE, LAST = map(
-    Script, ("create", "read", "find", "snapshot", "rewind", "delete", "last")
-)
+CREATE, READ, FIND, SNAPSHOT, REWIND, LAST = map(Script, ("create", "read", "find", "snapshot", "rewind", "last"))
 WAITING, COUNT_WAITING, SUMMARIZE, TOLD, REPLACE = map(
     Script, ("waiting", "count_waiting", "summarize", "told", "replace")
 )
-KEEP, DROP, SEAL, UNSEAL, WHOLE, LUGGAGE, ARRIVE, UNLOAD = map(
-    Script, ("keep", "drop", "seal", "unseal", "whole", "luggage", "arrive", "unload")
+KEEP, DROP, SEAL, WHOLE, LUGGAGE, ARRIVE, UNLOAD = map(
+    Script, ("keep", "drop", "seal", "whole", "luggage", "arrive", "unload")
 )
+DELETE, UNSEAL = Script("delete", has_aside=True), Script("unseal", has_aside=True)
 COMMIT, CANCEL = Script("commit", "sweep"), Script("cancel", "sweep")
 
 

@@ -242,7 +242,7 @@ class SqliteStore:
         return await self._run(lambda db: moves.seal(db, self._clock(), name, note, for_s, over), writes=True)
 
     async def unseal(self, name: str, note: bytes) -> bool:
-        return await self._run(lambda db: moves.unseal(db, self._clock(), name, note), writes=True)
+        return await self._run(lambda db: moves.unseal(db, self._clock(), name, note), writes=True, leaves_garbage=True)
 
     async def whole(self, name: str) -> Whole | Gone:
         return await self._run(lambda db: moves.whole(db, name))

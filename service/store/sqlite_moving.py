@@ -17,6 +17,7 @@ from .moving import (
     Luggage,
     RememberedItem,
     Whole,
+    aside,
     page_cursor,
     page_place,
 )
@@ -33,6 +34,7 @@ ADD_CHECKPOINT = "INSERT INTO checkpoints (session, name, round, digest, at, siz
 ADD_STATE = "INSERT INTO states (owner, size, blob) VALUES (?, ?, ?)"
 FIND_STATE = "SELECT blob FROM states WHERE owner = ? ORDER BY key"
 SEAL = "UPDATE sessions SET sealed_until = ? WHERE key = ?"
+RENAME = "UPDATE sessions SET name = ? WHERE key = ?"
 NOTE_SEAL = "UPDATE notes SET seal = ? WHERE session = ?"
 FIND_HELD = """
 SELECT CAST(id AS BLOB), COALESCE(blob, (SELECT blob FROM large WHERE key = waiting.large)), due, forget_at, is_expired
@@ -131,7 +133,12 @@ def seal(db: sqlite3.Cursor, now: float, name: str, note: bytes, for_s: float, o
 
 
 def unseal(db: sqlite3.Cursor, now: float, name: str, note: bytes) -> bool:
-    session = find_session(db, name)
+    session, arrived = find_session(db, name), find_session(db, aside(name))
+    has_place = session is not None and session.is_sealed_for_good
+    if has_place and arrived is not None and seal_of(db, arrived) == note:
+        sessions.remove(db, name)
+        db.execute(RENAME, (name, arrived.key))
+        session = arrived
     if session is None or (session.sealed_until > now and seal_of(db, session) != note):
         return False
     db.execute(SEAL, (0.0, session.key))

@@ -16,7 +16,7 @@ from okl.errors import StoreCorrupt
 
 from . import sqlite_tables as tables
 from .base import Entry, Found, Gone, Head, Limits, Page, Reading, Tip
-from .moving import refusal
+from .moving import aside, refusal
 from .sqlite_tables import SessionRow, find_session
 from .sqlite_waiting import count_waiting
 from .store_checks import after_prefix
@@ -30,6 +30,7 @@ CLEANED_BYTES = 256 << 10
 """One step deletes so many rows of each table and so many bytes: about 1 ms."""
 NO_END = 1 << 62
 
+COUNT = f"SELECT COUNT(*) FROM sessions WHERE {tables.IS_LISTED}"
 ADD_SESSION = """
 INSERT INTO sessions (name, created_at, first_round, first_digest, round, digest, base_round, base_digest)
 VALUES (?1, ?2, ?3, ?4, ?3, ?4, ?3, ?4)
@@ -159,9 +160,9 @@ def _listed(row: tuple) -> Head | None:
 
 def count(db: sqlite3.Cursor, prefix: str = "") -> int:
     if not prefix:
-        return db.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
+        return db.execute(COUNT).fetchone()[0]
     bounds = (prefix, after_prefix(prefix))
-    return db.execute("SELECT COUNT(*) FROM sessions WHERE name >= ? AND name < ?", bounds).fetchone()[0]
+    return db.execute(f"{COUNT} AND name >= ? AND name < ?", bounds).fetchone()[0]
 
 
 def snapshot(db: sqlite3.Cursor, limits: Limits, now: float, name: str, tip: Tip, blob: bytes) -> bool:
@@ -261,6 +262,12 @@ def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_
     held = db.execute(FIND_HELD, (name, now, tables.FOR_GOOD)).fetchone()
     if held is not None:
         raise refusal(name, held[0])
+    remove(db, aside(name))
+    return remove(db, name)
+
+
+def remove(db: sqlite3.Cursor, name: str) -> bool:
+    """Whatever it is."""
     row = db.execute("DELETE FROM sessions WHERE name = ? RETURNING key", (name,)).fetchone()
     if row is not None:
         db.execute("DELETE FROM records WHERE session = ?", row)

@@ -135,11 +135,13 @@ COLUMNS = [field.name for field in fields(SessionRow)]
 OF_COMMITS = COLUMNS[COLUMNS.index("round") :]
 OF_SNAPSHOTS = COLUMNS[COLUMNS.index("base_round") :]
 _COLUMNS = ", ".join(COLUMNS).replace(" name,", " CAST(name AS BLOB),")
+IS_LISTED = "name NOT GLOB '*}'"
+"""It is not aside."""
 FIND_SESSION = f"SELECT {_COLUMNS} FROM sessions WHERE name = ?"
 FIND_NOTES = "SELECT summary_round, told, summary, seal FROM notes WHERE session = ?"
 LIST_SESSIONS = f"""
 SELECT summary_round, told, summary, seal, {_COLUMNS} FROM sessions LEFT JOIN notes ON notes.session = sessions.key
-WHERE name > ? ORDER BY name
+WHERE name > ? AND {IS_LISTED} ORDER BY name
 """
 SAVE_COMMIT, SAVE_SNAPSHOT = (
     f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in columns)} WHERE key = ?"

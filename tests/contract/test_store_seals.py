@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from okl.errors import ServiceError, SessionExists, SessionMoved, SessionMoving
-from service.store.base import Applied, Full, Gone, Limits, Store, Tip, Waiting, WaitingPage
-from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Seal, Whole
+from service.store.base import Applied, Full, Gone, Head, Limits, Store, Tip, Waiting, WaitingPage
+from service.store.moving import FOR_GOOD, Checkpoint, Luggage, Seal, Whole, aside
 from tests.contract.store_calls import (
     FIRST,
     NAME,
@@ -320,3 +320,47 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     assert (await read(full, name="elsewhere")).entries == (await read(full)).entries
     assert await full.whole("nobody") == Gone()
     assert await full.luggage("nobody") == Gone()
+
+
+async def test_what_arrives_aside_takes_the_place_when_it_is_opened(full: Store) -> None:
+    await full.create("other", RECORD, OTHER)
+    await append(full, chain(OTHER, "a", "b"), "other")
+    other = await whole_of(full, "other")
+    await full.seal(NAME, MOVED, FOR_GOOD)
+    before, counts = await told(full, NAME), [await full.count(), await full.count(NAME)]
+    await full.arrive(aside(NAME), other, ARRIVING)
+    assert await full.unload(aside(NAME), ARRIVING, other.entries, Luggage([], []))
+    assert await full.keep(aside(NAME), other.first.digest, "new", other.first, STATE, note=ARRIVING) is True
+    # Nobody sees it, and what is there has not changed.
+    assert [await full.count(), await full.count(NAME)] == counts
+    assert {one.name for one in (await full.list(None, 10)).heads} == {"other", NAME}
+    assert await told(full, NAME) == before
+    assert await full.unseal(NAME, Seal("arriving", "two").note()) is False
+    for _ in range(2):
+        assert await full.unseal(NAME, ARRIVING) is True
+        assert await full.head(aside(NAME)) == Gone()
+        assert ((await head(full)).tip, (await head(full)).seal) == (other.head.tip, b"")
+        assert [one.name for one in await kept(full, NAME)] == ["new"]
+    assert (await whole_of(full)).entries == other.entries
+    assert await what(full, "p") is None
+    following = chain(other.head.tip, "next")
+    await append(full, following)
+    assert await full.snapshot(NAME, following[-1].tip, STATE) is True
+
+
+async def test_what_is_aside_takes_no_open_place_and_goes_with_it(place: Place, full: Store) -> None:
+    whole = await whole_of(full)
+    await full.arrive(aside(NAME), whole, ARRIVING)
+    assert await full.unseal(NAME, ARRIVING) is True
+    assert (await head(full)).waiting == whole.head.waiting
+    assert isinstance(await full.head(aside(NAME)), Head)
+    assert await full.delete(NAME) is True
+    assert await full.head(aside(NAME)) == Gone()
+    await full.close()
+    assert not place.residue()
+
+
+async def whole_of(store: Store, name: str = NAME) -> Whole:
+    found = await store.whole(name)
+    assert isinstance(found, Whole)
+    return found

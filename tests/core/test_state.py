@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import tracemalloc
 import zipfile
 from dataclasses import dataclass
 from typing import Any
@@ -205,3 +206,27 @@ def document(text: str) -> bytes:
 def test_archives_that_are_no_state_are_refused(members: dict[str, bytes]) -> None:
     with pytest.raises(StateFormatError):
         from_bytes(sealed(members))
+
+
+@pytest.mark.parametrize("descr", ["<f8", "|V0", "<U0"])
+def test_a_header_takes_no_memory_that_no_bytes_stand_for(descr: str) -> None:
+    """A number of no bytes is none either: of these any many fit."""
+    header = io.BytesIO()
+    shape = (1 << 27, 3)
+    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    blob = sealed({"__meta__.npy": document('{"format": 1}'), "w.npy": header.getvalue()})
+    tracemalloc.start()
+    try:
+        with pytest.raises(StateFormatError):
+            from_bytes(blob)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_arrays_by_columns_come_back() -> None:
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    arrays, _ = from_bytes(sealed({"__meta__.npy": document('{"format": 1}'), "w.npy": npy(array)}))
+    assert arrays["w"].tolist() == array.tolist()
+    assert arrays["w"].flags.c_contiguous
+    assert arrays["w"].flags.writeable

@@ -43,7 +43,9 @@ from service.store.moving import (
     Luggage,
     RememberedItem,
     Whole,
+    aside,
     check_note,
+    is_aside,
     refusal,
 )
 from service.store.store_checks import (
@@ -440,14 +442,14 @@ class ModelStore:
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         def operation() -> Page:
-            names = sorted(name for name in self.sessions if cursor is None or name > cursor)
+            names = sorted(name for name in self.sessions if not is_aside(name) and (cursor is None or name > cursor))
             heads = [self.sessions[name].head() for name in names[:limit]]
             return Page(heads, names[limit - 1] if len(names) > limit else None)
 
         return await self._run(operation)
 
     async def count(self, prefix: str = "") -> int:
-        return await self._run(lambda: sum(name.startswith(prefix) for name in self.sessions))
+        return await self._run(lambda: sum(name.startswith(prefix) and not is_aside(name) for name in self.sessions))
 
     async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
         def operation() -> bool:
@@ -458,6 +460,7 @@ class ModelStore:
                 return False
             if session.sealed_until != FOR_GOOD:
                 session.check_open(self.clock())
+            self.sessions.pop(aside(name), None)
             del self.sessions[name]
             return True
 
@@ -517,6 +520,11 @@ class ModelStore:
 
     async def unseal(self, name: str, note: bytes) -> bool:
         def operation(session: Session) -> bool:
+            arrived = self.sessions.get(aside(name))
+            if session.sealed_until == FOR_GOOD and arrived is not None and arrived.seal == note:
+                del self.sessions[aside(name)]
+                session, arrived.name = arrived, name
+                self.sessions[name] = arrived
             if session.sealed_until > self.clock() and session.seal != note:
                 return False
             session.seal, session.sealed_until = b"", 0.0

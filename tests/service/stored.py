@@ -77,6 +77,14 @@ async def filled(store: Store, name: str = "s") -> None:
     await store.keep(name, IDENTITY, "kept", entries[3].tip, bytes(range(256)) * 8000)
 
 
+class Unexamined:
+    """Lets pass what `filled` has made up."""
+
+    def see(self, part: object) -> None: ...
+
+    def end(self) -> None: ...
+
+
 async def told(store: Store, name: str = "s") -> list[Any]:
     """All that a caller can find out; times to the microsecond, which is what Redis keeps."""
     reading, page, whole = await store.read(name), await store.waiting(name, None, 10), await store.whole(name)

@@ -15,14 +15,16 @@ from okl.errors import (
     DamagedArchive,
     ServiceError,
     SessionFollows,
+    StoreTimeout,
 )
 from service.archive.file import MAGIC, ArchiveReader, ArchiveWriter, sessions_in
 from service.archive.mover import move
 from service.archive.transport import Carried, export, import_file, names_in
-from service.store.base import Store, Tip
-from service.store.moving import Seal
-from tests.contract.store_calls import head
-from tests.service.stored import Died, Dying, filled, forget_leases, is_live, told
+from service.store.base import Gone, Store, Tip
+from service.store.moving import Seal, aside
+from tests.contract.store_calls import append, chain, head
+from tests.service.stored import Died, Dying, Unexamined, filled, forget_leases, is_live, told
+from tests.service.worker import Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +37,7 @@ async def exported(store: Store, path: Path, *names: str) -> list[Carried]:
 
 async def imported(store: Store, path: Path) -> list[Carried]:
     found: list[Carried] = []
-    await import_file(store, path, found.append)
+    await import_file(store, path, found.append, Unexamined)
     return found
 
 
@@ -95,7 +97,7 @@ async def test_an_import_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
     for number in range(100):
         dying = Dying(target, [number], is_after=is_after, count=itertools.count())
         try:
-            await import_file(dying, tmp_path / "all", lambda _: None)  # type: ignore[arg-type]
+            await import_file(dying, tmp_path / "all", lambda _: None, Unexamined)  # type: ignore[arg-type]
             break
         except Died:
             pass
@@ -104,6 +106,62 @@ async def test_an_import_goes_on_where_it_died(stores: tuple[Store, Store], tmp_
                 assert await told(target, name) == before["ab".index(name)]
     assert number > 8
     assert [await told(target, name) for name in "ab"] == before
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+async def test_what_has_moved_away_stays_until_another_is_whole(
+    stores: tuple[Store, Store], tmp_path: Path, which: int, *, is_after: bool
+) -> None:
+    """Wherever the importer dies."""
+    target, other = stores[which], stores[1 - which]
+    await filled(target)
+    await exported(target, tmp_path / "one")
+    await append(target, chain((await head(target, "s")).tip, "later"), "s")
+    await move(target, other, "s", to="https://new.example")
+    before = await told(target)
+    for number in itertools.count():
+        dying = Dying(target, [number], is_after=is_after, count=itertools.count())
+        try:
+            await import_file(dying, tmp_path / "one", lambda _: None, Unexamined)  # type: ignore[arg-type]
+            break
+        except Died:
+            pass
+        if not is_live(await target.head("s")):
+            assert await told(target) == before
+            assert [one.name for one in (await target.list(None, 10)).heads] == ["s"]
+            continue
+        break
+    assert number > 8
+    assert is_live(await target.head("s"))
+    assert ((await head(target, "s")).tip.round, (await head(other, "s")).tip.round) == (18, 19)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_an_import_that_fails_leaves_what_has_moved_away_as_it_was(
+    stores: tuple[Store, Store], tmp_path: Path, which: int
+) -> None:
+    target, other = stores[which], stores[1 - which]
+    await filled(target)
+    await exported(target, tmp_path / "good")
+    await move(target, other, "s", to="https://new.example")
+    before = await told(target)
+    good = (tmp_path / "good").read_bytes()
+    for place in range(100, len(good), len(good) // 7):
+        (tmp_path / "bad").write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(DamagedArchive):
+            await imported(target, tmp_path / "bad")
+        assert await told(target) == before
+    for failing in ("arrive", "unload", "keep", "whole", "unseal"):
+        watched = Watched(target)
+        watched.fail(StoreTimeout("no answer"), failing)
+        (found,) = await imported(watched.as_store, tmp_path / "good")
+        assert "no answer" in (found.trouble or "")
+        assert await told(target) == before
+        # It may have been the reply alone that got lost.
+        assert isinstance(await target.head(aside("s")), Gone) or failing == "unseal"
+    (found,) = await imported(target, tmp_path / "good")
+    assert found == Carried("s", 18)
 
 
 async def test_a_damaged_file_adds_no_damaged_session(stores: tuple[Store, Store], tmp_path: Path) -> None:
@@ -143,9 +201,12 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
             await imported(target, tmp_path / "bad")
 
 
-async def test_a_file_with_holes_is_not_read_into_memory(stores: tuple[Store, Store], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "size"), [(100, 1 << 40), (64 << 20, 100)])
+async def test_a_file_with_holes_is_not_read_into_memory(
+    stores: tuple[Store, Store], tmp_path: Path, length: int, size: int
+) -> None:
     with (tmp_path / "holes").open("wb") as file:
-        file.write(MAGIC + struct.pack("<4sIQ", b"SESS", 100, 1 << 40))
+        file.write(MAGIC + struct.pack("<4sIQ", b"SESS", length, size))
         file.truncate(1 << 41)
     with pytest.raises(DamagedArchive, match="larger than any store keeps"):
         await imported(stores[0], tmp_path / "holes")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 from unittest.mock import patch
 
 import pytest
@@ -176,12 +176,25 @@ async def opened(url: str) -> Store:
 
 class Steady(Scheduler):
     """All arithmetic on the loop, in turns that follow from nothing but the requests, however busy the machine is: a round
-    takes a tenth of a millisecond.
+    takes as long as is said here.
     """
 
-    async def rounds(self, replica: Replica, work: Callable[[], T], rounds: int, *, is_long: bool = False) -> T:
-        result, replica.round_s = work(), 1e-4
+    round_s: ClassVar[float] = 1e-4
+
+    async def rounds(
+        self,
+        replica: Replica,
+        work: Callable[[], T],
+        rounds: int,
+        *,
+        is_long: bool = False,
+        done: Callable[[], int] | None = None,
+    ) -> T:
+        result, replica.round_s = work(), self.round_s
         return result
+
+    def in_time(self, requests: Sequence[T]) -> Iterator[T]:
+        return iter(requests)
 
     async def bytes(self, size: int, work: Callable[[], T]) -> T:
         return work()

@@ -1,5 +1,6 @@
 -- ARGV: 1 to remove only what an evicted head left behind; the tip that the session is to be at, '' if it does not matter;
 --   1 to leave it there while a prediction waits for its truth
+-- The keys of what is aside follow those of the session.
 -- Answers 1 where there was a session that is removed.
 
 local existed = call('EXISTS', head)

@@ -1,7 +1,17 @@
 -- ARGV: note
+-- The keys of what is aside follow those of the session.
 -- Answers 1, or 0 where it is sealed with another note.
 
+local note, own = ARGV[1], #KEYS / 2
 local found, seal, sealed_until = tip_and('seal')
-if not found or sealed_until > now_us() and seal ~= ARGV[1] then return 0 end
+local arrived = call('HMGET', KEYS[own + 1], 'seal', 'sealed_until')
+if found and sealed_until == NEVER and arrived[1] == note and tonumber(arrived[2]) == NEVER then
+  for i = 1, own do
+    call('UNLINK', KEYS[i])
+    if call('EXISTS', KEYS[own + i]) == 1 then call('RENAME', KEYS[own + i], KEYS[i]) end
+  end
+  seal = note
+end
+if not found or sealed_until > now_us() and seal ~= note then return 0 end
 call('HDEL', head, 'seal', 'sealed_until')
 return 1

@@ -1,0 +1,138 @@
+"""A session that comes from a file, tried before anything of it is written: whatever its first use would refuse.
+
+The digests of a file tell damage. They are no signature: who makes up bytes makes up digests that fit. So what is told is
+unpacked, replayed and decoded as a worker does it, each part by itself, and what goes wrong names the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, final
+
+from okl.errors import InvalidSnapshot, StateCorrupt
+
+from ..session.codec import decode_entry, decode_waiting
+from ..session.definition import Definition
+from ..session.idempotency import told_first
+from ..session.limits import SessionLimits
+from ..session.record import decode_record
+from ..session.session import Session
+from ..session.turn import Position
+from ..store.base import Applied, Entry, Tip
+from ..store.moving import Whole
+from ..store.store_checks import check_summary, follow
+from .parts import Kept, Load, Part
+from .portable import state_in, tried, usable
+
+
+class Examining(Protocol):
+    """Is given the parts of one session in their order, the Whole first. Raises InvalidSnapshot."""
+
+    def see(self, part: Part) -> None: ...
+
+    def end(self) -> None:
+        """That was all."""
+        ...
+
+
+Examine = Callable[[], Examining]
+"""Begins with another session."""
+
+
+@final
+class Examination:
+    """A learner that takes more than the limits from the start, or has more inputs, is refused; one that has grown is not."""
+
+    def __init__(self, limits: SessionLimits) -> None:
+        self._limits = limits
+        self._at: _At | None = None
+
+    def see(self, part: Part) -> None:
+        """Raises InvalidSnapshot."""
+        match part:
+            case Whole():
+                self._at = self._begun(part)
+            case Load(entries, luggage):
+                for entry in entries:
+                    with _named(f"The entry of round {entry.tip.round} of the journal"):
+                        self._now.replay(entry)
+                for item in luggage.held:
+                    with _named(f"The prediction that waits under {item.id!r}"):
+                        decode_waiting(self._now.identity, item.id, item.blob)
+                for id, answer, _ in luggage.remembered:
+                    with _named(f"The answer that is remembered under {id!r}"):
+                        told_first(self._now.name, self._now.identity, Applied(id, answer))
+            case Kept(own, state):
+                with _named(f"Checkpoint {own.name!r}"):
+                    state_in(self._now.name, state, self._limits)
+
+    def end(self) -> None:
+        """Raises InvalidSnapshot."""
+        with _named("The journal"):
+            self._now.check_end()
+
+    @property
+    def _now(self) -> _At:
+        assert self._at is not None
+        return self._at
+
+    def _begun(self, whole: Whole) -> _At:
+        head = whole.head
+        with _named("The record"):
+            definition, identity = decode_record(head.name, whole.record)
+        with _named("The summary"):
+            check_summary(head.summary)
+        start = head.snapshot_tip or whole.first
+        with _named("The snapshot"):
+            session = self._session(definition, whole.snapshot, Position(identity, start))
+        return _At(head.name, identity, session, whole.base, start, head.tip)
+
+    def _session(self, definition: Definition, snapshot: bytes | None, position: Position) -> Session:
+        if snapshot is not None:
+            return tried(definition, snapshot, str(position), self._limits)
+        if position.tip.digest != position.identity:
+            raise StateCorrupt("it is missing, and the journal begins at that of another session.")
+        return Session(definition)
+
+
+@final
+class _At:
+    """The session as far as it has been seen: its journal to `tip`, on its way to `end`; `start` is the snapshot's tip."""
+
+    def __init__(self, name: str, identity: bytes, session: Session, tip: Tip, start: Tip, end: Tip) -> None:
+        self.name = name
+        self.identity = identity
+        self._session = session
+        self._tip = tip
+        self._start = start
+        self._end = end
+        self._has_started = tip == start
+
+    def replay(self, entry: Entry) -> None:
+        """One behind the snapshot is read all the same: workers that are a little behind replay it."""
+        if follow(self._tip, [entry]) is None:
+            raise StateCorrupt("it does not follow from the one before it.")
+        if self._has_started:
+            self._session.replay(entry.blob)
+        else:
+            decode_entry(entry.blob)
+        self._tip = entry.tip
+        self._has_started |= self._tip == self._start
+
+    def check_end(self) -> None:
+        if not self._has_started or self._tip != self._end:
+            raise StateCorrupt(f"it does not lead from the snapshot to round {self._end.round}.")
+        if self._session.t != self._end.round:
+            raise StateCorrupt(f"with the snapshot it leads to round {self._session.t}, not {self._end.round}.")
+
+
+@contextmanager
+def _named(part: str) -> Iterator[None]:
+    """Raises InvalidSnapshot that names the part."""
+    try:
+        with usable(part):
+            yield
+    except InvalidSnapshot as error:
+        told = error.detail if error.detail.startswith(part) else f"{part} cannot be used: {error.detail}"
+        raise InvalidSnapshot(f"{told.rstrip('.')}. Nothing was imported; export the session again.") from error

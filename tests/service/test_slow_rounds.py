@@ -1,0 +1,91 @@
+"""Rounds that take long all of a sudden: nobody beside them waits for much more than one turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, ClassVar
+
+import pytest
+
+from okl_core import register
+from service.app import make_worker
+from service.replica.scheduling import TURN_S
+from service.replica.tickets import Sender
+from service.session.requests import Question, Report, Updated, as_told
+from service.settings import Settings
+from service.store.sqlite import SqliteStore
+from tests.contract.broken import Sleepy
+from tests.service.definitions import define
+from tests.service.worker import Gate, Steady, Watched, settle, together, told, working
+
+pytestmark = pytest.mark.anyio
+
+SLOW, SLOW_S = 100.0, 0.02
+MESSAGES = 60
+
+
+class Weary(Sleepy):
+    """Takes long for large inputs."""
+
+    kind: ClassVar[str] = "weary"
+
+    def play(self, config: Any, state: Any, x: Any, y: float, rng: Any) -> Any:
+        if x[0] >= SLOW:
+            time.sleep(SLOW_S)
+        return super().play(config, state, x, y, rng)
+
+
+def report(x: float, id: str | None = None) -> Report:
+    return Report(1.0, id, [x])
+
+
+async def test_rounds_that_turn_slow_hold_up_no_other_session(clocked: SqliteStore, own_registry: None) -> None:
+    """The store answers on the event loop and the rounds were quick, so that a turn is taken for work of a moment."""
+    register(Weary)
+    worker = make_worker(Settings(store="sqlite://"), clocked)
+    await worker.sessions.create(define({"kind": "weary"}))
+    for _ in range(200):
+        await worker.rounds.update("s", report(1.0))
+    sender, longest, over = Sender(), 0.0, asyncio.Event()
+
+    async def bystander() -> None:
+        nonlocal longest
+        while not over.is_set():
+            begun = time.perf_counter()
+            await asyncio.sleep(0)
+            longest = max(longest, time.perf_counter() - begun)
+
+    watching = asyncio.ensure_future(bystander())
+    begun = [worker.rounds.begin("s", [report(SLOW)], sender) for _ in range(MESSAGES)]
+    answers = [as_told(Updated, (await one)[0]).t for one in begun]
+    over.set()
+    await watching
+    await worker.close()
+    assert answers == [*range(201, 201 + MESSAGES)]
+    assert longest < TURN_S + MESSAGES * SLOW_S / 4
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_request_overtakes_a_stream_that_was_quicker(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+) -> None:
+    """But not one that names an id of those in front of it: its prediction is among them."""
+    async with working(watched.as_store) as worker:
+        await worker.sessions.create(define())
+        await worker.rounds.update("s", report(1.0))
+        sender, gate = Sender(), Gate(watched)
+        begun = [worker.rounds.begin("s", [report(1.0)], sender)]
+        await gate.arrived.wait()
+        begun += [worker.rounds.begin("s", [report(1.0)], sender) for _ in range(39)]
+        begun.append(worker.rounds.begin("s", [Question([1.0], "p")], sender))
+        truth = Report(1.0, "p") if is_named else report(1.0)
+        asked = together(worker.rounds.update("s", truth))
+        await settle()
+        monkeypatch.setattr(Steady, "round_s", 0.1)
+        gate.open()
+        # Of a tenth of a second each, ten fit into the second that a request may wait for a stream.
+        assert [answer.t for answer in await told(asked)] == [42 if is_named else 2 + 11 + 1]
+        await asyncio.wait(begun)
+        ts = [as_told(Updated, (await one)[0]).t for one in begun[:-1]]
+        assert ts == sorted(ts)
