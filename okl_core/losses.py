@@ -36,6 +36,8 @@ class Loss(ABC):
     """Does the derivative jump somewhere? A learner then records whether it was 0, and `side` follows the record."""
     has_flat_part: ClassVar[bool] = True
     """Can the derivative be 0?"""
+    has_margin: ClassVar[bool] = False
+    """Is the loss 0 for all a with y a >= 1?"""
 
     @abstractmethod
     def value(self, a: float, y: float) -> float:
@@ -202,6 +204,7 @@ class Hinge(Loss):
 
     name: ClassVar[str] = "hinge"
     target: ClassVar[Target] = "binary"
+    has_margin: ClassVar[bool] = True
     kink: ClassVar[bool] = True
 
     def value(self, a: float, y: float) -> float:
@@ -245,6 +248,7 @@ class SquaredHinge(Loss):
 
     name: ClassVar[str] = "squared-hinge"
     target: ClassVar[Target] = "binary"
+    has_margin: ClassVar[bool] = True
 
     def value(self, a: float, y: float) -> float:
         return max(0.0, 1.0 - y * a) ** 2

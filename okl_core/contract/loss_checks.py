@@ -108,6 +108,17 @@ def check_flat_part(loss: Loss) -> None:
         require(loss.has_flat_part or not is_flat, f"the derivative is 0 somewhere for the truth {y:g}")
 
 
+def check_margin(loss: Loss) -> None:
+    """With a margin the loss is 0 beyond it, without slope, and without weight where predictions go further."""
+    values = [a for a in (1.0, 1.5, 3.9) if loss.has_margin]
+    found = [
+        (loss.value(y * a, y), loss.derivative(y * a, y), loss.weight(y * a, y, 4.0))
+        for a in values
+        for y in (-1.0, 1.0)
+    ]
+    require(all(numbers == (0.0, 0.0, 0.0) for numbers in found), f"beyond the margin it has {found}")
+
+
 def check_slopes(loss: Loss) -> None:
     """`slopes` and `lines` are the loss's: h(max_k (b_k + c_k a)) has its derivative, and the second is that of the first."""
     for y, a in _streams(loss, 4.0):
@@ -206,6 +217,7 @@ LOSS_CHECKS: list[Callable[[Loss], None]] = [
     check_derivative,
     check_kink,
     check_flat_part,
+    check_margin,
     check_slopes,
     check_curvature,
     check_lipschitz,

@@ -149,9 +149,8 @@ class NewtonRule(NamedTuple):
         return m if abs(m) < C * (1.0 - BORDER) else math.copysign(C, m)
 
     def is_idle(self, m: float, y: float) -> bool:
-        """A margin of 1 or more, of a loss that has neither slope nor curvature there."""
-        C, loss = self.clip, self.loss
-        return loss.has_flat_part and not loss.kink and 1.0 <= y * m <= C and C > 1.0 and self.issued is None
+        """A margin of 1 or more, of a loss that has one; at a kink the side is a choice to record."""
+        return self.loss.has_margin and 1.0 <= y * m <= self.clip > 1.0 and not self.loss.kink and self.issued is None
 
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         m, q, _ = moments

@@ -202,6 +202,7 @@ BROKEN_LOSSES: dict[str, list[Loss]] = {
     "check_derivative": [changed(Squared, derivative=lambda self, a, y: a - y)],
     "check_kink": [changed(Hinge, kink=False), changed(Squared, kink=True), changed(Hinge, side=Loss.side)],
     "check_flat_part": [changed(Squared, has_flat_part=False)],
+    "check_margin": [changed(Squared, has_margin=True)],
     "check_slopes": [
         changed(Logistic, slopes=Hinge.slopes),
         changed(Squared, slopes=lambda self, u, y: (2.0 * (u - y), np.ones_like(u))),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from okl_core import OnlineLearner, create, restore
 from okl_core.contract.rng import RoundRng
@@ -17,7 +19,9 @@ from okl_core.kernels.points import Points
 from okl_core.learners.pros_n_kons import ProsNKons, ProsNKonsConfig
 from okl_core.linalg.symmetric import Symmetric
 from okl_core.losses import LOSSES
+from okl_core.second_order.newton import NewtonRule, Step
 from okl_core.second_order.posterior import Posterior
+from okl_core.second_order.space_and_rule import Moments
 from okl_core.types import F64
 from tests.oracles.kons import Derivative, Weight
 from tests.oracles.pros_n_kons import LinearDependence, RowSampling, pros_n_kons
@@ -326,3 +330,20 @@ def test_a_state_in_other_coordinates_is_refused(wrong: dict[str, F64]) -> None:
     assert learner.state().keys() >= wrong.keys()
     with pytest.raises(StateFormatError):
         restore(learner.spec, learner.state() | wrong, 2)
+
+
+@given(
+    st.sampled_from(sorted(LOSSES)),
+    st.sampled_from(get_args(get_args(Step)[0])),
+    st.floats(1e-3, 4.0),
+    st.floats(-6.0, 6.0),
+)
+def test_an_idle_round_changes_nothing_whatever_its_variance(name: str, step: Any, clip: float, m: float) -> None:
+    """And with squared hinge every round with its margin is idle, as long as the prediction needs no clip."""
+    rule = NewtonRule(LOSSES[name], clip, step)
+    for y in (-1.0, 1.0):
+        if rule.is_idle(m, y):
+            for q in (0.0, 1e-3, 1e3):
+                decision = rule.decide(Moments(m, q, 1.0), y, 1, RoundRng(0))
+                assert (decision.w, decision.c, decision.g, decision.value) == (0.0, 0.0, 0.0, m)
+        assert rule.is_idle(m, y) == (name == "squared-hinge" and clip > 1.0 and 1.0 <= y * m <= clip)
