@@ -110,7 +110,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         told, turns = config.team.play(state.cells, state.awake, state.truths, x, y, t, rng)
         forecast, loss, losses, weights = _weigh(config, state, config.weighing.taken(told), y)
         usual = state.usual.after(t, loss)
-        awake = awake_after(t, state.awake, weights, config.team.unit_of, usual, config.rests, rng)
+        awake = awake_after(t, state.awake, weights, config.team.unit_of, usual, config.rests, len(x), rng)
         return PoolRound(t, x, y, forecast, loss, rng.choices(), turns, weights, losses, usual, awake)
 
     def learn(self, config: PoolConfig, state: PoolState, played: PoolRound) -> None:
@@ -145,7 +145,7 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
                 parts.append(given)
             state.t += len(told)
             state.awake = awake_after(
-                state.t, state.awake, state.weights, experts.unit_of, state.usual, config.rests, rng
+                state.t, state.awake, state.weights, experts.unit_of, state.usual, config.rests, X.shape[1], rng
             )
             start = rows.stop
         return BlockInfo(state.t, values, losses, joined_probabilities(parts) if parts else None, rng.finish())

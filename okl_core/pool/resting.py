@@ -24,8 +24,9 @@ EVERY = 16
 """Of the default experts: one that has lost plays one stretch in so many."""
 STRETCH = 64
 """Rounds for which an expert plays or rests: a block of the learners on a dictionary."""
-FIRST = 1024
-"""Rounds that all experts play: one that learns slowly is not judged by its beginning."""
+FIRST, FIRST_OF_AN_INPUT = 1024, 16
+"""Rounds that all experts play, and as many for each input where that is more: one that learns slowly is not judged by its
+beginning, and a linear function of 300 inputs is learned slowly."""
 LENIENT = 4
 """After these an expert that has lost plays one stretch in so many, and in one more after each FIRST rounds: one that learns
 slowly goes on learning. See `stretches_a_turn`."""
@@ -80,14 +81,16 @@ class UsualLoss(StatePart):
 
 
 def awake_after(
-    t: int, awake: F64, weights: F64, unit_of: NDArray[np.intp], usual: UsualLoss, every: int, rng: RoundRng
+    t: int, awake: F64, weights: F64, unit_of: NDArray[np.intp], usual: UsualLoss, every: int, dim: int, rng: RoundRng
 ) -> F64:
     """Which experts play round t + 1, 1.0 or 0.0 each, shape (N,); `awake` is that of round t, the others are as after it.
+
+    `dim`: inputs of the pool.
 
     Those of a unit, by its number in `unit_of`, have the same turn: what they share is then computed once. A test on weights
     or losses is a choice: it is recorded. Raises ReplayDivergence if all would rest by the choices replayed.
     """
-    if every == 1 or t < FIRST or t % STRETCH:
+    if every == 1 or t < max(FIRST, FIRST_OF_AN_INPUT * dim) or t % STRETCH:
         return awake
     stretch, least = t // STRETCH, LOST * float(weights.max())
     # The pool may do better than each expert awake: then one at rest, which counts as the pool, leaves all of them behind.

@@ -141,9 +141,9 @@ def test_distances_are_the_exact_ones(seed: int, spread: float, offset: float) -
     points = Points(4, centred=True, floats=SINGLE)
     points.extend(S)
     exact = -0.5 * np.square(S - x).sum(axis=1)
-    # Inputs are rounded to 2^-24 of their distance from the origin, which is the first point.
-    far = max(np.abs(S - S[0]).max(), np.abs(x - S[0]).max())
-    close = 1e-4 + 2e-6 * np.abs(exact) + 1e-6 * far * np.sqrt(-2.0 * exact) + 2.0**-50 * 10.0**offset * far * 100.0
+    # Inputs are rounded to 2^-24 of their distance from the origin, which is the first point, or 0 if that is too far.
+    rounded = 2.0**-22 * max(np.abs(S - points.origin).max(), np.abs(x - points.origin).max())
+    close = 1e-4 + 1e-5 * np.abs(exact) + 4.0 * rounded * (np.sqrt(-2.0 * exact) + rounded)
     assert (np.abs(points.exponents(points.encode(x)) - exact) <= close).all()
     assert (np.abs(points.exponents_block(x[None, :])[:, 0] - exact) <= close).all()
     assert points.exponents(points.encode(x)).dtype == np.float64

@@ -85,6 +85,9 @@ def test_all_wake_when_the_stream_has_changed(monkeypatch: pytest.MonkeyPatch) -
     assert steady[20:].all(axis=1).sum() <= 1
 
 
+CALM = UsualLoss(1.0, 1.0, 1.0 * STRETCH)
+"""The last stretch was as all before it."""
+
 WEIGHTS = st.lists(st.tuples(st.booleans(), st.floats(0.0, 1.0)), min_size=1, max_size=6)
 
 
@@ -98,7 +101,7 @@ def test_some_expert_plays_whoever_has_lost(told: list[tuple[bool, float]], stre
     rng = RoundRng(0)
     rng.begin()
     unit_of = np.arange(len(told))
-    plays = awake_after(stretch * STRETCH, awake, weights, unit_of, UsualLoss(1.0, 1.0, 0.0), every, rng)
+    plays = awake_after(stretch * STRETCH, awake, weights, unit_of, CALM, every, 1, rng)
     least = 0.05 * weights.max()
     assert plays.all() if (weights * awake).max() < least else (plays * weights).max() >= least
 
@@ -112,11 +115,21 @@ def test_every_unit_has_its_turn_while_the_turns_become_rarer(every: int) -> Non
         assert set(np.diff(turns[-5:])) == {every}
 
 
+@pytest.mark.parametrize(("dim", "first"), [(1, 1024), (64, 1024), (80, 1280)])
+def test_experts_that_have_many_inputs_to_learn_play_longer(dim: int, first: int) -> None:
+    weights, usual, rng = np.array([0.9, 0.1, 0.0]), CALM, RoundRng(0)
+    for t in (first - STRETCH, first):
+        rng.begin()
+        # The last of them has its turn one stretch later.
+        units = np.array([0, 1, -1 - t // STRETCH])
+        assert awake_after(t, np.ones(3), weights, units, usual, 16, dim, rng).all() == (t < first)
+
+
 def test_choices_by_which_all_would_rest_are_no_replay() -> None:
-    weights, usual, rng = np.array([0.9, 0.1]), UsualLoss(1.0, 1.0, 0.0), RoundRng(0)
+    weights, usual, rng = np.array([0.9, 0.1]), CALM, RoundRng(0)
     rng.begin(replay=bytes(3))
     with pytest.raises(ReplayDivergence, match="all experts"):
-        awake_after(101 * STRETCH, np.ones(2), weights, np.arange(2), usual, 16, rng)
+        awake_after(101 * STRETCH, np.ones(2), weights, np.arange(2), usual, 16, 1, rng)
 
 
 def test_a_stretch_is_unusual_by_the_mean_and_its_deviation() -> None:
