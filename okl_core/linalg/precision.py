@@ -51,9 +51,9 @@ class FloatType(NamedTuple):
         """A copy is the same: routines cannot be pickled."""
         return FloatType.of, (self.precision,)
 
-    def widened(self, array: Stored) -> F64:
-        """What a routine gave, as float64: the very array, if it is that."""
-        return array.astype(np.float64, copy=False)
+    def widened(self, array: F64) -> F64:
+        """What was computed in this precision, whatever its type says, as float64."""
+        return array if self is DOUBLE else array.astype(np.float64)
 
 
 DOUBLE = FloatType.made("double", np.dtype(np.float64))
