@@ -8,9 +8,8 @@ from pydantic import Field
 
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.linalg.precision import FloatType
-from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
-from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
+from okl_core.second_order.embedding import Dictionary, KorsDictionary
+from okl_core.second_order.forgetting import LearnedHalfLife
 from okl_core.second_order.improper import AioliRule, AioliTotals, KernelImproperConfig, kernel_norms
 from okl_core.second_order.nystrom_space import (
     DEFAULT_BUDGET,
@@ -73,8 +72,7 @@ class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, A
     config_type = NystromAioliConfig
 
     def space(self, config: NystromAioliConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
-        return NystromSpace(embedding, config.alpha, config.carry, HalfLife.of(config.half_life))
+        return NystromSpace.of(config, config.alpha)
 
     def rule(self, config: NystromAioliConfig) -> AioliRule:
         return config.rule

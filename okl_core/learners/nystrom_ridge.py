@@ -8,9 +8,8 @@ from pydantic import Field
 
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.linalg.precision import FloatType
-from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
-from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
+from okl_core.second_order.embedding import Dictionary, KorsDictionary
+from okl_core.second_order.forgetting import LearnedHalfLife
 from okl_core.second_order.least_squares import LeastSquares, LeastSquaresTotals, TruthBound
 from okl_core.second_order.nystrom_space import (
     DEFAULT_BUDGET,
@@ -71,8 +70,7 @@ class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, L
     config_type = NystromRidgeConfig
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
-        return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
+        return NystromSpace.of(config, config.regularization)
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=False)
@@ -109,8 +107,7 @@ class NystromAar(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, Lea
     config_type = NystromRidgeConfig
 
     def space(self, config: NystromRidgeConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
-        return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
+        return NystromSpace.of(config, config.regularization)
 
     def rule(self, config: NystromRidgeConfig) -> LeastSquares:
         return LeastSquares(config.clip, shrinks=True)

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from okl_core.contract.learner import register
 from okl_core.kernels.kernels import Gaussian, Kernel
-from okl_core.linalg.precision import FloatType
-from okl_core.second_order.embedding import Dictionary, Embedding, KorsDictionary
-from okl_core.second_order.forgetting import HalfLife, LearnedHalfLife
+from okl_core.second_order.embedding import Dictionary, KorsDictionary
+from okl_core.second_order.forgetting import LearnedHalfLife
 from okl_core.second_order.newton import NewtonConfig, NewtonRule, NewtonTotals, Step
 from okl_core.second_order.nystrom_space import (
     DEFAULT_BUDGET,
@@ -103,8 +102,7 @@ class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonT
     config_type = ProsNKonsConfig
 
     def space(self, config: ProsNKonsConfig) -> NystromSpace:
-        embedding = Embedding(config.kernel, config.dictionary, config.budget, FloatType.of(config.precision))
-        return NystromSpace(embedding, config.regularization, config.carry, HalfLife.of(config.half_life))
+        return NystromSpace.of(config, config.regularization)
 
     def rule(self, config: ProsNKonsConfig) -> NewtonRule:
         return config.rule

@@ -10,7 +10,7 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from okl_core.types import F64, Stored
 
-Precision = Literal["double", "single"]
+PrecisionName = Literal["double", "single"]
 
 Routine = Callable[..., Any]
 
@@ -18,7 +18,7 @@ Routine = Callable[..., Any]
 class FloatType(NamedTuple):
     """What one precision has. Vectors are float64 always: a routine of single precision rounds those that it is given."""
 
-    precision: Precision
+    precision: PrecisionName
     dtype: np.dtype[Any]
     rounding: float
     """That of one operation, in units of float64's."""
@@ -31,7 +31,7 @@ class FloatType(NamedTuple):
     tpttr: Routine
 
     @classmethod
-    def made(cls, precision: Precision, dtype: np.dtype[Any]) -> FloatType:
+    def made(cls, precision: PrecisionName, dtype: np.dtype[Any]) -> FloatType:
         rounding = float(np.finfo(dtype).eps / np.finfo(np.float64).eps)
         symv, symm, syr, syrk = get_blas_funcs(("symv", "symm", "syr", "syrk"), dtype=dtype)
         tpsv, trsm = get_blas_funcs(("tpsv", "trsm"), dtype=dtype)
@@ -39,7 +39,7 @@ class FloatType(NamedTuple):
         return cls(precision, dtype, rounding, symv, symm, syr, syrk, tpsv, trsm, tpttr)
 
     @classmethod
-    def of(cls, precision: Precision) -> FloatType:
+    def of(cls, precision: PrecisionName) -> FloatType:
         return SINGLE if precision == "single" else DOUBLE
 
     @classmethod
@@ -47,7 +47,7 @@ class FloatType(NamedTuple):
         """Those that the array is kept in: double, unless it is float32."""
         return SINGLE if array.dtype == np.float32 else DOUBLE
 
-    def __reduce__(self) -> tuple[Callable[[Precision], FloatType], tuple[Precision]]:
+    def __reduce__(self) -> tuple[Callable[[PrecisionName], FloatType], tuple[PrecisionName]]:
         """A copy is the same: routines cannot be pickled."""
         return FloatType.of, (self.precision,)
 

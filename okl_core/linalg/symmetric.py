@@ -13,7 +13,7 @@ from okl_core.types import F64, Stored
 
 @final
 class Symmetric:
-    """A symmetric matrix P, p x p: a product with it, and an update of it, touch p (p + 1) / 2 floats.
+    """A symmetric matrix P, p x p: a product with it, and an update of it, touch p (p + 1) / 2 numbers.
 
     Examples
     --------

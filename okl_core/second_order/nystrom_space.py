@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, final
+from typing import Annotated, Literal, NamedTuple, Protocol, final
 
 from pydantic import Field
 
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work, rows_at_once
+from okl_core.kernels.kernels import Kernel
 from okl_core.linalg.guards import require_finite
-from okl_core.second_order.embedding import Embedding, EmbeddingBlock, EmbeddingState, Growth
+from okl_core.linalg.precision import FloatType, PrecisionName
+from okl_core.second_order.embedding import Dictionary, Embedding, EmbeddingBlock, EmbeddingState, Growth
 from okl_core.second_order.forgetting import HalfLife
 from okl_core.second_order.posterior import Posterior, PosteriorBlock, Projection
 from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceState, T
@@ -30,7 +32,7 @@ Budget = Annotated[int | None, Field(ge=1, description="Points at most; when the
 DEFAULT_BUDGET = 400
 
 Precision = Annotated[
-    Literal["double", "single"],
+    PrecisionName,
     Field(
         description="Of the dictionary, its factors and the inverse learned: float64 (double), or float32 (single): half the "
         "memory, and less time from some 200 points on, for forecasts of fewer digits."
@@ -61,6 +63,23 @@ class NystromRound(NamedTuple):
     growth: Growth | None
 
 
+class DictionaryConfig(Protocol):
+    """What every learner on a dictionary is told."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def dictionary(self) -> Dictionary: ...
+    @property
+    def budget(self) -> int | None: ...
+    @property
+    def carry(self) -> Literal["transport", "reset"]: ...
+    @property
+    def half_life(self) -> int | Literal["learned"] | None: ...
+    @property
+    def precision(self) -> PrecisionName: ...
+
+
 @final
 class NystromSpace(NamedTuple):
     """The space of one embedding, with alpha > 0. `carry`: what a new point does to A and s."""
@@ -70,6 +89,12 @@ class NystromSpace(NamedTuple):
     carry: Carry
     forgetting: HalfLife
     state_type = NystromState
+
+    @classmethod
+    def of(cls, config: DictionaryConfig, alpha: float) -> NystromSpace:
+        floats = FloatType.of(config.precision)
+        embedding = Embedding(config.kernel, config.dictionary, config.budget, floats)
+        return cls(embedding, alpha, config.carry, HalfLife.of(config.half_life))
 
     @property
     def is_whole(self) -> bool:

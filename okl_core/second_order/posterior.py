@@ -77,11 +77,14 @@ class Posterior:
 
     def project(self, phi: F64) -> Projection:
         """m, q and g of phi, shape (p,): O(p^2)."""
+        return self._projected(phi, self.mean(phi))
+
+    def _projected(self, phi: F64, m: float) -> Projection:
         if not len(phi):
             return Projection(0.0, 0.0, phi, 0.0)
         g = self.P.times(phi)
         square = ddot(phi, phi)
-        return Projection(ddot(self.u, phi), max(ddot(phi, g), square / self.largest), g, square)
+        return Projection(m, max(ddot(phi, g), square / self.largest), g, square)
 
     def mean(self, phi: F64) -> float:
         """m alone: O(p)."""
@@ -92,7 +95,7 @@ class Posterior:
     ) -> tuple[Moments, Projection, Decision]:
         """Round t on phi, nothing changed: O(p^2), or O(p) where it changes nothing. q is then 0. Raises DivergedError."""
         m = self.mean(phi)
-        projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self.project(phi)
+        projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self._projected(phi, m)
         moments = Moments(projection.m, projection.q, kappa)
         decision = decided(t, moments, y, rule, rng)
         require_bearable(t, decision.w, projection.square, self.alpha)
