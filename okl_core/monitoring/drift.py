@@ -82,7 +82,7 @@ class Wealth:
         self.total, self.best, self.start, self.before = list(nothing), list(nothing), list(nothing), list(nothing)
 
     def bet(self, gain: float, start: float, before: float) -> float:
-        """Settle the bets of a block: the sum of the E_k. `gain` is y_j / m_j - 1; so many rounds came before, of that sum."""
+        """Settle the bets of a block: the sum of the E_k. `gain`: y_j / m_j - 1; `before`: the sum of those before it."""
         b = (int(start) // BLOCK + 1).bit_length() - 1
         new, made, total, best = 1.0 / ((b + 1) * (b + 2) << b), 0.0, self.total, self.best
         for k, share in enumerate(STAKES):
@@ -99,15 +99,16 @@ class Wealth:
 
         With the product P_j of the first j factors, E_j = P_j (E_0 + sum_{i <= j} w_i / P_{i-1}).
         """
-        with np.errstate(over="ignore"):
-            grown = np.multiply.accumulate(1.0 + _STAKES * gains, axis=1)
         # j as a float has the exponent 1 + floor(log2 j).
         b = np.frexp(starts // BLOCK + 1.0)[1] - 1
         parts = np.tile(1.0 / np.ldexp((b + 1.0) * (b + 2.0), b), (len(STAKES), 1))
-        parts[:, 1:] /= grown[:, :-1]
-        totals = grown * (np.array(self.total)[:, None] + np.add.accumulate(parts, axis=1))
-        bests = np.maximum.accumulate(np.hstack((np.array(self.best)[:, None], parts)), axis=1)
-        self.total, self.best = totals[:, -1].tolist(), (grown[:, -1] * bests[:, -1]).tolist()
+        # Wealth overflows only long after the alarm.
+        with np.errstate(over="ignore"):
+            grown = np.multiply.accumulate(1.0 + _STAKES * gains, axis=1)
+            parts[:, 1:] /= grown[:, :-1]
+            totals = grown * (np.array(self.total)[:, None] + np.add.accumulate(parts, axis=1))
+            bests = np.maximum.accumulate(np.hstack((np.array(self.best)[:, None], parts)), axis=1)
+            self.total, self.best = totals[:, -1].tolist(), (grown[:, -1] * bests[:, -1]).tolist()
         is_better = bests[:, 1:] > bests[:, :-1]
         last = len(gains) - 1 - is_better[:, ::-1].argmax(axis=1)
         for k in np.flatnonzero(is_better.any(axis=1)).tolist():
@@ -115,7 +116,10 @@ class Wealth:
         return totals.sum(axis=0)
 
     def copy(self) -> Wealth:
-        return Wealth.unpack(self.pack())
+        wealth = Wealth()
+        for name in self.__slots__:
+            setattr(wealth, name, [*getattr(self, name)])
+        return wealth
 
     @property
     def nbytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields as fields_in
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from okl_core.records.scaling import Scaling
 from okl_core.types import F64, Stored
 
 Json = dict[str, Any]
+
+_NAMES = tuple(one.name for one in fields_in(Field))
 
 
 def arrays_of(preparation: Preparation) -> dict[str, F64]:
@@ -41,7 +43,8 @@ def preparation_of(told: Json, arrays: Mapping[str, Stored]) -> Preparation:
 
 
 def fields_told(fields: Fields) -> Json:
-    own = [asdict(one) for one in fields.fields]
+    # asdict copies in depth, which took a quarter of the time of a snapshot.
+    own = [{name: getattr(one, name) for name in _NAMES} for one in fields.fields]
     return {"fields": own, "hashed": fields.hashed, "spare": fields.spare, "is_wide": fields.is_wide}
 
 

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from okl.errors import InvalidInput, ServiceError
+from okl_core.records.record import packed
 from okl_core.types import F64
 
 from ..keys import visit
@@ -104,7 +105,9 @@ async def _read(lines: Sequence[bytes], before: int) -> Block:
     matrices = [part for part in parts if isinstance(part, np.ndarray)]
     if len(matrices) == len(parts) and len({part.shape[1] for part in matrices}) == 1:
         return Block(np.concatenate(matrices), y, before)
-    return Block([row for part in parts for row in (part.tolist() if isinstance(part, np.ndarray) else part)], y, before)
+    return Block(
+        [row for part in parts for row in (part.tolist() if isinstance(part, np.ndarray) else part)], y, before
+    )
 
 
 def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, Sequence[Scalar]]:
@@ -115,7 +118,8 @@ def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, S
         pass
     else:
         x = [row.x for row in rows]
-        return np.array(x) if len(set(map(len, x))) == 1 else x, [row.y for row in rows]
+        matrix = packed(x)
+        return x if matrix is None else matrix, [row.y for row in rows]
     found = _any_rows(lines, before)
     return [row.x for row in found], [row.y for row in found]
 

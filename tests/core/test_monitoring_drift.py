@@ -169,9 +169,8 @@ def test_rounds_at_once_are_rounds_one_by_one(seed: int, is_of_numbers: bool) ->
     alarms, told = list[Rise](), list[Rise]()
     for rate in (0.02, 0.3, 0.95, 0.01, 0.2, 0.9):
         n = int(rng.integers(300, 2500))
-        errors = np.float64(rng.random(n) < rate)
-        if is_of_numbers:
-            errors = rate**4 * rng.standard_normal(n) ** 2
+        squares, mistakes = rate**4 * rng.standard_normal(n) ** 2, (rng.random(n) < rate).astype(np.float64)
+        errors = squares if is_of_numbers else mistakes
         alarms += [alarm for error in errors.tolist() if (alarm := one.add(error)) is not None]
         told += many.run(errors)
     assert len(told) > 1

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from starlette.types import Message
 
 from okl.client import Client
 from okl.errors import PayloadTooLarge, ServiceError
+from service.api.blocks import Block, Row, blocks_of
 from service.api.lines import lines_of
 from service.api.messages import read_lines
 from service.api.slices import BodyLimits
@@ -158,6 +160,46 @@ def test_lines_whatever_the_pieces(found: list[bytes], data: st.DataObject) -> N
         return [line async for lines in lines_of(receive, BodyLimits(row_bytes=1000)) for line in lines]
 
     assert asyncio.run(collect()) == [line for line in found if line and not line.isspace()]
+
+
+_VALUES = st.sampled_from(
+    ["1", "-0", "0.1", "1e400", "9007199254740993", "5e-324", "NaN", "null", "true", '"1"', "01", "[1]"]
+)
+_FIELDS = st.sampled_from(["x", "x", "y", "y", "z", "\\u0078"])
+_LINES = st.lists(st.tuples(_FIELDS, st.one_of(st.lists(_VALUES, max_size=3), _VALUES)), min_size=1, max_size=3).map(
+    lambda members: "{" + ",".join(f'"{name}":{_json(value)}' for name, value in members) + "}"
+)
+
+
+def _json(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else f"[{','.join(value)}]"
+
+
+@given(
+    st.one_of(
+        st.lists(_LINES, min_size=1, max_size=4),
+        st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=3), min_size=1).map(
+            lambda found: [json.dumps({"x": row, "y": row[0]}) for row in found]
+        ),
+    )
+)
+def test_what_a_block_takes_is_what_the_model_takes(found: list[str]) -> None:
+    async def read() -> list[Block]:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": "\n".join(found).encode()}
+
+        return [block async for block in blocks_of(receive, BodyLimits(), 1000)]
+
+    try:
+        expected = [Row.model_validate_json(line) for line in found]
+    except ValidationError:
+        with pytest.raises(ServiceError, match=r"^Line "):
+            asyncio.run(read())
+        return
+    (block,) = asyncio.run(read())
+    x = [row.tolist() if isinstance(row, np.ndarray) else row for row in block.x]
+    assert repr(x) == repr([row.x for row in expected])
+    assert repr(block.y) == repr([row.y for row in expected])
 
 
 def test_a_line_that_never_ends() -> None:
