@@ -10,47 +10,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr, dtpsv  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
-
-
-class PoolUnit(NamedTuple):
-    """Experts of a pool with one dictionary, over MAGIC; shares are of the pool's rounds."""
-
-    points: int
-    """The mean size of the dictionary in the rounds that it plays."""
-    plays: float
-    grows: float
-    """Share of the rounds in which its budget was not used up: then the input has a leverage score."""
-    remembers: float
-    """Rounds of experts without a half-life."""
-    forgets: float
-    """Rounds of experts with a half-life of 500 rounds."""
-
-
-ALL_AWAKE = (
-    PoolUnit(340, 1.0, 0.437, 1.0, 1.0),
-    PoolUnit(159, 1.0, 1.0, 1.0, 0.0),
-    PoolUnit(83, 1.0, 1.0, 1.0, 1.0),
-    PoolUnit(48, 1.0, 1.0, 1.0, 0.0),
-    PoolUnit(30, 1.0, 1.0, 1.0, 0.0),
-    PoolUnit(365, 1.0, 0.232, 0.0, 1.0),
-    PoolUnit(232, 1.0, 1.0, 0.0, 1.0),
-    PoolUnit(116, 1.0, 1.0, 0.0, 1.0),
-)
-RESTING = (
-    PoolUnit(340, 1.0, 0.437, 1.0, 0.293),
-    PoolUnit(98, 0.326, 0.326, 0.326, 0.0),
-    PoolUnit(36, 0.128, 0.128, 0.128, 0.114),
-    PoolUnit(22, 0.111, 0.111, 0.111, 0.0),
-    PoolUnit(17, 0.118, 0.118, 0.118, 0.0),
-    PoolUnit(206, 0.172, 0.172, 0.0, 0.172),
-    PoolUnit(94, 0.148, 0.148, 0.0, 0.148),
-    PoolUnit(48, 0.125, 0.125, 0.0, 0.125),
-)
 
 CALLS_S = 0.02
 """CPU time that a part is called for in one measurement, at least."""
@@ -186,19 +149,6 @@ def discount(n: int, rounds: int) -> Part:
     """A positive definite matrix inverted, once in so many rounds."""
     A = np.eye(n, order="F")
     return Part(lambda: dpotri(dpotrf(A, lower=1)[0], lower=1), 1.0 / rounds)
-
-
-def pool_on_magic(units: tuple[PoolUnit, ...], others: float) -> tuple[Part, ...]:
-    """The experts that a pool has by default, and their weights; those without a dictionary play a share of the rounds."""
-    parts: list[Part] = []
-    for points, plays, grows, remembers, forgets in units:
-        members = remembers + forgets
-        parts += [row(points).at(plays), solve(points, plays + grows)]
-        parts += [symmetric(points, members), rank_one(points, members, with_loss=True), axpy(points, members)]
-        if forgets:
-            parts.append(discount(points, 125).at(forgets))
-    alone = (cosines(400), axpy(800, with_loss=True), *in_features(11), *in_features(12))
-    return (*parts, *(part.at(others) for part in alone), exponentials(15))
 
 
 def in_features(p: int, with_loss: bool = False) -> tuple[Part, ...]:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.floors import (
-    ALL_AWAKE,
-    RESTING,
     Part,
     axpy,
     cosines,
@@ -25,7 +23,6 @@ from bench.floors import (
     in_features,
     largest,
     on_dictionary,
-    pool_on_magic,
     product,
     rank_one,
     row,
@@ -34,6 +31,7 @@ from bench.floors import (
     symmetric,
     triangle,
 )
+from bench.pool_floor import pool_floor
 from bench.streams import (
     KONS_ROUNDS,
     LEADER_ROUNDS,
@@ -143,14 +141,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         kind="pool",
         config={},
         stream=magic_stream,
-        floor=lambda: pool_on_magic(RESTING, 0.118),
+        floor=lambda: pool_floor({}, magic_stream(None)),
     ),
     Scenario(
         id="pool-magic-awake",
         kind="pool",
         config={"resting": 1},
         stream=magic_stream,
-        floor=lambda: pool_on_magic(ALL_AWAKE, 1.0),
+        floor=lambda: pool_floor({"resting": 1}, magic_stream(None)),
     ),
     Scenario(
         id="pros-n-kons-magic",
