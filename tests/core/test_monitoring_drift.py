@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import InputError, StateFormatError
-from okl_core.monitoring import DriftAlarm, Rise, boundary
+from okl_core.monitoring import DriftAlarm, boundary
 from okl_core.monitoring.drift import STAKES, Wealth
 from okl_core.types import F64
 
@@ -159,22 +159,3 @@ def test_arrays_that_are_no_state_are_refused(name: str, value: F64) -> None:
 
 def test_wealth_takes_what_it_packs() -> None:
     assert Wealth.unpack(Wealth().pack()).pack().tolist() == np.zeros((4, 8)).tolist()
-
-
-@pytest.mark.parametrize("is_of_numbers", [True, False])
-@pytest.mark.parametrize("seed", range(8))
-def test_rounds_at_once_are_rounds_one_by_one(seed: int, is_of_numbers: bool) -> None:
-    rng = np.random.default_rng(seed)
-    one, many = DriftAlarm(is_of_numbers, alpha=0.2), DriftAlarm(is_of_numbers, alpha=0.2)
-    alarms, told = list[Rise](), list[Rise]()
-    for rate in (0.02, 0.3, 0.95, 0.01, 0.2, 0.9):
-        n = int(rng.integers(300, 2500))
-        squares, mistakes = rate**4 * rng.standard_normal(n) ** 2, (rng.random(n) < rate).astype(np.float64)
-        errors = squares if is_of_numbers else mistakes
-        alarms += [alarm for error in errors.tolist() if (alarm := one.add(error)) is not None]
-        told += many.run(errors)
-    assert len(told) > 1
-    assert told == alarms
-    expected = pack(one)
-    for name, array in pack(many).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=0.0)
