@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from okl_core.contract.state import pack, unpack
 from okl_core.errors import InputError, StateFormatError
-from okl_core.monitoring import DriftAlarm, boundary
+from okl_core.monitoring import DriftAlarm, Rise, boundary
 from okl_core.monitoring.drift import STAKES, Wealth
 from okl_core.types import F64
 
