@@ -178,7 +178,7 @@ class Embedding(NamedTuple):
         chosen = self.dictionary
         require_finite(t, kappa)
         if isinstance(chosen, KorsDictionary):
-            require_bearable(t, 1.0, kappa, chosen.regularization)
+            require_bearable(t, 1.0, kappa, chosen.regularization, self.floats)
 
     def is_far(self, outside: float, kappa: float) -> bool:
         """The test of approximate linear dependence."""

@@ -98,7 +98,7 @@ class Posterior:
         projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self._projected(phi, m)
         moments = Moments(projection.m, projection.q, kappa)
         decision = decided(t, moments, y, rule, rng)
-        require_bearable(t, decision.w, projection.square, self.alpha)
+        require_bearable(t, decision.w, projection.square, self.alpha, self.P.floats)
         return moments, projection, decision
 
     def absorb(self, projection: Projection, decision: Decision) -> None:
@@ -204,7 +204,7 @@ class PosteriorBlock:
         """q and decision of round t, the j-th of the block, which the rounds after it know. Raises DivergedError."""
         m, q = self.moments(j)
         decision = decided(t, Moments(m, q, kappa), y, rule, rng)
-        require_bearable(t, decision.w, self.squares.item(j), self.posterior.alpha)
+        require_bearable(t, decision.w, self.squares.item(j), self.posterior.alpha, self.posterior.P.floats)
         self.absorb(j, q, decision)
         return q, decision
 

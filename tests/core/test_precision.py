@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from okl_core import OnlineLearner, create, get_learner, learner_kinds, restore
 from okl_core.contract.facade import replay_tolerance
 from okl_core.contract.state import from_bytes, to_bytes
+from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Gaussian, Linear
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import PANEL, Factor
@@ -181,3 +182,24 @@ def test_rounding_does_not_add_up(alpha: float) -> None:
     )
     assert single.losses[-5_000:].mean() == pytest.approx(double.losses[-5_000:].mean(), rel=1e-3)
     assert np.abs(single.values - double.values)[-5_000:].max() < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("nystrom-ridge", {"regularization": 1e-8}),
+        ("nystrom-ridge", {"regularization": 1e-8, "half_life": 16}),
+        ("pros-n-kons", {"regularization": 1e-8, "loss": "squared-hinge"}),
+        ("nystrom-ridge", {"dictionary": {"kind": "kors", "regularization": 1e-8}}),
+    ],
+)
+def test_what_single_precision_cannot_take_is_refused(kind: str, config: dict[str, Any]) -> None:
+    """The inverse lost its sign and grew until it overflowed; leverage scores kept one point until the budget was used up."""
+    made(kind, "double", **config).run(X, TRUTH)
+    single = made(kind, "single", **config)
+    with pytest.raises(DivergedError, match="or take double precision"):
+        single.run(X, TRUTH)
+    one_by_one = made(kind, "single", **config)
+    with pytest.raises(DivergedError, match="or take double precision"):
+        [one_by_one.update(x, y) for x, y in zip(X, TRUTH.tolist(), strict=True)]
+    assert np.isfinite(one_by_one.predict(X[0]).value)
