@@ -226,7 +226,9 @@ class EmbeddingBlock:
         self._room = embedding.room(state)
         self._scores: KorsBlock | None = None
         if self._room > 0:
-            self._K = embedding.kernel.gram(X)
+            # Rounded as points are kept: in single precision some are equal that are not in double precision.
+            kept = None if embedding.floats is DOUBLE else state.points.alike(X)
+            self._K = embedding.kernel.gram(X, kept)
             self._E = self._K - self.Phi.T @ self.Phi
             chosen = embedding.dictionary
             if isinstance(chosen, KorsDictionary) and state.kept is not None:

@@ -203,3 +203,17 @@ def test_what_single_precision_cannot_take_is_refused(kind: str, config: dict[st
     with pytest.raises(DivergedError, match="or take double precision"):
         [one_by_one.update(x, y) for x, y in zip(X, TRUTH.tolist(), strict=True)]
     assert np.isfinite(one_by_one.predict(X[0]).value)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "matern"])
+@pytest.mark.parametrize("size", [12.0, 1e17])
+def test_points_of_a_block_are_rounded_as_those_kept(kind: str, size: float) -> None:
+    """Among each other they were told apart where among the points kept they are not."""
+    rng = np.random.default_rng(2)
+    inputs = size * rng.normal(size=(30, 2))[rng.integers(0, 30, 200)]
+    truths = np.where(rng.random(200) < 0.5, 1.0, -1.0)
+    config = {"kernel": {"kind": kind}, "dictionary": {"kind": "ald"}, "precision": "single", "regularization": 1.0}
+    alone, at_once = (create({"kind": "nystrom-ridge", "config": config}, dim=2) for _ in range(2))
+    values = [alone.update(x, y).forecast.value for x, y in zip(inputs, truths.tolist(), strict=True)]
+    assert np.abs(at_once.run(inputs, truths).values - values).max() < 3e-6
+    assert alone.describe()["dictionary"] == at_once.describe()["dictionary"]
