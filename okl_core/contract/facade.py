@@ -363,6 +363,9 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
     try:
-        return OnlineLearner(parsed, learner.unpack(config, own), dim, lags)
+        state = learner.unpack(config, own)
+        if state.t < 0:
+            raise StateFormatError(f"the state has learned {state.t} rounds")
+        return OnlineLearner(parsed, state, dim, lags)
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error

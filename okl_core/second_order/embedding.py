@@ -92,6 +92,8 @@ class EmbeddingState(StatePart):
             raise StateFormatError(
                 f"{count} points have {len(self.independent)} coordinates and {len(self.L)} rows of L"
             )
+        if self.kept is not None and len(self.kept) != count:
+            raise StateFormatError(f"{count} points, and {len(self.kept)} that row sampling keeps")
 
     def require_posterior(self, posterior: Posterior) -> None:
         """Raises StateFormatError for one in other coordinates."""
