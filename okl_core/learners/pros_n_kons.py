@@ -50,7 +50,7 @@ class ProsNKonsConfig(NewtonConfig):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        return self.swings(self.half_life)
+        return self.swings(self.half_life, self.kernel.translation_invariant)
 
 
 @final
