@@ -40,7 +40,7 @@ from okl_core.second_order.posterior import Posterior
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.types import F64, Parameters, StatePart
 
-INDEPENDENT, SINGLE_INDEPENDENT = 1e-6, 1e-5
+INDEPENDENT, SINGLE_INDEPENDENT = 1e-6, 1e-4
 """A point that keeps less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows
 with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9, or, with L in
 single precision, to 1e-3."""

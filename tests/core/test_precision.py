@@ -217,3 +217,21 @@ def test_points_of_a_block_are_rounded_as_those_kept(kind: str, size: float) -> 
     values = [alone.update(x, y).forecast.value for x, y in zip(inputs, truths.tolist(), strict=True)]
     assert np.abs(at_once.run(inputs, truths).values - values).max() < 3e-6
     assert alone.describe()["dictionary"] == at_once.describe()["dictionary"]
+
+
+@pytest.mark.parametrize("seed", [10, 13, 22, 25])
+def test_recorded_rounds_are_replayed_in_blocks(seed: int) -> None:
+    """With the same choices they differed by 0.1: a coordinate of a hundred-thousandth is mostly rounding."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(400, 2))
+    truths = np.sign(inputs[:, 0] + 0.2 * rng.normal(size=400))
+    config = {"precision": "single", "regularization": 1.0, "half_life": 300, "clip": 1.0}
+    spec = {"kind": "pros-n-kons", "config": config | {"dictionary": {"kind": "kors", "oversampling": 2.0}}}
+    alone, replayed = create(spec, 2), create(spec, 2)
+    values, choices = [], []
+    for x, y in zip(inputs, truths.tolist(), strict=True):
+        played = alone.play(x, y)
+        alone.learn(played)
+        values.append(played.forecast.value)
+        choices.append(played.choices)
+    assert np.abs(replayed.run(inputs, truths, choices=b"".join(choices)).values - values).max() < 1e-3
