@@ -203,8 +203,9 @@ class OnlineLearner:
     ) -> BlockInfo:
         """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
 
-        Checks every row first, so that a bad one changes nothing. `lags`, shape (n, k): those of each row, where they
-        are not the truths of the rows before it. `weight`, shape (n,): those of the rows, 1 by default.
+        With single precision it is to some 1e-3. Checks every row first, so that a bad one changes nothing. `lags`, shape
+        (n, k): those of each row, where they are not the truths of the rows before it. `weight`, shape (n,): those of the
+        rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
         weights = None if weight is None else checked_weights(weight, len(y))
