@@ -235,3 +235,16 @@ def test_recorded_rounds_are_replayed_in_blocks(seed: int) -> None:
         values.append(played.forecast.value)
         choices.append(played.choices)
     assert np.abs(replayed.run(inputs, truths, choices=b"".join(choices)).values - values).max() < 1e-3
+
+
+def test_an_inverse_beyond_single_precision_is_an_overflow() -> None:
+    config = {
+        "kernel": {"kind": "linear"},
+        "regularization": 1e-40,
+        "dictionary": {"kind": "ald"},
+        "precision": "single",
+    }
+    learner = create({"kind": "nystrom-ridge", "config": config}, dim=1)
+    learner.update([1e-20], 1.0)
+    with pytest.raises(DivergedError, match="overflows"):
+        learner.update([1e-20], 1.0)
