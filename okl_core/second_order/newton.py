@@ -63,7 +63,7 @@ class NewtonConfig(LearnerConfig):
         return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 
     def swings(self, rounds: int | Literal["learned"] | None, is_bounded: bool) -> tuple[str, ...]:
-        """A caution, if the steps on features of a kernel amplify rounding with a memory of so many rounds.
+        """A caution, if the steps amplify rounding with a memory of so many rounds.
 
         Just short of its margin squared hinge has next to no weight, and where most rounds lie beyond it a short memory
         forgets A down to alpha I. A round then makes (1 - 2 q) s of the distance s to the margin: beyond it, and by more than

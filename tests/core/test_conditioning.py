@@ -101,7 +101,7 @@ SWINGING: dict[str, Any] = {"loss": "squared-hinge", "step": "adaptive", "clip":
 
 
 @pytest.mark.parametrize("half_life", [8, 16, "learned"])
-@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "pros-n-kons"])
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "pros-n-kons", "ons"])
 def test_a_short_memory_of_margins_is_warned_of(kind: str, half_life: int | str) -> None:
     """Of the learner, of the pool that it stands for, and of a pool that has it."""
     spec = {"kind": kind, "config": SWINGING | {"half_life": half_life}}
