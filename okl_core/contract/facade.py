@@ -203,8 +203,9 @@ class OnlineLearner:
     ) -> BlockInfo:
         """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
 
-        Checks every row first, so that a bad one changes nothing. `lags`, shape (n, k): those of each row, where they
-        are not the truths of the rows before it. `weight`, shape (n,): those of the rows, 1 by default.
+        With single precision it is to some 1e-3. Checks every row first, so that a bad one changes nothing. `lags`, shape
+        (n, k): those of each row, where they are not the truths of the rows before it. `weight`, shape (n,): those of the
+        rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
         weights = None if weight is None else checked_weights(weight, len(y))
@@ -363,6 +364,9 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
     try:
-        return OnlineLearner(parsed, learner.unpack(config, own), dim, lags)
+        state = learner.unpack(config, own)
+        if state.t < 0:
+            raise StateFormatError(f"the state has learned {state.t} rounds")
+        return OnlineLearner(parsed, state, dim, lags)
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error

@@ -74,12 +74,15 @@ class Kernel(Parameters, ABC):
         """k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
         return self.encoded_block(self._as_points(S), X)
 
-    def gram(self, X: F64) -> F64:
-        """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d). Raises DivergedError."""
+    def gram(self, X: F64, points: Points | None = None) -> F64:
+        """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d). Raises DivergedError.
+
+        `points`: the rows of X, where they are kept otherwise than by default.
+        """
         diagonal = self.diag(X)
         if len(X) == 1:
             return diagonal[:, None]
-        K = self.block(X, X)
+        K = self.block(X if points is None else points, X)
         for i in range(0, len(K), TILE):
             for j in range(0, i + 1, TILE):
                 # In tiles: K + K^T as a whole would be a second matrix.

@@ -93,6 +93,19 @@ class Points:
         points.extend(X)
         return points
 
+    def alike(self, X: F64) -> Points:  # X: (n, d)
+        """The points X, kept as these are: rounded as they would be among them."""
+        unit, capacity = float(self.unit), max(1, len(X))
+        points = Points(
+            self.dim, centred=self.centred, unit=unit, root=self.root, capacity=capacity, floats=self.floats
+        )
+        if len(self._rows):
+            points.origin = self.origin
+            points._rows.extend(points._encode_block(X, -2))
+        else:
+            points.extend(X)
+        return points
+
     def __len__(self) -> int:
         return len(self._rows)
 

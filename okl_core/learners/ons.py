@@ -19,6 +19,11 @@ class OnsConfig(NewtonConfig):
     intercept: Intercept = True
     half_life: LearnedHalfLife = None
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        # As if |phi| were 1, which the intercept makes it at least: of longer inputs nothing is known here.
+        return self.swings(self.half_life, is_bounded=True)
+
 
 @final
 @register

@@ -89,8 +89,9 @@ class Pool(Learner[PoolConfig, PoolState, PoolRound]):
         return config.team.initial_bytes(dim)
 
     def conditioning(self, config: PoolConfig, state: PoolState) -> float:
-        """An expert counts as it does in the forecast: one that is wild has lost its weight."""
-        return max(1.0, float(state.weights @ config.team.conditioning(state.cells)))
+        """An expert counts as it does in the forecast: one that is wild has lost its weight, and those awake have it all."""
+        awake = float(state.weights @ state.awake)
+        return max(1.0, float(state.weights @ config.team.conditioning(state.cells)) / awake)
 
     def extra_work(self, config: PoolConfig, state: PoolState, rounds: int) -> float:
         return config.team.extra_work(state.cells, rounds)

@@ -50,7 +50,7 @@ class ProsNKonsConfig(NewtonConfig):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        return self.swings(self.half_life)
+        return self.swings(self.half_life, self.kernel.translation_invariant)
 
 
 @final
@@ -78,8 +78,9 @@ class ProsNKons(SecondOrder[ProsNKonsConfig, NystromState, NystromRound, NewtonT
     theorem 2 bounds the regret against the functions of the kernel: the J points kept cost J restarts, and what the span
     misses costs a term that the dictionary's regularization makes small.
 
-    A point that keeps less than 1e-6 of its k(x, x) outside the span of the dictionary is stored, but adds no coordinate.
-    There every f loses at most 1e-3 |f| sqrt(k(x, x)); a coordinate as small would lose more to rounding.
+    A point that keeps less than 1e-6 of its k(x, x) outside the span of the dictionary, 1e-4 in single precision, is stored,
+    but adds no coordinate. There every f loses at most 1e-3 |f| sqrt(k(x, x)), or 1e-2; a coordinate as small would lose more
+    to rounding.
 
     A half-life weights round s with 2^{-(t - s) / half_life} in A and in s, in four steps per half-life. The guarantee is
     lost, since the best function may need what was forgotten. It is for streams that drift.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -10,7 +11,7 @@ from pydantic import Field
 
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.errors import LabelError
+from okl_core.errors import LabelError, StateFormatError
 from okl_core.losses import LOSSES, Loss, log_loss
 from okl_core.types import (
     F64,
@@ -21,6 +22,7 @@ from okl_core.types import (
     LearnerConfig,
     LearnerState,
     Round,
+    Stored,
     Target,
 )
 
@@ -147,6 +149,13 @@ class Frequencies(Learner[FrequenciesConfig, ClassCounts, Round]):
 
     def truth_range(self, config: FrequenciesConfig) -> Interval:
         return 0.0, (config.classes or MAX_CLASSES) - 1.0
+
+    def unpack(self, config: FrequenciesConfig, arrays: Mapping[str, Stored]) -> ClassCounts:
+        state = super().unpack(config, arrays)
+        n = state.counts
+        if n.ndim != 1 or config.classes not in (None, len(n)) or not ((n >= 0.0).all() and n.sum() == state.t):
+            raise StateFormatError(f"counts of shape {n.shape} are not those of {state.t} rounds")
+        return state
 
     def init(self, config: FrequenciesConfig, dim: int) -> ClassCounts:
         return ClassCounts(t=0, counts=np.zeros(config.classes or 0))

@@ -28,7 +28,9 @@ class Symmetric:
 
     def __init__(self, lower: Stored, floats: FloatType = DOUBLE) -> None:
         self.floats = floats
-        self._lower: Stored = np.asarray(lower, dtype=floats.dtype, order="F")
+        # What is beyond single precision is infinite, and the next round that meets it overflows.
+        with np.errstate(over="ignore"):
+            self._lower: Stored = np.asarray(lower, dtype=floats.dtype, order="F")
 
     @classmethod
     def diagonal(cls, size: int, entry: float, floats: FloatType = DOUBLE) -> Symmetric:
@@ -65,7 +67,8 @@ class Symmetric:
         size = len(self._lower)
         grown = np.zeros((size + count, size + count), dtype=self.floats.dtype, order="F")
         grown[:size, :size] = self._lower
-        grown[range(size, size + count), range(size, size + count)] = entry
+        with np.errstate(over="ignore"):
+            grown[range(size, size + count), range(size, size + count)] = entry
         self._lower = grown
 
     def lower(self) -> F64:

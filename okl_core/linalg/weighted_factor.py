@@ -22,6 +22,7 @@ from typing import final
 import numpy as np
 from scipy.linalg.lapack import dpotrf  # pyright: ignore[reportAttributeAccessIssue]
 
+from okl_core.errors import StateFormatError
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
 from okl_core.linalg.precision import DOUBLE, FloatType
@@ -35,6 +36,10 @@ class WeightedFactor(StatePart):
 
     roots: GrowingArray
     L: Factor
+
+    def __post_init__(self) -> None:
+        if self.roots.view.shape != (len(self.L),):
+            raise StateFormatError(f"weights of shape {self.roots.view.shape} with {len(self.L)} rows of their factor")
 
     @classmethod
     def empty(cls, floats: FloatType = DOUBLE) -> WeightedFactor:

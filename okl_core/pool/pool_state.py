@@ -15,6 +15,9 @@ from okl_core.pool.experts import Cells, Experts
 from okl_core.pool.resting import UsualLoss
 from okl_core.types import F64, LearnerState, Stored
 
+SUM_TOLERANCE = 1e-9
+"""Of the weights' sum; rounding leaves it far nearer to 1."""
+
 
 @dataclass(slots=True)
 class PoolNumbers(LearnerState):
@@ -65,6 +68,13 @@ class PoolState(PoolNumbers):
             raise StateFormatError("which experts of the pool rest is told by numbers other than 0 and 1")
         if not kept.awake.any():
             raise StateFormatError("all experts of the pool rest")
+        # Written so that a NaN is refused.
+        if not ((kept.weights >= 0.0).all() and abs(kept.weights.sum() - 1.0) < SUM_TOLERANCE):
+            raise StateFormatError("the weights of the pool's experts are not shares of 1")
+        if not (kept.weights @ kept.awake > 0.0 and (kept.losses >= 0.0).all() and np.isfinite(kept.losses).all()):
+            raise StateFormatError(
+                "experts of the pool without weight play alone, or have losses below 0 or without end"
+            )
         if kept.truths.shape != (experts.lags,):
             raise StateFormatError(f"the last {experts.lags} truths of the pool are missing")
         cells = Cells.unpack_units(experts.units, part_of(arrays, "cells"), kept.t)

@@ -40,7 +40,7 @@ from okl_core.second_order.posterior import Posterior
 from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.types import F64, Parameters, StatePart
 
-INDEPENDENT, SINGLE_INDEPENDENT = 1e-6, 1e-5
+INDEPENDENT, SINGLE_INDEPENDENT = 1e-6, 1e-4
 """A point that keeps less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows
 with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9, or, with L in
 single precision, to 1e-3."""
@@ -92,6 +92,8 @@ class EmbeddingState(StatePart):
             raise StateFormatError(
                 f"{count} points have {len(self.independent)} coordinates and {len(self.L)} rows of L"
             )
+        if self.kept is not None and len(self.kept) != count:
+            raise StateFormatError(f"{count} points, and {len(self.kept)} that row sampling keeps")
 
     def require_posterior(self, posterior: Posterior) -> None:
         """Raises StateFormatError for one in other coordinates."""
@@ -178,7 +180,7 @@ class Embedding(NamedTuple):
         chosen = self.dictionary
         require_finite(t, kappa)
         if isinstance(chosen, KorsDictionary):
-            require_bearable(t, 1.0, kappa, chosen.regularization)
+            require_bearable(t, 1.0, kappa, chosen.regularization, self.floats)
 
     def is_far(self, outside: float, kappa: float) -> bool:
         """The test of approximate linear dependence."""
@@ -226,7 +228,9 @@ class EmbeddingBlock:
         self._room = embedding.room(state)
         self._scores: KorsBlock | None = None
         if self._room > 0:
-            self._K = embedding.kernel.gram(X)
+            # Rounded as points are kept: in single precision some are equal that are not in double precision.
+            kept = None if embedding.floats is DOUBLE else state.points.alike(X)
+            self._K = embedding.kernel.gram(X, kept)
             self._E = self._K - self.Phi.T @ self.Phi
             chosen = embedding.dictionary
             if isinstance(chosen, KorsDictionary) and state.kept is not None:

@@ -33,7 +33,7 @@ BORDER = 1e-10
 """An m this near to +-C, relative to C, is +-C. A projection ends there, and when its input comes again rounding alone
 would decide whether the round has a derivative or a projection, and is stored for it."""
 
-CALM_ALPHA, CALM_ROUNDS = 0.3, 256
+CALM_ALPHA, CALM_ROUNDS = 1.0, 256
 """From one of these on no step of squared hinge amplifies rounding; see `NewtonConfig.swings`."""
 
 Step = Literal["curvature", "half-curvature", "adaptive", "inverse-sqrt"] | Annotated[float, Field(gt=0.0)]
@@ -62,19 +62,23 @@ class NewtonConfig(LearnerConfig):
     def rule(self) -> NewtonRule:
         return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 
-    def swings(self, rounds: int | Literal["learned"] | None) -> tuple[str, ...]:
-        """A caution, if the steps on features of a kernel amplify rounding with a memory of so many rounds.
+    def swings(self, rounds: int | Literal["learned"] | None, is_bounded: bool) -> tuple[str, ...]:
+        """A caution, if the steps amplify rounding with a memory of so many rounds.
 
-        Squared hinge has no curvature beyond its margin. Where most rounds lie there a short memory forgets A down to
-        alpha I, and the next step is as large as alpha is small: two runs that differ by 1e-16 may differ by 0.2 after 300
-        rounds. Runs of 500 rounds were calm from an alpha of 0.3 or a half-life of 256 rounds on.
+        Just short of its margin squared hinge has next to no weight, and where most rounds lie beyond it a short memory
+        forgets A down to alpha I. A round then makes (1 - 2 q) s of the distance s to the margin: beyond it, and by more than
+        it was short of it if q is above 1. Two runs that differ by 1e-16 may differ by 0.2 after 300 rounds. From an alpha of
+        k(x, x) on q is at most 1; `is_bounded`: that is 1. With an alpha of 0.1 runs of 500 rounds were calm from a half-life
+        of 256 rounds on, too. With C of at most 1 no prediction goes beyond the margin.
         """
         is_short = rounds is not None and (rounds == LEARNED or rounds < CALM_ROUNDS)
-        if not is_short or self.loss != "squared-hinge" or self.step != "adaptive" or self.regularization >= CALM_ALPHA:
+        is_calm = self.clip <= 1.0 or (is_bounded and self.regularization >= CALM_ALPHA)
+        if not is_short or self.loss != "squared-hinge" or is_calm:
             return ()
+        remedy = f"{CALM_ALPHA:g} or more" if is_bounded else "k(x, x) or more"
         return (
             f"squared-hinge loss with a short memory and regularization {self.regularization:g} may amplify rounding from "
-            f"round to round, until a replay on another processor differs: take {CALM_ALPHA:g} or more, or logistic loss",
+            f"round to round, until a replay on another processor differs: take {remedy}, or logistic loss",
         )
 
 
@@ -98,7 +102,8 @@ class KernelNewtonConfig(NewtonConfig, KernelSpaceConfig):
     @property
     def cautions(self) -> tuple[str, ...]:
         if self.kernel.translation_invariant or self.step not in ("curvature", "half-curvature"):
-            return self.swings(self.half_life if self.window is None else self.window)
+            memory = self.half_life if self.window is None else self.window
+            return self.swings(memory, self.kernel.translation_invariant)
         return (
             f'step "{self.step}" with a kernel that is not bounded may amplify rounding from round to round, until a replay '
             'on another processor differs: take step "adaptive"',

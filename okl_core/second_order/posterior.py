@@ -27,7 +27,7 @@ from scipy.linalg.blas import ddot, dsymv, dtrsm  # pyright: ignore[reportAttrib
 from scipy.linalg.lapack import dpotrf, dpotri  # pyright: ignore[reportAttributeAccessIssue]
 
 from okl_core.contract.rng import RoundRng
-from okl_core.errors import StateFormatError
+from okl_core.errors import DivergedError, StateFormatError
 from okl_core.linalg.guards import require_bearable
 from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.linalg.symmetric import Symmetric
@@ -98,7 +98,7 @@ class Posterior:
         projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self._projected(phi, m)
         moments = Moments(projection.m, projection.q, kappa)
         decision = decided(t, moments, y, rule, rng)
-        require_bearable(t, decision.w, projection.square, self.alpha)
+        require_bearable(t, decision.w, projection.square, self.alpha, self.P.floats)
         return moments, projection, decision
 
     def absorb(self, projection: Projection, decision: Decision) -> None:
@@ -131,7 +131,10 @@ class Posterior:
         L, has_failed = dpotrf(B, lower=1, overwrite_a=1)
         if has_failed:
             # Rounding has made P indefinite by more than `factor`; what is below 0 of it was 0.
-            eigenvalues, V = np.linalg.eigh(self.P.lower(), UPLO="L")
+            lower = self.P.lower()
+            if not np.isfinite(lower).all():
+                raise DivergedError("the inverse overflows; scale the inputs down, or raise the regularization")
+            eigenvalues, V = np.linalg.eigh(lower, UPLO="L")
             kept = np.maximum(eigenvalues, 0.0)
             inverse = 1.0 / (factor + rest * kept)
             self.u = factor * (V * inverse) @ (V.T @ self.u)
@@ -160,6 +163,9 @@ class Posterior:
             raise StateFormatError(f"alpha is {alpha}, the largest eigenvalue {largest}: they are above 0")
         posterior = cls(alpha, 0)
         posterior.P = Symmetric.unpack(arrays["P"], len(u))
+        # A round without weight looks at neither, and what is no number would come to light where a half-life discounts.
+        if not (np.isfinite(arrays["P"]).all() and np.isfinite(u).all()):
+            raise StateFormatError("a posterior that is not finite")
         posterior.u = u
         posterior.largest = largest
         return posterior
@@ -204,7 +210,7 @@ class PosteriorBlock:
         """q and decision of round t, the j-th of the block, which the rounds after it know. Raises DivergedError."""
         m, q = self.moments(j)
         decision = decided(t, Moments(m, q, kappa), y, rule, rng)
-        require_bearable(t, decision.w, self.squares.item(j), self.posterior.alpha)
+        require_bearable(t, decision.w, self.squares.item(j), self.posterior.alpha, self.posterior.P.floats)
         self.absorb(j, q, decision)
         return q, decision
 

@@ -18,6 +18,7 @@ References: [bierman1977].
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -61,6 +62,8 @@ class RootPosterior(StatePart):
     def __post_init__(self) -> None:
         if self.u.ndim != 1 or self.S.shape != (len(self.u), len(self.u)):
             raise StateFormatError(f"a root of shape {self.S.shape} with weights of shape {self.u.shape}")
+        if not (np.isfinite(self.S).all() and np.isfinite(self.u).all()):
+            raise StateFormatError("a root or weights that are not finite")
 
     def __len__(self) -> int:
         return len(self.u)
@@ -111,7 +114,7 @@ class RootRounds:
 
     def __init__(self, root: RootPosterior, Phi: F64) -> None:  # Phi: (n, p)
         self.root, self.Phi = root, Phi
-        self.learned = RootPosterior(root.S.copy(), root.u.copy())
+        self.learned = copy.deepcopy(root)
 
     def project(self, j: int) -> RootProjection:
         """Those of round j, after the rounds before it: O(p^2)."""

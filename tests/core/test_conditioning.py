@@ -101,35 +101,53 @@ SWINGING: dict[str, Any] = {"loss": "squared-hinge", "step": "adaptive", "clip":
 
 
 @pytest.mark.parametrize("half_life", [8, 16, "learned"])
-@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "pros-n-kons"])
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "pros-n-kons", "ons"])
 def test_a_short_memory_of_margins_is_warned_of(kind: str, half_life: int | str) -> None:
     """Of the learner, of the pool that it stands for, and of a pool that has it."""
     spec = {"kind": kind, "config": SWINGING | {"half_life": half_life}}
-    with pytest.warns(UnstableWarning, match="take 0.3 or more, or logistic loss"):
+    with pytest.warns(UnstableWarning, match="take 1 or more, or logistic loss"):
         create(spec, 2)
-    with pytest.warns(UnstableWarning, match="take 0.3 or more, or logistic loss") as told:
+    with pytest.warns(UnstableWarning, match="take 1 or more, or logistic loss") as told:
         create({"kind": "pool", "config": {"experts": [spec, spec | {"lags": 1}]}}, 2)
     assert len(told) == 1
-    for calm in ({"regularization": 0.3}, {"loss": "logistic"}, {"loss": "squared", "clip": 1.0}, {"half_life": 256}):
+    squared = {"loss": "squared", "clip": 1.0}
+    for calm in ({"regularization": 1.0}, {"clip": 1.0}, {"loss": "logistic"}, squared, {"half_life": 256}):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             create({"kind": kind, "config": spec["config"] | calm}, 2)
 
 
-@pytest.mark.parametrize(("regularization", "is_calm"), [(0.1, False), (0.3, True)])
+@pytest.mark.parametrize("kind", ["kons", "sketched-kons", "pros-n-kons"])
+def test_a_short_memory_is_warned_of_with_every_step_and_a_kernel_that_is_not_bounded(kind: str) -> None:
+    config = SWINGING | {"half_life": 16, "regularization": 0.5}
+    for step in ("curvature", "half-curvature", "inverse-sqrt", 0.5):
+        with pytest.warns(UnstableWarning, match="take 1 or more"):
+            create({"kind": kind, "config": config | {"step": step}}, 2)
+    with pytest.warns(UnstableWarning, match="take k\\(x, x\\) or more"):
+        create({"kind": kind, "config": config | {"regularization": 3.0, "kernel": {"kind": "polynomial"}}}, 2)
+
+
+@pytest.mark.parametrize(
+    ("own", "is_calm"),
+    [
+        ({"regularization": 0.1}, False),
+        ({"regularization": 0.5, "clip": 10.0}, False),
+        ({"regularization": 0.5, "step": "curvature"}, False),
+        ({"regularization": 1.0}, True),
+        ({"regularization": 1.0, "clip": 10.0}, True),
+        ({"regularization": 1.0, "step": "curvature"}, True),
+        ({"regularization": 0.1, "clip": 1.0}, True),
+    ],
+)
 @pytest.mark.parametrize("kind", ["kons", "pros-n-kons"])
-def test_a_short_memory_of_margins_amplifies_rounding(kind: str, regularization: float, is_calm: bool) -> None:
+def test_a_short_memory_of_margins_amplifies_rounding(kind: str, own: dict[str, Any], is_calm: bool) -> None:
     """What the caution is about: an input changed in its last digit changes forecasts 500 rounds later, or does not."""
     largest = 0.0
     for seed in range(4):
         rng = np.random.default_rng(seed)
         X = np.sin(0.05 * np.cumsum(rng.normal(size=(500, 2)), axis=0))
         y = np.sign(np.sin(2.0 * X.sum(axis=1)) + 0.1 * rng.normal(size=500))
-        config = SWINGING | {
-            "regularization": regularization,
-            "half_life": 8,
-            "kernel": {"kind": "gaussian", "sigma": 0.5},
-        }
+        config = SWINGING | {"half_life": 8, "kernel": {"kind": "gaussian", "sigma": 0.5}} | own
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnstableWarning)
             learners = [create({"kind": kind, "config": config}, 2) for _ in range(2)]

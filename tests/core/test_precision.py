@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from okl_core import OnlineLearner, create, get_learner, learner_kinds, restore
 from okl_core.contract.facade import replay_tolerance
 from okl_core.contract.state import from_bytes, to_bytes
+from okl_core.errors import DivergedError
 from okl_core.kernels.kernels import Gaussian, Linear
 from okl_core.kernels.points import Points
 from okl_core.linalg.cholesky import PANEL, Factor
@@ -181,3 +182,69 @@ def test_rounding_does_not_add_up(alpha: float) -> None:
     )
     assert single.losses[-5_000:].mean() == pytest.approx(double.losses[-5_000:].mean(), rel=1e-3)
     assert np.abs(single.values - double.values)[-5_000:].max() < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("nystrom-ridge", {"regularization": 1e-8}),
+        ("nystrom-ridge", {"regularization": 1e-8, "half_life": 16}),
+        ("pros-n-kons", {"regularization": 1e-8, "loss": "squared-hinge"}),
+        ("nystrom-ridge", {"dictionary": {"kind": "kors", "regularization": 1e-8}}),
+    ],
+)
+def test_what_single_precision_cannot_take_is_refused(kind: str, config: dict[str, Any]) -> None:
+    """The inverse lost its sign and grew until it overflowed; leverage scores kept one point until the budget was used up."""
+    made(kind, "double", **config).run(X, TRUTH)
+    single = made(kind, "single", **config)
+    with pytest.raises(DivergedError, match="or take double precision"):
+        single.run(X, TRUTH)
+    one_by_one = made(kind, "single", **config)
+    with pytest.raises(DivergedError, match="or take double precision"):
+        [one_by_one.update(x, y) for x, y in zip(X, TRUTH.tolist(), strict=True)]
+    assert np.isfinite(one_by_one.predict(X[0]).value)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "matern"])
+@pytest.mark.parametrize("size", [12.0, 1e17])
+def test_points_of_a_block_are_rounded_as_those_kept(kind: str, size: float) -> None:
+    """Among each other they were told apart where among the points kept they are not."""
+    rng = np.random.default_rng(2)
+    inputs = size * rng.normal(size=(30, 2))[rng.integers(0, 30, 200)]
+    truths = np.where(rng.random(200) < 0.5, 1.0, -1.0)
+    config = {"kernel": {"kind": kind}, "dictionary": {"kind": "ald"}, "precision": "single", "regularization": 1.0}
+    alone, at_once = (create({"kind": "nystrom-ridge", "config": config}, dim=2) for _ in range(2))
+    values = [alone.update(x, y).forecast.value for x, y in zip(inputs, truths.tolist(), strict=True)]
+    assert np.abs(at_once.run(inputs, truths).values - values).max() < 3e-6
+    assert alone.describe()["dictionary"] == at_once.describe()["dictionary"]
+
+
+@pytest.mark.parametrize("seed", [10, 13, 22, 25])
+def test_recorded_rounds_are_replayed_in_blocks(seed: int) -> None:
+    """With the same choices they differed by 0.1: a coordinate of a hundred-thousandth is mostly rounding."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(400, 2))
+    truths = np.sign(inputs[:, 0] + 0.2 * rng.normal(size=400))
+    config = {"precision": "single", "regularization": 1.0, "half_life": 300, "clip": 1.0}
+    spec = {"kind": "pros-n-kons", "config": config | {"dictionary": {"kind": "kors", "oversampling": 2.0}}}
+    alone, replayed = create(spec, 2), create(spec, 2)
+    values, choices = [], []
+    for x, y in zip(inputs, truths.tolist(), strict=True):
+        played = alone.play(x, y)
+        alone.learn(played)
+        values.append(played.forecast.value)
+        choices.append(played.choices)
+    assert np.abs(replayed.run(inputs, truths, choices=b"".join(choices)).values - values).max() < 1e-3
+
+
+def test_an_inverse_beyond_single_precision_is_an_overflow() -> None:
+    config = {
+        "kernel": {"kind": "linear"},
+        "regularization": 1e-40,
+        "dictionary": {"kind": "ald"},
+        "precision": "single",
+    }
+    learner = create({"kind": "nystrom-ridge", "config": config}, dim=1)
+    learner.update([1e-20], 1.0)
+    with pytest.raises(DivergedError, match="overflows"):
+        learner.update([1e-20], 1.0)

@@ -320,6 +320,8 @@ def test_ald_threshold_is_a_share(threshold: float) -> None:
         {"space.embedding.L": np.zeros(0)},
         {"space.embedding.independent": np.ones(1)},
         {"space.posterior.u": np.zeros(1), "space.posterior.P": np.ones(1)},
+        {"space.embedding.kept.roots": np.ones(1)},
+        {"space.embedding.kept.roots": np.ones(1), "space.embedding.kept.L": np.ones(1)},
         {"space.posterior.alpha": np.array(0.0)},
         {"space.posterior.largest": np.array(np.nan)},
     ],

@@ -230,3 +230,16 @@ def test_a_member_knows_the_rounds_that_it_has_played(stretches: list[tuple[int,
     for i, alpha in enumerate(alphas):
         expected = dense(X, y, 0.5, alpha, 0.3, plays[:, i].tolist(), sees)
         np.testing.assert_allclose(np.vstack(told)[:, i], expected, atol=1e-9)
+
+
+def test_those_awake_count_as_they_do_in_the_forecast() -> None:
+    """They have all weight there: the conditioning was too low by what those at rest have of it."""
+    X, y = stream(100)
+    learner = create(RESTING, 2)
+    learner.run(X, y)
+    state, share = learner.state(), 1.0 / len(learner.state()["weights"])
+    equal = state | {"weights": np.full_like(state["weights"], share)}
+    assert equal["awake"].all()
+    alone = equal | {"awake": np.eye(len(state["weights"]))[0]}
+    all_awake, one_awake = (restore(learner.spec, arrays, 2).conditioning for arrays in (equal, alone))
+    assert one_awake == pytest.approx(all_awake / share)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from okl_core import create, restore
 from okl_core.contract.state import DIGEST_BYTES, META, from_bytes, pack, to_bytes, unpack
 from okl_core.errors import StateFormatError
 from okl_core.kernels.points import Points
@@ -230,3 +231,31 @@ def test_arrays_by_columns_come_back() -> None:
     assert arrays["w"].tolist() == array.tolist()
     assert arrays["w"].flags.c_contiguous
     assert arrays["w"].flags.writeable
+
+
+FORGETTING = {"kind": "pros-n-kons", "config": {"half_life": 16, "loss": "squared-hinge", "regularization": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "made_up"),
+    [
+        ({"kind": "frequencies", "config": {"classes": 2}}, "counts", np.full((1, 2), 2.0)),
+        ({"kind": "frequencies", "config": {"classes": 2}}, "counts", np.array([1.0, 2.0, 1.0])),
+        ({"kind": "frequencies"}, "counts", np.array([np.nan, 4.0])),
+        ({"kind": "frequencies"}, "counts", np.array([-1.0, 5.0])),
+        ({"kind": "frequencies"}, "counts", np.array([1.0, 2.0])),
+        ({"kind": "softmax-aioli"}, "posterior.S", np.full((2, 2), np.nan)),
+        ({"kind": "aioli", "config": {"intercept": False}}, "space.posterior.S", np.full((1, 1), np.inf)),
+        (FORGETTING, "space.posterior.P", np.array([np.nan])),
+        (FORGETTING, "space.posterior.u", np.array([np.inf])),
+        ({"kind": "majority"}, "t", np.array(-1.0)),
+    ],
+)
+def test_numbers_that_no_rounds_give_are_refused(spec: dict[str, Any], name: str, made_up: F64) -> None:
+    """They were taken, and a later round raised LinAlgError, TypeError or ZeroDivisionError."""
+    learner = create(spec, 1)
+    low = 0.0 if learner.target == "class" else -1.0
+    learner.run(np.ones((4, 1)), [low, 1.0, 1.0, low])
+    assert name in learner.state()
+    with pytest.raises(StateFormatError):
+        restore(spec, learner.state() | {name: made_up}, 1)
