@@ -154,15 +154,19 @@ class Challengers:
         `at` is the label of the tip at which the champion must be, None for any. Raises SessionNotFound, CannotPromote,
         PreconditionFailed, LimitReached, Overloaded.
         """
+        own, loop = challenger_name(champion, name), asyncio.get_running_loop()
+        # What is refused from the start leaves no checkpoint behind.
+        await self._pursuit.follow(champion, name)
+        was = await self._rounds.look(champion, _was)
+        _check_tip(champion, was.position.tip, at)
+        await self._check(champion, own, was)
         # The state is kept once the challenger is in its place: a write before would let a busy champion go on meanwhile.
         await self._make_sure_of_room(champion, name)
-        own, loop = challenger_name(champion, name), asyncio.get_running_loop()
         give_up = loop.time() + self._patience_s
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
             view = Champion.of(session, head, position)
-            was = _Was(position, session.copy(), head.waiting + head.never_came)
-            return self._take_place(champion, own, view, was, at)
+            return self._take_place(champion, own, view, _was(session, head, position), at)
 
         while loop.time() < give_up:
             await self._pursuit.follow(champion, name)
@@ -174,21 +178,25 @@ class Challengers:
     async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:
         """False if another worker wrote to one of the two meanwhile."""
         tip = was.position.tip
-        if at is not None and tip.label != at:
-            raise precondition_failed(champion, tip)
+        _check_tip(champion, tip, at)
         pursued = await self._pursuit.finish(champion, own, view)
         if pursued is None or pursued.seen != tip:
             return False
-        session = await self._rounds.look(own, lambda session, *_: session.copy())
-        trouble = _trouble(was, session)
-        if trouble is not None:
-            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {trouble}.", session=champion)
+        session = await self._check(champion, own, was)
         session.definition, session.following = replace(session.definition, name=champion), None
         if not await self._states.replace(champion, was.position, session):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
         await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], was)
         return True
+
+    async def _check(self, champion: str, own: str, was: _Was) -> Session:
+        """A copy of the challenger. Raises CannotPromote."""
+        session = await self._rounds.look(own, lambda session, *_: session.copy())
+        trouble = _trouble(was, session)
+        if trouble is not None:
+            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {trouble}.", session=champion)
+        return session
 
     async def _make_sure_of_room(self, champion: str, name: str) -> None:
         """Keep the champion's state as it is now, which the state at its end replaces. Raises LimitReached."""
@@ -218,6 +226,16 @@ class Challengers:
             own.created_at,
             trouble,
         )
+
+
+def _check_tip(champion: str, tip: Tip, at: str | None) -> None:
+    """Raises PreconditionFailed."""
+    if at is not None and tip.label != at:
+        raise precondition_failed(champion, tip)
+
+
+def _was(session: Session, head: Head, position: Position) -> _Was:
+    return _Was(position, session.copy(), head.waiting + head.never_came)
 
 
 def _trouble(now: _Was, then: Session) -> str | None:

@@ -254,6 +254,25 @@ async def test_what_cannot_be_attached(memory: Api) -> None:
     assert (await memory.call("GET", "/sessions"))["sessions"] == []
 
 
+async def test_a_promotion_that_is_refused_leaves_no_checkpoint(memory: Api) -> None:
+    await memory.create(AUTO, strict=False, scale={"kind": "learned"}, labels=LABELS)
+    await attach(memory, POMDR)
+    await memory.refused("session-not-found", "POST", "/sessions/s/challengers/no/promote")
+    await memory.refused("cannot-promote", "POST", "/sessions/s/challengers/c/promote")
+    at = (await memory.call("GET", "/sessions/s"))["etag"]
+    for row in range(10):
+        await memory.update(named(row), x=X[row].tolist())
+    headers = {"If-Match": at}
+    await memory.refused("precondition-failed", "POST", "/sessions/s/challengers/c/promote", headers=headers)
+    await memory.predict(X[10].tolist(), id="waits")
+    # `auto` learns classes, and what waits has the probabilities of all of them.
+    await memory.refused("cannot-promote", "POST", "/sessions/s/challengers/c/promote")
+    assert (await memory.call("GET", "/sessions/s/checkpoints"))["checkpoints"] == []
+    await memory.update(named(10), id="waits")
+    assert (await memory.call("POST", "/sessions/s/challengers/c/promote"))["kind"] == "pomdr"
+    assert [one["name"] for one in (await memory.call("GET", "/sessions/s/checkpoints"))["checkpoints"]] == ["before-c"]
+
+
 async def test_a_challenger_goes_on_after_a_roll_back_and_a_promotion(api: Api) -> None:
     """From snapshots, in another life of its champion; with another learner the comparison begins again."""
     await api.create(**CHAMPION, snapshot_every=7)
