@@ -25,7 +25,7 @@ _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
 
 def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
     told = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
-    return PreconditionFailed(told, session=name, etag=tip.label)
+    return PreconditionFailed(told, session=name, etag=f'"{tip.label}"')
 
 
 def refusal(error: core.OklError, name: str) -> ServiceError | None:
