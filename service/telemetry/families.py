@@ -86,7 +86,11 @@ STORE_FAMILIES: Final = (
     _of_a_session("okl_session_rounds", "counter", "Rounds."),
     _of_a_session("okl_session_loss", "counter", "Cumulative loss."),
     _of_a_session("okl_session_error", "gauge", "Mistake rate or RMSE of the last rounds."),
-    _of_a_session("okl_session_better", "gauge", "1 if it beats the trivial forecasters for sure, -1 if not, else 0."),
+    _of_a_session(
+        "okl_session_better",
+        "gauge",
+        "1 if it beats the trivial forecasters for sure, -1 if it is worse than the better of them for sure, else 0.",
+    ),
     _of_a_session("okl_session_coverage", "gauge", "Share of the last truths that their interval or set held."),
     _of_a_session("okl_session_waiting", "gauge", "Predictions that wait for their truth."),
     Family(
