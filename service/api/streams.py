@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal
@@ -206,7 +207,8 @@ async def play_columns(
 ) -> Response:
     """Rounds as a stream of Arrow; answered by one if the client accepts that."""
     limits: BodyLimits = request.scope[LIMITS]
-    x, y = arrow.read(await request.body(), limits)
+    # A million values take a second.
+    x, y = await asyncio.to_thread(arrow.read, await request.body(), limits)
     visit.spend(len(y))
     told = await rounds.rounds(session, Batch(x, y, key, at))
     if request.headers.get("accept", "") == ARROW:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -87,6 +89,26 @@ def test_a_null_is_missing_and_a_nan_is_refused() -> None:
             arrow.read(stream(pa.table({"f": [wrong], "y": [1.0]})), LIMITS)
 
 
+def test_others_are_answered_while_columns_are_read(client: Client, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_reading, may_go_on, read = threading.Event(), threading.Event(), arrow.read
+
+    def slow(*arguments: Any) -> Any:
+        is_reading.set()
+        assert may_go_on.wait(30.0)
+        return read(*arguments)
+
+    monkeypatch.setattr(arrow, "read", slow)
+    client.create("s", POMDR, labels=["no", "yes"])
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(httpx.post, f"{url}/sessions/s/rounds", content=stream(of_rows()), headers=HEADERS)
+        assert is_reading.wait(30.0)
+        try:
+            assert client.inspect("s")["t"] == 0
+        finally:
+            may_go_on.set()
+        assert answer.result().json()["t"] == N
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [
@@ -115,10 +137,34 @@ def test_what_grows_when_it_is_read_is_refused(codec: str) -> None:
     with pytest.raises(InvalidInput, match="compressed"):
         arrow.read(stream(pa.table({"d": text, "y": [1.0, 2.0]}), compression=codec), LIMITS)
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 9_000), pa.array(["u" * 1_000_000]))
-    with pytest.raises(InvalidInput, match="/d: has a string of more"):
+    with pytest.raises(PayloadTooLarge, match="dictionaries repeat"):
         arrow.read(stream(pa.table({"d": repeated, "y": [1.0] * 9_000})), LIMITS)
     with pytest.raises(PayloadTooLarge):
         arrow.read(stream(pa.table({"n": list(range(20_000)), "y": [1.0] * 20_000})), LIMITS)
+
+
+def test_what_rows_repeat_is_bounded_in_all_columns_together() -> None:
+    """140 KB of dictionaries would be 800 MB, and the names in 270 KB of columns as much."""
+    n = 9_000
+    word = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int8()), pa.array(["u" * 3_000]))
+    arrow.read(stream(pa.table({"d": word, "y": [1.0] * n})), LIMITS)
+    with pytest.raises(PayloadTooLarge, match="dictionaries repeat"):
+        arrow.read(stream(pa.table({f"d{i}": word for i in range(9)} | {"y": [1.0] * n})), LIMITS)
+    few = pa.array([0] * n, pa.int8())
+    with pytest.raises(PayloadTooLarge, match="names of the fields"):
+        arrow.read(stream(pa.table({f"{i}" + "n" * 1_000: few for i in range(9)} | {"y": [1.0] * n})), LIMITS)
+
+
+def test_truths_are_those_of_json() -> None:
+    """A label has 256 characters at most, and a number is one of double precision."""
+    x = [[1.0], [2.0]]
+    with pytest.raises(InvalidInput, match="/y: has a string of more than 256"):
+        arrow.read(stream(pa.table({"x": x, "y": ["a", "b" * 257]})), LIMITS)
+    _, y = arrow.read(stream(pa.table({"x": x, "y": ["a", "é" * 256]})), LIMITS)
+    assert y == ["a", "é" * 256]
+    _, y = arrow.read(stream(pa.table({"x": x, "y": pa.array([2**53 + 1, 2**64 - 1], pa.uint64())})), LIMITS)
+    assert y == [2.0**53, 2.0**64]
+    assert {type(one) for one in y} == {float}
 
 
 def said_where_early_versions_said_it(codec: str) -> bytes:
