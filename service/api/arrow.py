@@ -139,7 +139,9 @@ def _check_repeated(pa: Any, columns: Mapping[str, pa.Array], most: int) -> None
         if pa.types.is_dictionary(column.type):
             size += compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
     if size > most:
-        told = f"The names of the fields in each row, and what dictionaries repeat, have more than {most} bytes together."
+        told = (
+            f"The names of the fields in each row, and what dictionaries repeat, have more than {most} bytes together."
+        )
         raise PayloadTooLarge(told, limit=most)
 
 

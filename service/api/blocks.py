@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from okl.errors import InvalidInput, ServiceError
+from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
 from okl_core.records.record import packed
 from okl_core.types import F64
 
@@ -28,7 +28,7 @@ from ..rounds import Rounds
 from ..session.requests import Batch, RoundsPlayed, as_told
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
-from .slices import BodyLimits
+from .slices import COUNTED_BYTES, BodyLimits
 from .values import Input, Scalar, Wire
 
 BLOCK_ROWS: Final = 1000
@@ -72,31 +72,37 @@ class Block(NamedTuple):
 
 
 async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGenerator[Block]:
-    """The body's rows. Raises InvalidInput, MalformedBody, PayloadTooLarge; what came before that is given first."""
+    """The body's rows. Raises InvalidInput, MalformedBody, PayloadTooLarge; the blocks before that are given first."""
     taken: list[bytes] = []
     size = before = 0
-    async with aclosing(lines_of(receive, limits)) as parts:
-        async for lines in parts:
-            together = size + sum(map(len, lines))
-            if len(taken) + len(lines) < rows and together < BLOCK_BYTES:
-                taken += lines
-                size = together
-                continue
-            for line in lines:
-                taken.append(line)
-                size += len(line)
-                if len(taken) == rows or size >= BLOCK_BYTES:
-                    yield await _read(taken, before)
-                    before += len(taken)
-                    taken, size = [], 0
+    try:
+        async with aclosing(lines_of(receive, limits)) as parts:
+            async for lines in parts:
+                together = size + sum(map(len, lines))
+                if len(taken) + len(lines) < rows and together < BLOCK_BYTES:
+                    taken += lines
+                    size = together
+                    continue
+                for line in lines:
+                    taken.append(line)
+                    size += len(line)
+                    if len(taken) == rows or size >= BLOCK_BYTES:
+                        yield await _read(taken, before, limits)
+                        before += len(taken)
+                        taken, size = [], 0
+    except PayloadTooLarge as error:
+        raise error if "line" in error.extra else _in_line(error, before + len(taken)) from None
     if taken:
-        yield await _read(taken, before)
+        yield await _read(taken, before, limits)
 
 
-async def _read(lines: Sequence[bytes], before: int) -> Block:
+async def _read(lines: Sequence[bytes], before: int, limits: BodyLimits) -> Block:
     parts: list[Sequence[Input] | F64] = []
     y: list[Scalar] = []
-    at_once = max(1, READ_BYTES // max(map(len, lines)))
+    longest = max(map(len, lines))
+    if longest > COUNTED_BYTES:
+        _check_values(lines, before, limits)
+    at_once = max(1, READ_BYTES // longest)
     for start in range(0, len(lines), at_once):
         part, truths = _rows(lines[start : start + at_once], before + start)
         parts.append(part)
@@ -108,6 +114,14 @@ async def _read(lines: Sequence[bytes], before: int) -> Block:
     return Block(
         [row for part in parts for row in (part.tolist() if isinstance(part, np.ndarray) else part)], y, before
     )
+
+
+def _check_values(lines: Sequence[bytes], before: int, limits: BodyLimits) -> None:
+    for i, line in enumerate(lines):
+        try:
+            limits.check_values(line)
+        except PayloadTooLarge as error:
+            raise _in_line(error, before + i) from None
 
 
 def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, Sequence[Scalar]]:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from okl.errors import PayloadTooLarge
 
 from .bodies import NDJSON, kind_of
-from .slices import COUNTED_BYTES, BodyLimits
+from .slices import BodyLimits
 
 MEDIA_TYPE: Final = "application/x-ndjson"
 
@@ -59,8 +59,8 @@ class Streamed(Response):
 async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[bytes]]:
     """The lines that have come, without blank ones, as soon as they are whole; the last one may lack its end.
 
-    Raises PayloadTooLarge for a line of more bytes or values than one input may have, ClientDisconnect where the body breaks
-    off: what is left then is no line.
+    Raises PayloadTooLarge for a line of more bytes than one input may have, once those before it are given; ClientDisconnect
+    where the body breaks off: what is left then is no line.
     """
     parts: list[bytes] = []
     size = 0
@@ -71,11 +71,13 @@ async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[
         data, is_last = message.get("body", b""), not message.get("more_body", False)
         head, end, rest = data.rpartition(b"\n")
         if end or is_last:
-            whole = b"".join([*parts, head, rest if is_last and not end else b""])
-            found = [*_lines(whole, limits), *(_lines(rest, limits) if is_last and end else ())]
+            whole = b"".join([*parts, head, end, rest] if is_last else [*parts, head])
+            found, is_too_long = _lines(whole, limits)
             parts, size = [], 0
             if found:
                 yield found
+            if is_too_long:
+                raise _too_long(limits.row_bytes)
         if is_last:
             return
         parts.append(rest)
@@ -94,15 +96,13 @@ def as_array(lines: Sequence[bytes]) -> bytes | None:
     return None if _NEXT.search(found) else found
 
 
-def _lines(data: bytes, limits: BodyLimits) -> list[bytes]:
+def _lines(data: bytes, limits: BodyLimits) -> tuple[list[bytes], bool]:
+    """The lines up to one that is too long, and whether there is one."""
     lines = data.split(b"\n")
-    # Short lines have few values; one look at all of them is faster than one at each.
-    if max(map(len, lines)) > min(limits.row_bytes, COUNTED_BYTES):
-        for line in lines:
-            if len(line) > limits.row_bytes:
-                raise _too_long(limits.row_bytes)
-            limits.check_values(line)
-    return [line for line in lines if line and not line.isspace()]
+    is_too_long = max(map(len, lines)) > limits.row_bytes
+    if is_too_long:
+        lines = lines[: next(i for i, line in enumerate(lines) if len(line) > limits.row_bytes)]
+    return [line for line in lines if line and not line.isspace()], is_too_long
 
 
 def _too_long(limit: int) -> PayloadTooLarge:

@@ -17,7 +17,7 @@ from . import wire
 from .lines import as_array
 from .problems import validation_problem
 from .round_schemas import PredictBody, StepBody, UpdateBody
-from .slices import MAX_OPENED, BodyLimits, opened_in
+from .slices import COUNTED_BYTES, MAX_OPENED, BodyLimits, opened_in
 
 Message = PredictBody | UpdateBody | StepBody
 Read = Message | ServiceError
@@ -81,7 +81,7 @@ def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
 
 def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
     """A message a line."""
-    array = as_array(lines) if len(lines) > 1 else None
+    array = as_array(lines) if len(lines) > 1 and max(map(len, lines)) <= COUNTED_BYTES else None
     if array is not None:
         try:
             found = _MANY.validate_json(array)

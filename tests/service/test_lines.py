@@ -202,6 +202,30 @@ def test_what_a_block_takes_is_what_the_model_takes(found: list[str]) -> None:
     assert repr(block.y) == repr([row.y for row in expected])
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_lines_before_one_that_is_too_long_are_given(ends: bool) -> None:
+    """However they come: what is applied before the refusal follows from the lines alone."""
+    good, long = b'{"x":[1],"y":1}', b'{"x":[1],"y":"' + b"a" * 1000 + b'"}'
+    body = b"\n".join([good, b"", good, good, long, good]) if ends else b"\n".join([good] * 3 + [long])
+
+    async def collect(size: int) -> list[int]:
+        pieces = iter([body[i : i + size] for i in range(0, len(body), size)])
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": next(pieces), "more_body": True}
+
+        found: list[int] = []
+        try:
+            async for block in blocks_of(receive, BodyLimits(row_bytes=900), 2):
+                found.append(len(block.y))
+        except PayloadTooLarge as error:
+            return [*found, error.extra["line"]]
+        raise AssertionError
+
+    for size in (1, 20, 900, len(body)):
+        assert asyncio.run(collect(size)) == [2, 4]
+
+
 def test_a_line_that_never_ends() -> None:
     async def receive() -> Message:
         return {"type": "http.request", "body": b"0" * 100, "more_body": True}

@@ -185,6 +185,19 @@ def test_what_takes_long_to_read_is_refused_before(url: str, session: str, messa
         assert (refused.get("refused") or refused)["status"] == 413
 
 
+def test_a_line_of_too_many_values_is_refused_in_its_place(url: str, session: str) -> None:
+    """It comes in one piece with those around it."""
+    good = lines([{"x": ROWS[0], "y": TRUTHS[0]}])
+    many = b'{"x": [' + b"1," * 24_200 + b'1], "y": "no"}\n'
+    found = told(httpx.post(f"{url}/sessions/s/stream", content=good * 3 + many + good, headers=NDJSON))
+    assert [one.get("t") for one in found] == [1, 2, 3, None, 4]
+    assert found[3]["refused"]["status"] == 413
+    refused = httpx.post(f"{url}/sessions/s/rounds?block=2", content=good * 3 + many + good, headers=NDJSON)
+    block, last = told(refused)
+    assert block["applied"] == last["applied"] == 2
+    assert last["refused"]["line"] == 4
+
+
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_client_is_told_that_its_message_is_too_large(client: Client, session: str, others: int) -> None:
     messages = [*({"x": [0.5]} for _ in range(others)), {"x": "a" * (2 << 20)}]
