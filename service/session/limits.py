@@ -52,11 +52,13 @@ class SessionLimits:
                 limit=self.bytes,
             )
 
-    def check_batch(self, rounds: int, truths: Truths) -> None:
+    def check_batch(self, rounds: int, truths: Truths, *, has_intervals: bool) -> None:
         """Raises PayloadTooLarge for more rounds than one request may have, or than one answer can tell of."""
         names = truths.names
-        numbers = len(names) if truths.has_classes else 2 if names else 1
-        label = max((len(to_json(name)) + 1 for name in names), default=0)
+        numbers = len(names) if truths.has_classes else 2 if names else 3 if has_intervals else 1
+        labels = [len(to_json(name)) + 1 for name in names]
+        # A set of labels may have all of them.
+        label = max(labels, default=0) + (sum(labels) + 2 if has_intervals and names else 0)
         most = min(self.batch, max(1, self.answer_bytes // (NUMBER_BYTES * numbers + label)))
         if rounds > most:
             raise PayloadTooLarge(f"{rounds} rounds; send at most {most} in one request to this session.", limit=most)

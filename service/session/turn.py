@@ -315,14 +315,14 @@ class Turn:
         ):
             raise precondition_failed(self._name, self.tip)
         raws, y, tasks = self._read_rows(batch)
-        # With the labels that these rounds bring.
-        self._limits.check_batch(len(batch.y), tasks[-1].truths)
         found = None if batch.id is None else self._known.get(batch.id)
         if isinstance(found, Applied):
             again = told_again(RoundsPlayed, self._name, self._identity, found, raws, batch.y)
             return lambda _: again
         if found is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
+        # With the labels that these rounds bring. Rounds that are told again have passed when there were fewer.
+        self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
         self._limits.check_room(self._name, size)
         self.has_learned = True
         ran = session.run(raws, y, tasks, self._moment)

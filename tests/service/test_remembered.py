@@ -100,6 +100,12 @@ ANSWERED: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
     "signs": ({"kind": "kons", "config": {"loss": "logistic"}}, {}, Y[:400]),
     "long labels": (POMDR, {"labels": LONG}, [LONG[int(y > 0.0)] for y in Y[:400]]),
     "classes": ({"kind": "one-vs-rest"}, {"labels": list(range(7))}, [i % 7 for i in range(400)]),
+    "intervals": (MEAN, {"interval": 0.9}, np.random.default_rng(0).normal(size=400).tolist()),
+    "sets of labels": (
+        {"kind": "one-vs-rest"},
+        {"labels": [*LONG, "é" * 150], "interval": 0.99},
+        [LONG[int(y > 0.0)] for y in Y[:400]],
+    ),
 }
 
 
@@ -115,6 +121,18 @@ async def test_the_answer_to_as_many_rounds_as_are_allowed_is_no_larger(
         answer = await api.http.post("/sessions/s/rounds", json={"x": X[:most], "y": truths[:most]})
         assert answer.status_code == 200
         assert bound / 4 < len(answer.content) <= bound + 300
+
+
+async def test_rounds_are_told_again_when_an_answer_to_as_many_would_be_too_large_by_now() -> None:
+    async with serving_on(ModelStore(), max_answer_bytes=4096) as api:
+        await api.http.post("/sessions", json={"name": "s"})
+        first = await api.rounds(X[:40], ["a", "b"] * 20, id="first")
+        for i in range(20):
+            await api.update(f"label {i}", x=X[i])
+        again = await api.rounds(X[:40], ["a", "b"] * 20, id="first")
+        assert again["t"] == first["t"]
+        assert again["duplicate"]
+        await api.refused("payload-too-large", "POST", "/sessions/s/rounds", {"x": X[:40], "y": ["a"] * 40})
 
 
 async def test_every_error_is_one_of_the_service(worker: Worker) -> None:
