@@ -178,7 +178,7 @@ async def answers_of(
                 return
             if i:
                 # The body may go on for ever: a further block is a further request as far as its key goes.
-                await visit.admit()
+                await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
             visit.spend(len(block.y))
             id = None if key is None else f"{key}-{i}"
             batch = Batch(block.x, block.y, id, at if i == 0 else None)
@@ -187,6 +187,8 @@ async def answers_of(
             upcoming = asyncio.ensure_future(anext(blocks, None))
             played = as_told(RoundsPlayed, (await asked)[0])
             applied += played.rounds
+            if played.is_duplicate:
+                visit.give_back(played.rounds)
             yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:
         found = _in_lines(error, applied) if isinstance(error, InvalidInput) else error

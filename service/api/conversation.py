@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, final
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from okl.errors import Overloaded, ServiceError, TooManyRequests, passes, stopping
+from okl.errors import Overloaded, ServiceError, passes, stopping
 
 from ..keys import visit
 from ..replica.tickets import Sender
@@ -28,11 +28,6 @@ MOST_MESSAGES: Final = 256
 """Messages of one conversation that are not answered yet, those of the last frame beside them."""
 
 MOST_BYTES: Final = 4 << 20
-
-PACED_S: Final = 10.0
-"""So long the messages of a frame wait for the rate of their key, together; meanwhile nothing more is read."""
-
-LEAST_WAIT_S: Final = 0.01
 
 Future = asyncio.Future[list[Told | ServiceError]]
 Tell = Callable[[list[Told | ServiceError]], Any]
@@ -163,7 +158,7 @@ class _Conversation:
 
     async def _begin_all(self, messages: Sequence[Read]) -> list[_Begun]:
         begun: list[_Begun] = []
-        until = asyncio.get_running_loop().time() + PACED_S
+        until = asyncio.get_running_loop().time() + visit.PACED_S
         try:
             for message in messages:
                 begun.append(await self._begin(message, until))
@@ -179,7 +174,7 @@ class _Conversation:
         if self._held is not None:
             return _refused(self._held, id_of(message))
         try:
-            await _admit(until)
+            await visit.paced(until)
         except ServiceError as error:
             self._held = error if passes(error) else None
             return _refused(error, id_of(message))
@@ -214,17 +209,6 @@ class _Conversation:
             group = self.groups.get_nowait()
             if group is not None:
                 _look_away(group.begun)
-
-
-async def _admit(until: float) -> None:
-    """Raises as `visit.admit`, where its rate does not let the message in before that time of the loop."""
-    while True:
-        try:
-            return await visit.admit()
-        except TooManyRequests as error:
-            if asyncio.get_running_loop().time() + error.wait_s > until:
-                raise
-            await asyncio.sleep(max(error.wait_s, LEAST_WAIT_S))
 
 
 def id_of(message: Message) -> str | None:

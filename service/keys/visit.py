@@ -6,11 +6,12 @@ and each `Name` passes through `named` here. So no route needs a check of its ow
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from okl.errors import Forbidden, Unauthenticated
+from okl.errors import Forbidden, TooManyRequests, Unauthenticated
 
 from .key import Key, KeyScope
 from .keyring import Keyring
@@ -43,6 +44,11 @@ class Visit:
             raise Forbidden("This key is for other sessions.")
 
 
+PACED_S: Final = 10.0
+"""So long the messages of a frame, or a block of lines, wait for the rate of their key; meanwhile nothing more is read."""
+
+LEAST_WAIT_S: Final = 0.01
+
 current: Final[ContextVar[Visit | None]] = ContextVar("visit", default=None)
 
 
@@ -73,6 +79,14 @@ def spend(rounds: int) -> None:
         visit.keyring.spend(visit.key, rounds - 1)
 
 
+def give_back(rounds: int) -> None:
+    """Of what was spent on a request whose rounds are told again: all but the one. Else a body that is sent again, to go on
+    where it was refused, would spend on what was learned before all that has flowed in, and never go on."""
+    visit = current.get()
+    if visit is not None and visit.key is not None and rounds > 1:
+        visit.keyring.spend(visit.key, 1 - rounds)
+
+
 async def admit() -> None:
     """Count one more request, such as a message of an open socket. Raises TooManyRequests; or Unauthenticated, once the key
     is revoked or has expired."""
@@ -84,3 +98,14 @@ async def admit() -> None:
     if not visit.keyring.is_still_good(visit.key):
         raise Unauthenticated("The key was revoked, or it has expired.")
     await visit.keyring.admit(visit.key)
+
+
+async def paced(until: float) -> None:
+    """The same, once the key's rate lets it in. Raises as `admit`, where it does not before that time of the loop."""
+    while True:
+        try:
+            return await admit()
+        except TooManyRequests as error:
+            if asyncio.get_running_loop().time() + error.wait_s > until:
+                raise
+            await asyncio.sleep(max(error.wait_s, LEAST_WAIT_S))

@@ -180,6 +180,36 @@ async def test_blocks_of_an_endless_body_count_too(limited: tuple[Api, Api, Made
     assert last["refused"]["type"] == "/problems/too-many-requests"
 
 
+async def test_blocks_are_slowed_down_to_their_rate(store_url: str) -> None:
+    made = await make(store_url, KeyScope.ADMIN, rate=Rate(100.0, 20.0))
+    async with guarded(store_url) as api:
+        assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+        headers = made.headers | {"Content-Type": "application/x-ndjson"}
+        body = b'{"x": [1], "y": 0}\n' * 100
+        answer = await api.http.post("/sessions/s/rounds?block=20", content=body, headers=headers)
+        played = [json.loads(line) for line in answer.text.splitlines()]
+        assert [one["applied"] for one in played] == [20, 40, 60, 80, 100]
+
+
+async def test_a_body_that_is_sent_again_goes_on_where_its_rate_has_ended_it(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that were learned before cost one each: they are more than ever flow in."""
+    monkeypatch.setattr("service.keys.visit.PACED_S", 0.1)
+    made = await make(store_url, KeyScope.ADMIN, rate=Rate(50.0, 10.0))
+    async with guarded(store_url) as api:
+        assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+        headers = made.headers | {"Content-Type": "application/x-ndjson", "Idempotency-Key": "body"}
+        body = b'{"x": [1], "y": 0}\n' * 80
+        applied: list[int] = []
+        for _ in range(8):
+            answer = await api.http.post("/sessions/s/rounds?block=20", content=body, headers=headers)
+            applied += [json.loads(line)["applied"] for line in answer.text.splitlines() if answer.status_code == 200]
+            await asyncio.sleep(0.5)
+        assert applied[-1] == 80
+        assert (await api.http.get("/sessions/s", headers=made.headers)).json()["t"] == 80
+
+
 async def test_a_stream_is_slowed_down_to_its_rate(store_url: str) -> None:
     """Unless it would take too long."""
     made, slow = await make(store_url, rate=Rate(50.0, 3.0)), await make(store_url, rate=Rate(0.01, 3.0))
