@@ -323,6 +323,8 @@ class Gate(asyncio.Protocol):
         self._state = State.CLOSING
         self._count = 0
         self._wait(LINGER_S)
+        if self._transport.is_closing():
+            return  # the client has left, and uvloop raises
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if not self._transport.is_reading():

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
+import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -139,6 +143,27 @@ def test_a_line_has_a_bound_and_the_body_none(url: str, client: Client, session:
     assert told(many)[-1]["applied"] == 10_000_000 // len(line)
     long = httpx.post(f"{url}/sessions/s/rounds", content=b"[" + b"0," * (1 << 20), headers=NDJSON)
     assert long.status_code == 413
+
+
+def test_a_client_that_leaves_before_a_wrong_line_is_refused_is_no_error(
+    url: str, client: Client, session: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = lines(rows(90)) * 3 + b"wrong\n"
+    address = urlsplit(url)
+    head = f"POST /sessions/s/rounds?block=1 HTTP/1.1\r\nhost: {address.netloc}\r\ntransfer-encoding: chunked\r\n"
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        # What is closed so is reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sendall(
+            f"{head}content-type: application/x-ndjson\r\n\r\n{len(body):x}\r\n".encode() + body + b"\r\n"
+        )
+        assert connection.recv(1)
+    deadline = time.monotonic() + 30.0
+    while client.inspect("s")["t"] < 270 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.1)
+    assert client.inspect("s")["t"] == 270
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_lines_elsewhere_are_refused(url: str, session: str) -> None:
