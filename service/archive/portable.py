@@ -123,13 +123,16 @@ def clash(now: Session, then: Session, *, with_labels: bool = True) -> str | Non
     for field in ("dim", "schema", "hashed", "is_strict", *declared, "y_range"):
         if getattr(one, field) != getattr(other, field):
             return f"it has another `{field.removeprefix('is_')}`"
-    if now.task is None or then.task is None:
-        return None
+    if now.task is None:
+        return None  # nothing was forecast yet
+    if then.task is None:
+        return "no truth has told yet what it learns"
     if _kind(now) != _kind(then):
         return "its truths are of another kind"
     names, others = now.task.truths.names, then.task.truths.names
-    if names[: len(others)] != others[: len(names)]:
-        return "its labels are others"
+    # A forecast names a label by its place: one that is not there yet would be the next that comes.
+    if others[: len(names)] != names:
+        return "its labels are others" if others != names[: len(others)] else "it has not seen all labels yet"
     if now.task.spec.lags != then.task.spec.lags:
         return "its learner has another number of lags"
     return None

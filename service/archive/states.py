@@ -157,7 +157,7 @@ class States:
             if now.waiting and (trouble := clash(now.twin, session)) is not None:
                 raise InvalidSnapshot(
                     f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
-                    "Make a new session of it with `If-None-Match: *`."
+                    "Settle or cancel them, or make a new session of it with `If-None-Match: *`."
                 )
             session.definition = replace(session.definition, template=now.twin.definition.template)
             if await self.replace(name, now.position, session):
@@ -195,4 +195,4 @@ def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
 
 
 def _as_it_is(session: Session, head: Head, position: Position) -> _Now:
-    return _Now(position, session.copy(), head.waiting + head.never_came)
+    return _Now(position, session.copy(), head.waiting)

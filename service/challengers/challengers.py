@@ -235,7 +235,7 @@ def _check_tip(champion: str, tip: Tip, at: str | None) -> None:
 
 
 def _was(session: Session, head: Head, position: Position) -> _Was:
-    return _Was(position, session.copy(), head.waiting + head.never_came)
+    return _Was(position, session.copy(), head.waiting)
 
 
 def _trouble(now: _Was, then: Session) -> str | None:

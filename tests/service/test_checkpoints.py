@@ -154,3 +154,32 @@ def test_the_client(client: Client) -> None:
     assert [one["name"] for one in client.checkpoints("s")] == ["t5"]
     client.delete_checkpoint("s", "t5")
     assert client.checkpoints("s") == []
+
+
+async def test_no_prediction_that_waits_is_left_without_its_label(memory: Api) -> None:
+    """Which had another one been seen would have been told as that. A prediction that was cancelled waits no more."""
+    await memory.http.post("/sessions", json={"name": "s"})
+    await memory.call("POST", "/sessions/s/checkpoints", {"name": "nothing"}, status=201)
+    await memory.update("a", x=[1.0])
+    await memory.call("POST", "/sessions/s/checkpoints", {"name": "a"}, status=201)
+    frequencies = {"name": "f", "learner": {"kind": "frequencies"}}
+    for row in range(10):
+        await memory.update("b", x=[float(row)])
+    waiting = await memory.predict([1.0], id="waits")
+    assert waiting["label"] == "b"
+    await memory.call("POST", "/sessions/s/challengers", frequencies, status=201)
+    await memory.update("a", x=[1.0])
+    anywhere = {"If-Match": "*"}
+    for kept in ("nothing", "a"):
+        told = await memory.refused(
+            "invalid-snapshot", "POST", "/sessions/s/rollback", {"checkpoint": kept}, headers=anywhere
+        )
+        assert "Settle or cancel them" in told["detail"]
+    await memory.refused("cannot-promote", "POST", "/sessions/s/challengers/f/promote")
+    assert await memory.predict([1.0], id="waits") == waiting
+    await memory.call("DELETE", "/sessions/s/predictions/waits", status=204)
+    promoted = await memory.call("POST", "/sessions/s/challengers/f/promote")
+    assert promoted["labels"] == ["a"]
+    for kept, labels in (("a", ["a"]), ("nothing", None)):
+        told = await memory.call("POST", "/sessions/s/rollback", {"checkpoint": kept}, headers=anywhere)
+        assert told["labels"] == labels
