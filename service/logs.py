@@ -13,6 +13,7 @@ from typing import Any, Final
 from okl.errors import ConfigurationError
 
 from .keys.audit import AuditFile
+from .keys.key import without_secrets
 from .settings import Settings
 from .trace import current
 
@@ -38,9 +39,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _text(value: object, most: int = MAX_VALUE) -> str:
-    """A value that cannot be shown must not lose the record."""
+    """A value that cannot be shown must not lose the record. Whoever puts a key in a path or a query has it in the log of
+    requests, and the server tells the query of a socket."""
     try:
-        text = str(value)
+        text = without_secrets(str(value))
     except Exception as error:
         text = f"<{type(value).__name__}: {type(error).__name__}>"
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from service.keys.key import KeyScope, mint
 from service.logs import LOGGERS, MAX_EXCEPTION, MAX_VALUE, JsonFormatter, TextFormatter, configure
 from service.settings import Settings
 
@@ -129,3 +130,14 @@ def test_configure(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     for line in lines:
         assert "heard" in line
         assert (json.loads(line)["t"] == 1) if form == "json" else line.endswith(" t=1")
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_no_secret_of_a_key_is_told(formatter: logging.Formatter) -> None:
+    """Wherever a client has put it: the server tells the query of a socket."""
+    key, text = mint("name", KeyScope.WRITE, now=0.0)
+    told = formatter.format(
+        record('"WebSocket /stream?key=%s" 401', (text,), session=f"a.{text}", path=f"/sessions/{text}/x")
+    )
+    assert text.removeprefix(f"okl_{key.id}_") not in told
+    assert told.count(f"okl_{key.id}_...") == 3
