@@ -23,6 +23,7 @@ from okl.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, 
 from .bodies import NDJSON, kind_of
 from .joined_writes import JoinedWrites
 from .problems import PROBLEM_JSON, document_of
+from .turns import Turns
 
 LOOK_S: Final = 0.25
 TAKEN_WITHIN_S: Final = 2.0
@@ -159,7 +160,8 @@ class Gate(asyncio.Protocol):
     # -- from the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._writes = JoinedWrites(_stream(transport), self._loop)
+        self._stream = _stream(transport)
+        self._writes = JoinedWrites(self._stream, self._loop)
         self._transport = _stream(self._writes)
         self._wait(self._bounds.head_timeout_s)
         self._keeper.enter(self)
@@ -187,12 +189,16 @@ class Gate(asyncio.Protocol):
                 self._transport.abort()
             return
         _gate.set(self)
+        if self._writes.turns is not None:
+            self._writes.turns.take(data)
+            return
         self._inner.data_received(data)
         protocol = self._transport.get_protocol()
         if protocol is not self:
             # The server has put a protocol of websockets in our place.
             self._inner = protocol
             self._transport.set_protocol(self)
+            self._writes.turns = Turns(self._stream, self._loop, self._inner.data_received)
             self._wait(LOOK_S)
 
     def _read_head(self, data: bytes) -> bool:
@@ -236,10 +242,14 @@ class Gate(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._stalled_until = self._loop.time() + self._bounds.body_timeout_s
         self._inner.pause_writing()
+        if self._writes.turns is not None:
+            self._writes.turns.stall(is_stalled=True)
 
     def resume_writing(self) -> None:
         self._stalled_until = inf
         self._inner.resume_writing()
+        if self._writes.turns is not None:
+            self._writes.turns.stall(is_stalled=False)
 
     # -- from the application
 

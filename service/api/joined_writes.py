@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, final
 
+from .turns import Turns
+
 
 @final
 class JoinedWrites:
@@ -19,6 +21,8 @@ class JoinedWrites:
         self._stream = stream
         self._loop = loop
         self._held: bytes | bytearray | memoryview = b""
+        self.turns: Turns | None = None
+        """Those of a socket's reads: it asks them, and not the stream."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -33,6 +37,12 @@ class JoinedWrites:
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        (self.turns or self._stream).pause_reading()
+
+    def resume_reading(self) -> None:
+        (self.turns or self._stream).resume_reading()
 
     def write_eof(self) -> None:
         self.flush()

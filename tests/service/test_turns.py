@@ -1,0 +1,93 @@
+"""What comes on a socket is handed on whole and in order, and only as fast as it is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import cast
+
+import pytest
+
+from service.api.turns import SLICE_BYTES, Turns
+
+pytestmark = pytest.mark.anyio
+
+DATA = bytes(range(256)) * (20 * SLICE_BYTES // 256)
+
+
+class Stream:
+    """A connection that notes whether it is read from."""
+
+    def __init__(self) -> None:
+        self.is_reading, self.is_gone = True, False
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.is_gone
+
+
+def turns_of(stream: Stream, taken: list[bytes], seconds: float = 0.0) -> Turns:
+    def take(data: bytes) -> None:
+        time.sleep(seconds)
+        taken.append(data)
+
+    return Turns(cast(asyncio.Transport, stream), asyncio.get_running_loop(), take)
+
+
+async def test_what_is_read_fast_is_handed_on_at_once() -> None:
+    stream, taken = Stream(), list[bytes]()
+    turns = turns_of(stream, taken)
+    turns.take(DATA[:SLICE_BYTES])
+    assert taken == [DATA[:SLICE_BYTES]]
+    assert stream.is_reading
+
+
+async def test_others_have_their_turn_in_between() -> None:
+    stream, taken = Stream(), list[bytes]()
+    turns = turns_of(stream, taken, 0.003)
+    turns.take(DATA)
+    others = 0
+    while not stream.is_reading:
+        assert len(b"".join(taken)) < len(DATA)
+        others += 1
+        await asyncio.sleep(0)
+    assert others >= 5
+    assert b"".join(taken) == DATA
+
+
+@pytest.mark.parametrize("who", ["the server", "the client"])
+async def test_what_is_not_taken_is_not_handed_on(who: str) -> None:
+    stream, taken = Stream(), list[bytes]()
+    turns = turns_of(stream, taken, 0.006)
+    turns.take(DATA)
+    assert taken == [DATA[:SLICE_BYTES]]
+    if who == "the server":
+        turns.pause_reading()
+    else:
+        turns.stall(is_stalled=True)
+    await asyncio.sleep(0.03)
+    assert len(taken) == 1
+    assert not stream.is_reading
+    if who == "the server":
+        turns.resume_reading()
+    else:
+        turns.stall(is_stalled=False)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert stream.is_reading
+    assert b"".join(taken) == DATA
+
+
+async def test_nothing_is_handed_on_when_the_connection_is_gone() -> None:
+    stream, taken = Stream(), list[bytes]()
+    turns = turns_of(stream, taken, 0.006)
+    turns.take(DATA)
+    stream.is_gone = True
+    await asyncio.sleep(0.03)
+    turns.resume_reading()
+    assert taken == [DATA[:SLICE_BYTES]]
