@@ -178,6 +178,8 @@ class SlicedReader(Generic[M]):
                 if len(found) > limits.batch:
                     raise PayloadTooLarge(f"There are more than {limits.batch} rounds.", limit=limits.batch)
                 if scan.is_over:
+                    if data[cut : cut + 1] != b"]":
+                        raise _malformed(cut, "the end of an array should be here")
                     break
             await asyncio.sleep(0)
         if not found:

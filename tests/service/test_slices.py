@@ -111,6 +111,8 @@ def test_what_is_no_json_is_refused_both_ways(body: dict[str, Any], size: int, d
         (b'{"x": [' + b" " * 5000 + b'1], "y": []}', InvalidInput),
         (b'{"x": [1], "y": [], "note": {"a": "' + b"b" * 5000 + b'"}}', PayloadTooLarge),
         (b"{" + b",".join(b'"k%d": 1' % i for i in range(150)) + b"}", InvalidInput),
+        (b'{"x": [1}, "y": []}', MalformedBody),
+        (b'{"y": [], "x": [[1]}}', MalformedBody),
     ],
 )
 def test_there_are_limits(data: bytes, error: type[ServiceError]) -> None:
