@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.frozen import Rule
-from okl_core.errors import ReplayDivergence
+from okl_core.errors import InputError, ReplayDivergence
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
 
@@ -98,3 +100,18 @@ def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: fl
     if computed_by == ARITHMETIC or not (off <= replay_tolerance(conditioning)).all():
         raise ReplayDivergence(f"recorded {float(recorded[i])!r}, replayed {float(values[i])!r}")
     return float(off.max())
+
+
+@contextmanager
+def of_rows(start: int, *, is_block: bool) -> Iterator[None]:
+    """What refuses a row names it by its number among all that were sent: the library numbers the rows of a block, of which
+    the first is the row `start`, and of a round by itself the numbers of its input."""
+    try:
+        yield
+    except InputError as error:
+        if is_block and error.index is not None:
+            error.args = (str(error).replace(f"X[{error.index}]", "x"),)
+            error.index += start
+        elif not is_block:
+            error.index = start
+        raise

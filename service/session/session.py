@@ -37,7 +37,7 @@ from .history.history import History, Lived, LivedRows, Numbers
 from .inputs import read, read_rows
 from .maker import HostedLearner, Maker, Start
 from .moment import NO_MOMENT, Moment
-from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of
+from .played import ARITHMETIC, Forecasts, FrozenFrom, Pending, Ran, divergence_of, of_rows
 from .scorecard import Issued, Scorecard, forecasts_of
 from .task import Task, note_of, noted, reckoned
 
@@ -273,17 +273,18 @@ class Session:
         parts: list[Forecasts] = []
         loss, error, start = self.card.loss, self.card.error, 0
         while start < len(y):
-            stop = start + self._rounds_alike(raws[start:], tasks[start:])
-            if stop > start:
-                entry, given = self._run_block(raws[start:stop], y[start:stop], moment)
-                entries.append((stop - start, encode_block(entry)))
-                parts.append(given)
-            else:
-                stop = start + 1
-                pending = self.play(raws[start], float(y[start]), tasks[start], moment=moment)
-                self.learn(pending)
-                entries.append((1, encode_round(pending.entry)))
-                parts.append(Forecasts.of(pending.played.forecast, pending.entry.promise))
+            alike = self._rounds_alike(raws[start:], tasks[start:])
+            stop = start + max(alike, 1)
+            with of_rows(start, is_block=alike > 0):
+                if alike:
+                    entry, given = self._run_block(raws[start:stop], y[start:stop], moment)
+                    entries.append((alike, encode_block(entry)))
+                    parts.append(given)
+                else:
+                    pending = self.play(raws[start], float(y[start]), tasks[start], moment=moment)
+                    self.learn(pending)
+                    entries.append((1, encode_round(pending.entry)))
+                    parts.append(Forecasts.of(pending.played.forecast, pending.entry.promise))
             start = stop
         return Ran(entries, parts, self.card.loss - loss, self.card.error - error)
 

@@ -75,6 +75,20 @@ def test_a_wrong_line_is_named(url: str, client: Client, session: str, wrong: di
     assert answer.json()["line"] == 1
 
 
+@pytest.mark.parametrize("row", [0, 1, 20])
+def test_a_row_that_the_learner_refuses_is_named(url: str, client: Client, row: int) -> None:
+    """The first row of a new session is a round by itself, and those after it are a block."""
+    client.create("s", {"kind": "aioli"}, labels=LABELS, strict=True, scale={"kind": "none"})
+    found = [{"x": [1.0, float(i)], "y": LABELS[i % 2]} for i in range(30)]
+    found[row]["x"] = [1.0, 1e200]
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=lines(found), headers=NDJSON).json()
+    assert answer["line"] == row + 1
+    assert answer["detail"].startswith(f"Line {row + 1}: /x: x[1] is 1e+200; ")
+    body = {"x": [one["x"] for one in found], "y": [one["y"] for one in found]}
+    answer = httpx.post(f"{url}/sessions/s/rounds", json=body).json()
+    assert answer["errors"][0]["pointer"] == f"/x/{row}"
+
+
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"{}{}\n", b'{"x":[1],\n"y":1}\n', b"[1]\n", b"\xff\n"])
 def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
     answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
