@@ -23,7 +23,7 @@ from okl.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, 
 from .bodies import NDJSON, kind_of
 from .joined_writes import JoinedWrites
 from .problems import PROBLEM_JSON, document_of
-from .turns import Turns
+from .socket_reads import SocketReads
 
 LOOK_S: Final = 0.25
 TAKEN_WITHIN_S: Final = 2.0
@@ -189,8 +189,8 @@ class Gate(asyncio.Protocol):
                 self._transport.abort()
             return
         _gate.set(self)
-        if self._writes.turns is not None:
-            self._writes.turns.take(data)
+        if self._writes.reads is not None:
+            self._writes.reads.take(data)
             return
         self._inner.data_received(data)
         protocol = self._transport.get_protocol()
@@ -198,7 +198,7 @@ class Gate(asyncio.Protocol):
             # The server has put a protocol of websockets in our place.
             self._inner = protocol
             self._transport.set_protocol(self)
-            self._writes.turns = Turns(self._stream, self._loop, self._inner.data_received)
+            self._writes.reads = SocketReads(self._stream, self._loop, self._inner.data_received)
             self._wait(LOOK_S)
 
     def _read_head(self, data: bytes) -> bool:
@@ -242,14 +242,14 @@ class Gate(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._stalled_until = self._loop.time() + self._bounds.body_timeout_s
         self._inner.pause_writing()
-        if self._writes.turns is not None:
-            self._writes.turns.stall(is_stalled=True)
+        if self._writes.reads is not None:
+            self._writes.reads.stall(is_stalled=True)
 
     def resume_writing(self) -> None:
         self._stalled_until = inf
         self._inner.resume_writing()
-        if self._writes.turns is not None:
-            self._writes.turns.stall(is_stalled=False)
+        if self._writes.reads is not None:
+            self._writes.reads.stall(is_stalled=False)
 
     # -- from the application
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, final
 
-from .turns import Turns
+from .socket_reads import SocketReads
 
 
 @final
@@ -21,7 +21,7 @@ class JoinedWrites:
         self._stream = stream
         self._loop = loop
         self._held: bytes | bytearray | memoryview = b""
-        self.turns: Turns | None = None
+        self.reads: SocketReads | None = None
         """Those of a socket's reads: it asks them, and not the stream."""
 
     def __getattr__(self, name: str) -> Any:
@@ -39,10 +39,10 @@ class JoinedWrites:
         self.write(b"".join(list_of_data))
 
     def pause_reading(self) -> None:
-        (self.turns or self._stream).pause_reading()
+        (self.reads or self._stream).pause_reading()
 
     def resume_reading(self) -> None:
-        (self.turns or self._stream).resume_reading()
+        (self.reads or self._stream).resume_reading()
 
     def write_eof(self) -> None:
         self.flush()

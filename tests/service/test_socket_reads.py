@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from service.api.turns import SLICE_BYTES, Turns
+from service.api.socket_reads import SLICE_BYTES, SocketReads
 
 pytestmark = pytest.mark.anyio
 
@@ -31,26 +31,26 @@ class Stream:
         return self.is_gone
 
 
-def turns_of(stream: Stream, taken: list[bytes], seconds: float = 0.0) -> Turns:
+def reads_of(stream: Stream, taken: list[bytes], seconds: float = 0.0) -> SocketReads:
     def take(data: bytes) -> None:
         time.sleep(seconds)
         taken.append(data)
 
-    return Turns(cast(asyncio.Transport, stream), asyncio.get_running_loop(), take)
+    return SocketReads(cast(asyncio.Transport, stream), asyncio.get_running_loop(), take)
 
 
 async def test_what_is_read_fast_is_handed_on_at_once() -> None:
     stream, taken = Stream(), list[bytes]()
-    turns = turns_of(stream, taken)
-    turns.take(DATA[:SLICE_BYTES])
+    reads = reads_of(stream, taken)
+    reads.take(DATA[:SLICE_BYTES])
     assert taken == [DATA[:SLICE_BYTES]]
     assert stream.is_reading
 
 
 async def test_others_have_their_turn_in_between() -> None:
     stream, taken = Stream(), list[bytes]()
-    turns = turns_of(stream, taken, 0.003)
-    turns.take(DATA)
+    reads = reads_of(stream, taken, 0.003)
+    reads.take(DATA)
     others = 0
     while not stream.is_reading:
         assert len(b"".join(taken)) < len(DATA)
@@ -63,20 +63,20 @@ async def test_others_have_their_turn_in_between() -> None:
 @pytest.mark.parametrize("who", ["the server", "the client"])
 async def test_what_is_not_taken_is_not_handed_on(who: str) -> None:
     stream, taken = Stream(), list[bytes]()
-    turns = turns_of(stream, taken, 0.006)
-    turns.take(DATA)
+    reads = reads_of(stream, taken, 0.006)
+    reads.take(DATA)
     assert taken == [DATA[:SLICE_BYTES]]
     if who == "the server":
-        turns.pause_reading()
+        reads.pause_reading()
     else:
-        turns.stall(is_stalled=True)
+        reads.stall(is_stalled=True)
     await asyncio.sleep(0.03)
     assert len(taken) == 1
     assert not stream.is_reading
     if who == "the server":
-        turns.resume_reading()
+        reads.resume_reading()
     else:
-        turns.stall(is_stalled=False)
+        reads.stall(is_stalled=False)
     for _ in range(100):
         await asyncio.sleep(0)
     assert stream.is_reading
@@ -85,9 +85,9 @@ async def test_what_is_not_taken_is_not_handed_on(who: str) -> None:
 
 async def test_nothing_is_handed_on_when_the_connection_is_gone() -> None:
     stream, taken = Stream(), list[bytes]()
-    turns = turns_of(stream, taken, 0.006)
-    turns.take(DATA)
+    reads = reads_of(stream, taken, 0.006)
+    reads.take(DATA)
     stream.is_gone = True
     await asyncio.sleep(0.03)
-    turns.resume_reading()
+    reads.resume_reading()
     assert taken == [DATA[:SLICE_BYTES]]

@@ -16,7 +16,7 @@ TURN_S: Final = 0.005
 
 
 @final
-class Turns:
+class SocketReads:
     """Reads of one socket. Nothing is read while some of what has come is not handed on yet, while the server has paused it,
     or while the client takes no answers."""
 
