@@ -22,7 +22,7 @@ class JoinedWrites:
         self._loop = loop
         self._held: bytes | bytearray | memoryview = b""
         self.reads: SocketReads | None = None
-        """Those of a socket's reads: it asks them, and not the stream."""
+        """Of a socket: the server pauses and resumes these, and not the stream."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
