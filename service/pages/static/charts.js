@@ -89,10 +89,13 @@ class Drawing {
     return this.#chart.faces[this.#face];
   }
 
-  /** New data of the same chart. */
-  update(chart, data) {
+  /** New data of the same chart; its lines may have got other names, or another order. */
+  update(chart, data, page) {
     this.#chart = chart;
     this.#data = data;
+    const legend = document.getElementById(`legend-${chart.id}`);
+    legend.replaceChildren(...document.adoptNode(page.getElementById(legend.id)).childNodes);
+    this.outputs = [...legend.querySelectorAll("output")];
     this.draw();
   }
 
@@ -193,16 +196,21 @@ export function drawCharts() {
   return (page) => {
     const data = read(page);
     const grid = document.getElementById("charts");
-    const ids = (of) => [...of.querySelectorAll("figure")].map((one) => one.id).join();
+    const ids = (of) => [...of.querySelectorAll("figure, .switch span")].map((one) => one.id || one.textContent).join();
     const fresh = page.getElementById("charts");
     if (ids(fresh) === ids(grid)) {
-      for (const chart of data.charts) drawings.get(chart.id).update(chart, data);
+      for (const chart of data.charts) drawings.get(chart.id).update(chart, data, page);
       return;
     }
     const isOpen = new Set([...grid.querySelectorAll("details[open]")].map((one) => one.closest("figure").id));
+    const chosen = [...grid.querySelectorAll(".switch input:checked")].map((one) => [one.name, one.nextSibling.textContent]);
     grid.parentElement.querySelector(".empty")?.remove();
     grid.replaceChildren(...document.adoptNode(fresh).childNodes);
     for (const id of isOpen) document.getElementById(id)?.querySelector("details")?.setAttribute("open", "");
+    for (const [name, label] of chosen) {
+      const radio = [...document.getElementsByName(name)].find((one) => one.nextSibling.textContent === label);
+      if (radio) radio.checked = true;
+    }
     start(data);
   };
 }
