@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Opened, Told
-from tests.browser.test_dashboard import PAGES, has_drawn
+from tests.browser.test_dashboard import PAGES, has_drawn, play
 
 pytestmark = pytest.mark.browser
 
@@ -63,3 +63,31 @@ def test_a_new_chart_leaves_what_was_chosen(open_page: Opened, told: Told) -> No
         told.events += 1
         expect(page.locator("#plot-regret canvas")).to_be_visible()
         expect(chosen).to_be_checked()
+
+
+def test_the_list_keeps_the_focus_on_its_heads(open_page: Opened, told: Told) -> None:
+    page = open_page("/?limit=5")
+    expect(page.locator("#live-text")).to_have_text("Every 3 s")
+    for name in ("Rounds/s", "Next page"):
+        link = page.get_by_role("link", name=name)
+        link.focus()
+        rounds = play(told, "flights", 1)
+        expect(page.locator("#sessions")).to_contain_text(f"{rounds:,}")
+        expect(link).to_be_focused()
+
+
+def test_a_page_asks_again_after_an_answer_failed(open_page: Opened, told: Told) -> None:
+    """Though its stream of events is open and has no more to tell."""
+    page = open_page(PAGES["classes"])
+    has_drawn(page)
+    expect(page.locator("#live-text")).to_have_text("Live")
+
+    def refuse(route: Route) -> None:
+        route.fulfill(status=503, body="")
+
+    page.route("**/sessions/flights/page", refuse)
+    rounds = play(told, "flights", 3)
+    expect(page.locator("#live-text")).to_have_text("No answer, trying again")
+    page.unroute("**/sessions/flights/page", refuse)
+    expect(page.locator("#numbers")).to_contain_text(f"{rounds:,}", timeout=15_000)
+    expect(page.locator("#live-text")).to_have_text("Live")
