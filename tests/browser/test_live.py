@@ -91,3 +91,21 @@ def test_a_page_asks_again_after_an_answer_failed(open_page: Opened, told: Told)
     page.unroute("**/sessions/flights/page", refuse)
     expect(page.locator("#numbers")).to_contain_text(f"{rounds:,}", timeout=15_000)
     expect(page.locator("#live-text")).to_have_text("Live")
+
+
+def test_the_session_of_a_challenger_is_added_to_others(open_page: Opened) -> None:
+    page = open_page(PAGES["compare"])
+    name = page.get_by_label("Name")
+    name.fill("demand~pomdr")
+    assert name.evaluate("one => one.validity.valid")
+    name.fill("no such name")
+    assert not name.evaluate("one => one.validity.valid")
+
+
+def test_no_late_truth_has_no_chart(open_page: Opened, told: Told) -> None:
+    with changed(told, "flights"):
+        for one in told.documents["flights"]["history"]["delays"]:
+            one["rounds"] = 0
+        page = open_page(PAGES["classes"])
+        expect(page.locator("#chart-ages")).to_be_visible()
+        expect(page.locator("#chart-delays")).to_have_count(0)
