@@ -166,7 +166,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(Doorman, keyring=keyring, audit=audit)
+    app.add_middleware(Doorman, keyring=keyring, audit=audit, page=dashboard.refusal)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -7,6 +7,7 @@ says what the key must be for. Where none are, nothing is asked.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, final
@@ -40,13 +41,19 @@ COOKIE: Final = "okl_key"
 SIGN_IN: Final = "/signin"
 _NO_ORIGINS: Final = frozenset[str]()
 
+Tell = Callable[[ServiceError, Scope], Awaitable[Response]]
+
 
 @final
 class Doorman:
-    """ASGI middleware: `app.add_middleware(Doorman, keyring=keyring)`, before the guards are added around it."""
+    """ASGI middleware: `app.add_middleware(Doorman, keyring=keyring)`, before the guards are added around it.
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None) -> None:
+    `page` is what a reader of pages is told of an error, in place of a problem.
+    """
+
+    def __init__(self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None, page: Tell | None = None) -> None:
         self._app = app
+        self._page = page
         self._keyring = keyring
         self._audit = audit or Audit()
         self._doors = Doors()
@@ -66,7 +73,7 @@ class Doorman:
             if keyring.is_stale:
                 await keyring.refresh()
         except StoreError as error:
-            await _refuse(error, scope, receive, send)
+            await self._refuse(error, door, (), scope, receive, send)
             return
         if keyring.is_required:
             await self._ask(door, session, others, scope, receive, send)
@@ -104,9 +111,25 @@ class Doorman:
             if isinstance(error, Unauthenticated) and door is not None and _is_read(door, scope):
                 await _send_to_sign_in(scope, receive, send)
             else:
-                await _refuse(error, scope, receive, send, others if door is None else ())
+                await self._refuse(error, door, others, scope, receive, send)
             return
         await self._let_in(caller, door, scope, receive, send)
+
+    async def _refuse(
+        self,
+        error: ServiceError,
+        door: Door | None,
+        others: tuple[str, ...],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        if door is None or self._page is None or not _is_read(door, scope):
+            await _refuse(error, scope, receive, send, others if door is None else ())
+            return
+        count_refusal(error, scope)
+        response = await self._page(error, scope)
+        await response(scope, receive, send)
 
     def _check(self, key: Key, door: Door, caller: Visit, scope: Scope) -> None:
         assert door.scope is not None

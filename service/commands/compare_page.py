@@ -49,6 +49,7 @@ table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
 td:first-child { overflow-wrap: anywhere; min-width: 8rem; }
+td:last-child { min-width: 16rem; }
 .best { font-weight: bold; }
 """
 
@@ -140,15 +141,17 @@ def _page(compared: Compared, drawing: str) -> str:
 <style>{_STYLE}</style>
 </head>
 <body>
+<main>
 <h1>{escape(title)}</h1>
 <p>{escape(played(compared))} Losses of different kinds are not comparable.</p>
 <figure role="img" aria-label="Curves of error and loss; the table below has where they end." class="wide">
 {drawing}</figure>
-<div class="wide"><table>
+<div class="wide" tabindex="0" role="group" aria-label="The learners"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
 </tbody></table></div>
+</main>
 </body>
 </html>
 """

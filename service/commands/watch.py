@@ -35,6 +35,9 @@ PATIENCE_S: Final = 30.0
 SPARKS: Final = 60
 BARS: Final = "▁▂▃▄▅▆▇█"
 
+LABEL: Final = 16
+"""Characters of a prediction and of a truth."""
+
 Json = dict[str, Any]
 
 
@@ -193,14 +196,20 @@ def sparks(errors: Sequence[float | None], highest: float) -> str:
 
 
 def _table(rounds: Sequence[Json]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("round", "predicted", "truth", "loss", "waited", "input"):
-        table.add_column(heading, justify="right" if heading in ("round", "loss", "waited") else "left", no_wrap=True)
+    """The input has the room that the others leave: of a terminal that is narrow, it is cut."""
+    table = Table(box=None, padding=(0, 2, 0, 0), expand=True)
+    table.add_column("round", justify="right", no_wrap=True)
+    table.add_column("predicted", no_wrap=True, max_width=LABEL)
+    table.add_column("truth", no_wrap=True, max_width=LABEL)
+    table.add_column("loss", justify="right", no_wrap=True)
+    table.add_column("waited", justify="right", no_wrap=True)
+    table.add_column("input", no_wrap=True, ratio=1)
     for one in rounds:
         told = one["label"] if one["value"] is None else f"{one['value']:.4g}"
         waited = "" if one["waited_s"] is None else f"{one['waited_s']:.1f} s"
         loss = "" if one["loss"] is None else f"{one['loss']:.3g}"
-        cells = (f"{one['t']:,}", "" if told is None else str(told), str(one["y"]), loss, waited, _input(one["x"]))
+        truth = f"{one['y']:.4g}" if one["value"] is not None and one["y"] is not None else str(one["y"])
+        cells = (f"{one['t']:,}", "" if told is None else str(told), truth, loss, waited, _input(one["x"]))
         table.add_row(*(Text(_short(cell)) for cell in cells), style="red" if one["mistake"] else None)
     return table
 

@@ -281,7 +281,7 @@ def of_several(sessions: Sequence[Json]) -> Charts:
             found.columns[f"{name}_{i}"] = points.get(name) or []
         errors.append(Curve(one["name"], f"series-{i + 1}", f"window_error_{i}", f"t_{i}"))
         losses.append(Curve(one["name"], f"series-{i + 1}", f"total_loss_{i}", f"t_{i}"))
-    is_rate = all(one.get("error_name") == "mistake rate" for one in sessions)
+    is_rate = {one["error_name"] for one in sessions if one.get("error_name")} == {"mistake rate"}
     unit: Unit = "share" if is_rate else "number"
     for id, title, about, face in (
         ("error", "Windowed error", "Over the last rounds of each session.", Face("Error", unit, tuple(errors))),

@@ -69,12 +69,13 @@ async def page(request: Request, template: str, status: int = 200, **told: Any) 
     return Response(body, status, headers, media_type="text/html")
 
 
-def _rights() -> dict[str, bool]:
+def _rights() -> dict[str, bool | str]:
     """What the reader's key is for: pages hide the rest. The doorman refuses it anyway."""
     visiting = visit.current.get()
     return {
         "may_write": visit.may(KeyScope.WRITE),
         "may_admin": visit.may(KeyScope.ADMIN),
+        "prefix": visit.prefix(),
         "is_keyed": visiting is not None and visiting.key is not None,
         "is_signed_in": visiting is not None and visiting.has_cookie,
     }

@@ -9,13 +9,14 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.types import Scope
 
 from okl.errors import ServiceError
 from okl_core import learner_kinds
 
 from ..api.body import reply
 from ..api.dependencies import ChallengersDep, SessionPath, SessionsDep, WatchingDep
-from ..api.problems import RouteNotFound, document_for, from_validation, headers_of
+from ..api.problems import RouteNotFound, answer, document_for, from_validation, headers_of
 from ..api.values import MOST_NAME, KnownName
 from . import charts
 from .assets import assets, version
@@ -28,6 +29,18 @@ MOST_COMPARED = 8
 
 FOREVER = "public, max-age=31536000, immutable"
 """The version in an asset's address names its bytes."""
+
+
+async def refusal(error: ServiceError, scope: Scope) -> Response:
+    """What a reader of pages is told of an error; a problem where the dashboard is not installed."""
+    request, problem = Request(scope), document_for(error, scope)
+    name = request.path_params.get("session") if problem["type"] == "/problems/session-failed" else None
+    try:
+        told = await page(request, "problem.html", error.status, problem=problem, failed=name)
+    except RouteNotFound:
+        return answer(error, scope)
+    told.headers.update(headers_of(error))
+    return told
 
 
 class PageRoute(APIRoute):
@@ -43,11 +56,7 @@ class PageRoute(APIRoute):
                 if not prefers_html(request.headers.get("accept", "")):
                     raise
                 told = error if isinstance(error, ServiceError) else from_validation(error.errors(), prefix=1)
-                problem = document_for(told, request.scope)
-                name = request.path_params.get("session") if problem["type"] == "/problems/session-failed" else None
-                answer = await page(request, "problem.html", told.status, problem=problem, failed=name)
-                answer.headers.update(headers_of(told))
-                return answer
+                return await refusal(told, request.scope)
 
         return handler
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
@@ -64,3 +65,20 @@ def test_a_page_without_its_forms_is_silent(closed: tuple[Opened, dict[str, str]
     reader.goto("/")
     expect(reader.get_by_role("heading", name="New session")).to_have_count(0)
     assert seen.console == []
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions/visits/page"])
+def test_an_open_page_says_that_its_reader_is_signed_out(
+    closed: tuple[Opened, dict[str, str]], tmp_path: Path, path: str
+) -> None:
+    open_page, made = closed
+    headers = {"Authorization": f"Bearer {made['admin']}"}
+    assert httpx.post(f"{open_page.base}/sessions", json={"name": "visits"}, headers=headers).status_code == 201
+    page = open_page(path)
+    page.get_by_label("Key").fill(made["read"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#live")).to_have_class("live on")
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(keys.revoke, f"sqlite:///{tmp_path / 'okl.sqlite3'}", made["read"].split("_")[1]).result()
+    expect(page.locator("#live-text")).to_have_text("Signed out", timeout=15_000)
+    expect(page.locator("#live")).to_have_class("live off")

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from service.keys.key import KeyScope, cookie_of
+from okl.errors import StoreUnavailable
+from service.keys.key import KeyScope, Rate, cookie_of
 from service.pages.signing import local
 from tests.service.api import Api, check_problem
 from tests.service.keyed import Made, guarded, look_again, make, revoke
@@ -201,3 +202,37 @@ async def test_a_form_that_is_none_is_refused(board: Board) -> None:
     check_problem(await http.post("/signin", json={"key": "x"}), "unsupported-media-type")
     check_problem(await http.post("/signin", content="key=" + "x" * 5000, headers=FORM), "payload-too-large")
     check_problem(await http.post("/signin", content=b"key=\xff\xff", headers=FORM), "invalid-request")
+
+
+async def test_what_is_refused_before_a_route_is_a_page_too(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the rate of a key, and while the store is away of which keys are asked."""
+    slow = await make(board.url, KeyScope.READ, rate=Rate(0.01, 1.0))
+    await look_again(board.api)
+    cookie = await board.cookie(slow)
+    assert (await board.api.http.get("/", headers=HTML | cookie)).status_code == 200
+    refused = await board.api.http.get("/", headers=HTML | cookie)
+    assert refused.status_code == 429
+    assert "<h1>Too many requests</h1>" in refused.text
+    assert "default-src 'none'" in refused.headers["content-security-policy"]
+    assert int(refused.headers["retry-after"]) >= 1
+    told = await board.api.http.get("/", headers=cookie)
+    assert told.json()["type"] == "/problems/too-many-requests"
+
+    async def refresh() -> None:
+        raise StoreUnavailable("The store does not answer.")
+
+    keyring = board.api.app.state.keyring
+    monkeypatch.setattr(type(keyring), "is_stale", True)
+    monkeypatch.setattr(keyring, "refresh", refresh)
+    away = await board.api.http.get("/sessions/other/page", headers=HTML | board.admin.headers)
+    assert (away.status_code, away.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert "The store does not answer." in away.text
+    check_problem(await board.api.http.get("/sessions/other", headers=HTML | board.admin.headers), "store-unavailable")
+
+
+async def test_the_form_for_a_session_begins_with_what_the_key_is_for(board: Board) -> None:
+    made = await make(board.url, prefix="team-a.")
+    await look_again(board.api)
+    cookie = await board.cookie(made)
+    told = await board.api.http.get("/", headers=HTML | cookie)
+    assert 'value="team-a.demo"' in told.text

@@ -148,3 +148,16 @@ async def test_a_missing_number_is_null_in_the_form_too(memory: Api) -> None:
     page = (await memory.http.get("/sessions/s/page", headers={"accept": "text/html"})).text
     assert "[null, 2.0]</textarea>" in page
     assert "NaN" not in page
+
+
+def test_a_session_without_a_round_does_not_change_the_unit_of_others() -> None:
+    known = {
+        "name": "known",
+        "error_name": "mistake rate",
+        "points": {"t": [8], "window_error": [0.125], "total_loss": [0.5]},
+    }
+    fresh = {"name": "fresh", "error_name": None, "points": None}
+    drawn = charts.of_several([known, fresh])
+    assert [chart.faces[0].unit for chart in drawn.charts] == ["share", "number"]
+    numbers = charts.of_several([known, known | {"error_name": "RMSE"}])
+    assert numbers.charts[0].faces[0].unit == "number"

@@ -316,3 +316,14 @@ async def test_sessions_of_the_service(memory: Api) -> None:
         check_page(response)
     response = await memory.http.get("/sessions/c/page", headers=BROWSER)
     assert response.status_code == 404
+
+
+async def test_the_page_of_a_frozen_session_promises_no_rounds(memory: Api) -> None:
+    await memory.create(MEAN, "a")
+    await memory.rounds([[0.1]] * 5, [0.2, 0.4, 0.1, 0.3, 0.2], "a")
+    assert (await memory.http.post("/sessions/a/freeze", json={"name": "still"})).status_code == 201
+    told = await memory.http.get("/sessions/still/page", headers=BROWSER)
+    check_page(told)
+    assert "it predicts, and learns nothing" in told.text
+    assert "A frozen session has no rounds of its own." in told.text
+    assert "with the first rounds" not in told.text

@@ -77,6 +77,19 @@ def test_numbers_are_shown_as_numbers(run: Any, client: Client) -> None:
     assert f"RMSE {client.inspect('n')['metrics']['rmse']:.4g} of the last 20 rounds" in told
 
 
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_long_input_leaves_room_for_what_became_of_it(client: Client, width: int) -> None:
+    client.create("wide", MEAN, **EXACT)
+    client.rounds("wide", [[1 / 3, 2 / 3, 1e-200]] * 1001, [i / 3003 for i in range(1001)])
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(watch.frame(watch.Glance.at(client, "wide")))
+    told = captured.get().splitlines()
+    last = client.last_rounds("wide", 1)[0]
+    shown = next(line.split() for line in told if line.lstrip().startswith("1,001"))
+    assert shown[:4] == ["1,001", f"{last['value']:.4g}", f"{last['y']:.4g}", f"{last['loss']:.3g}"]
+
+
 def test_what_inputs_and_labels_say_steers_no_terminal(run: Any, client: Client) -> None:
     client.create("s", "last-label", labels=["\x1b[31mred", "[bold]"])
     client.rounds("s", [{"a\x07": "\x1b]0;title\x07"}, {"a\x07": "y" * 200}], ["\x1b[31mred", "[bold]"])

@@ -22,11 +22,29 @@ function bytes(value) {
   return `${whole.format(value)} B`;
 }
 
+/** The powers of ten in which very large and very small numbers are told, as the server tells them in the tables. */
+function isPlain(value) {
+  const size = Math.abs(value);
+  return !size || (size >= 1e-4 && size < 1e9);
+}
+
+function number(value) {
+  return isPlain(value) ? plain.format(value) : value.toExponential(3).replace(/e(.)(\d)$/, "e$10$2");
+}
+
+function tick(value) {
+  if (!isPlain(value)) return Number(value.toPrecision(3)).toExponential();
+  return Math.abs(value) >= 1e4 ? compact.format(value) : plain.format(value);
+}
+
+/** Distances between the marks of an axis of whole numbers. */
+const WHOLE = Array.from({ length: 16 }, (_, i) => [1, 2, 5].map((one) => one * 10 ** i)).flat();
+
 const units = {
-  number: { axis: (v) => (Math.abs(v) >= 1e4 ? compact.format(v) : plain.format(v)), value: (v) => plain.format(v) },
+  number: { axis: tick, value: number },
   share: { axis: (v) => `${plain.format(v * 100)} %`, value: (v) => `${(v * 100).toFixed(1)} %` },
-  count: { axis: (v) => compact.format(v), value: (v) => whole.format(v) },
-  size: { axis: bytes, value: bytes },
+  count: { axis: (v) => compact.format(v), value: (v) => whole.format(v), incrs: WHOLE },
+  size: { axis: bytes, value: bytes, incrs: WHOLE },
   duration: { axis: time, value: time, incrs: [...TIMES.flatMap((one) => (one < 0.5 ? [one, 2 * one, 5 * one] : [one])), 172800, 604800, 2592000] },
 };
 
@@ -40,14 +58,30 @@ function colour(name) {
 
 function series(tone) {
   const stroke = () => colour(tone === "points" ? "own" : tone);
-  const points = { show: tone === "points", size: 7, fill: stroke };
-  if (tone === "points") return { stroke, width: 1.5, points };
+  const isPoints = tone === "points";
+  const filter = isPoints || tone === "edge" ? undefined : lone;
+  const points = { show: isPoints, size: isPoints ? 7 : 5, fill: stroke, filter };
+  if (isPoints) return { stroke, width: 1.5, points };
   if (tone === "rival" || tone === "bound") return { stroke, width: 1.5, dash: tone === "bound" ? [2, 4] : [6, 4], points };
   return { stroke, width: tone === "edge" ? 0 : 1.75, points };
 }
 
-function table(data, lines) {
-  const columns = lines.map(([x, y]) => [data.columns[x], data.columns[y]]);
+/** Where a line has a number and none beside it: no stroke shows it. What is undefined is of another line's round. */
+function lone(plot, line) {
+  const told = [...plot.data[line].entries()].filter(([, y]) => y !== undefined);
+  const isKnown = (i) => typeof told[i]?.[1] === "number";
+  return told.filter((_, i) => isKnown(i) && !isKnown(i - 1) && !isKnown(i + 1)).map(([at]) => at);
+}
+
+/** What the heights are divided by: uPlot marks no axis whose numbers have very many digits. */
+function scaleOf(data, { unit, lines }) {
+  const most = Math.max(...lines.flatMap(([, y]) => data.columns[y].map(Math.abs)));
+  return unit === "number" && most && (most > 1e12 || most < 1e-12) ? Number(`1e${Math.floor(Math.log10(most))}`) : 1;
+}
+
+function table(data, lines, scale) {
+  const scaled = (y) => (scale === 1 ? y : y.map((one) => one && one / scale));
+  const columns = lines.map(([x, y]) => [data.columns[x], scaled(data.columns[y])]);
   const isOne = lines.every(([x]) => x === lines[0][0]);
   return isOne ? [columns[0][0], ...columns.map(([, y]) => y)] : uPlot.join(columns);
 }
@@ -68,6 +102,7 @@ class Drawing {
   #data;
   #plot = null;
   #face = 0;
+  #scale = 1;
 
   constructor(chart, data, redraw) {
     this.#chart = chart;
@@ -89,16 +124,20 @@ class Drawing {
     return this.#chart.faces[this.#face];
   }
 
-  /** New data of the same chart. */
-  update(chart, data) {
+  /** New data of the same chart; its lines may have got other names, or another order. */
+  update(chart, data, page) {
     this.#chart = chart;
     this.#data = data;
+    const legend = document.getElementById(`legend-${chart.id}`);
+    legend.replaceChildren(...document.adoptNode(page.getElementById(legend.id)).childNodes);
+    this.outputs = [...legend.querySelectorAll("output")];
     this.draw();
   }
 
   draw() {
     this.#plot?.destroy();
-    this.#plot = new uPlot(this.#options(), table(this.#data, this.#shown.lines), this.node);
+    this.#scale = scaleOf(this.#data, this.#shown);
+    this.#plot = new uPlot(this.#options(), table(this.#data, this.#shown.lines, this.#scale), this.node);
     this.#tell(null);
   }
 
@@ -111,8 +150,11 @@ class Drawing {
     const { square, zoomed, band, tones, id } = this.#chart;
     const isWide = document.getElementById(`chart-${id}`).classList.contains("wide");
     const unit = units[this.#shown.unit];
+    const mark = (v) => unit.axis(v * this.#scale);
     const axis = { stroke: () => colour("muted"), font: "11px system-ui, sans-serif", ticks: { show: false } };
     const grid = { stroke: () => colour("grid"), width: 1 };
+    const along = square ? units.share : units.count;
+    const rounds = { incrs: along.incrs, values: (_, all) => all.map(along.axis) };
     return {
       width: this.node.clientWidth || 320,
       height: isWide ? HEIGHT.wide : HEIGHT.narrow,
@@ -129,8 +171,8 @@ class Drawing {
         y: { range: square ? () => [0, 1] : (_, low, high) => range(low, high, zoomed) },
       },
       axes: [
-        { ...axis, grid: { show: false }, size: 26, space: 64, values: (_, all) => all.map((v) => (square ? units.share.axis(v) : compact.format(v))) },
-        { ...axis, grid, size: AXIS, space: 36, incrs: unit.incrs, values: (_, all) => all.map(unit.axis) },
+        { ...axis, grid: { show: false }, size: 26, space: 64, ...rounds },
+        { ...axis, grid, size: AXIS, space: 36, incrs: unit.incrs, values: (_, all) => all.map(mark) },
       ],
       series: [{}, ...tones.slice(0, this.#shown.lines.length).map(series)],
       bands: band ? [{ series: [band[1] + 1, band[0] + 1], fill: () => colour("band") }] : [],
@@ -165,13 +207,13 @@ class Drawing {
 
   /** The numbers at the cursor, else the latest ones. */
   #tell(at) {
-    const [, ...columns] = this.#plot?.data ?? table(this.#data, this.#shown.lines);
+    const [, ...columns] = this.#plot?.data ?? table(this.#data, this.#shown.lines, this.#scale);
     const { value } = units[this.#shown.unit];
     this.outputs.forEach((output, i) => {
       const column = columns[i] ?? [];
       const found = at === null || at === undefined ? column.findLast((one) => one !== null && one !== undefined) : column[at];
       const isDiagonal = this.#chart.square && this.#chart.tones[i] === "rival";
-      output.textContent = isDiagonal || found === null || found === undefined ? "" : value(found);
+      output.textContent = isDiagonal || found === null || found === undefined ? "" : value(found * this.#scale);
     });
   }
 }
@@ -193,16 +235,21 @@ export function drawCharts() {
   return (page) => {
     const data = read(page);
     const grid = document.getElementById("charts");
-    const ids = (of) => [...of.querySelectorAll("figure")].map((one) => one.id).join();
+    const ids = (of) => [...of.querySelectorAll("figure, .switch span")].map((one) => one.id || one.textContent).join();
     const fresh = page.getElementById("charts");
     if (ids(fresh) === ids(grid)) {
-      for (const chart of data.charts) drawings.get(chart.id).update(chart, data);
+      for (const chart of data.charts) drawings.get(chart.id).update(chart, data, page);
       return;
     }
     const isOpen = new Set([...grid.querySelectorAll("details[open]")].map((one) => one.closest("figure").id));
+    const chosen = [...grid.querySelectorAll(".switch input:checked")].map((one) => [one.name, one.nextSibling.textContent]);
     grid.parentElement.querySelector(".empty")?.remove();
     grid.replaceChildren(...document.adoptNode(fresh).childNodes);
     for (const id of isOpen) document.getElementById(id)?.querySelector("details")?.setAttribute("open", "");
+    for (const [name, label] of chosen) {
+      const radio = [...document.getElementsByName(name)].find((one) => one.nextSibling.textContent === label);
+      if (radio) radio.checked = true;
+    }
     start(data);
   };
 }

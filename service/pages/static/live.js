@@ -11,18 +11,23 @@ function state(name, text) {
   if (words.textContent !== text) words.textContent = text;
 }
 
+/** By which an element is found again in the next document: links without an id by where they lead. */
+function key(one) {
+  return one.id || one.dataset.cancel || one.getAttribute("href");
+}
+
 /** Puts each live part of the new document in the place of the old one. What has the focus keeps it. */
 export function swap(fresh) {
   for (const old of document.querySelectorAll("[data-live]")) {
     const found = fresh.getElementById(old.id);
     if (!found || found.innerHTML === old.innerHTML) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
-    const place = focused && { id: focused.id, cancel: focused.dataset.cancel };
+    const place = focused && key(focused);
+    const scrolled = [...old.querySelectorAll(".scroll[id]")].map((one) => [one.id, one.scrollLeft, one.scrollTop]);
     old.replaceChildren(...document.adoptNode(found).childNodes);
+    for (const [id, left, top] of scrolled) document.getElementById(id)?.scrollTo(left, top);
     if (!place || focused === old) continue;
-    const again = [...old.querySelectorAll("a, button")].find((one) =>
-      place.cancel === undefined ? place.id && one.id === place.id : one.dataset.cancel === place.cancel,
-    );
+    const again = [...old.querySelectorAll("a, button, [tabindex]")].find((one) => key(one) === place);
     (again ?? old).focus({ preventScroll: true });
   }
 }
@@ -44,6 +49,7 @@ export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
     try {
       const response = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
       if (response.status === 404) return end("Deleted");
+      if (response.redirected) return end("Signed out");
       if (!response.ok) throw new Error(String(response.status));
       const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
       seen(fresh);
@@ -51,6 +57,8 @@ export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
       state("on", source?.readyState === EventSource.OPEN ? "Live" : `Every ${pollMs / 1000} s`);
     } catch {
       state("off", "No answer, trying again");
+      // An open stream may have nothing more to tell.
+      if (!poll && !due && !isOver && !document.hidden) due = setTimeout(refresh, pollMs);
     }
   }
 

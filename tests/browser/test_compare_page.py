@@ -1,0 +1,42 @@
+"""The page that `okl compare` saves: open to all, of any width, and alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+from rich.console import Console
+
+from service.commands.compare import compare, save
+from service.commands.recording import Selection
+from tests.browser.conftest import SIZES
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    rows = [f"{i % 7},{'much' if i % 7 > 3 else 'little'}" for i in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["n,class", *rows]))
+    selection = Selection.of("class", drop=None, only=None, fill="none")
+    save(compare(Console(quiet=True), tmp_path / "rows.csv", selection, ["majority", "pomdr"]), tmp_path)
+    return tmp_path / "compare.html"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_is_open_to_all(chromium: Browser, saved: Path, size: str) -> None:
+    width, height = SIZES[size]
+    page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme="dark")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(saved.as_uri())
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    verdict = page.locator("tbody tr").last.locator("td").last
+    assert (box := verdict.bounding_box()) is not None
+    assert box["height"] < 60
+    assert asked == [saved.as_uri()]
+    page.close()

@@ -1,0 +1,111 @@
+"""What an open page does while its session changes, its service is away, and its reader reads on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import Opened, Told
+from tests.browser.test_dashboard import PAGES, has_drawn, play
+
+pytestmark = pytest.mark.browser
+
+
+@contextmanager
+def changed(told: Told, name: str) -> Iterator[None]:
+    """The session's document is a copy within the block, and what it was after it."""
+    before = told.documents[name]
+    told.documents[name] = copy.deepcopy(before)
+    try:
+        yield
+    finally:
+        told.documents[name] = before
+
+
+def legend(page: Page, chart: str) -> list[str]:
+    """The names of a chart's lines, without their numbers."""
+    lines = page.locator(f"#legend-{chart} li").all()
+    return [
+        line.evaluate("one => [...one.childNodes].slice(0, -1).map((part) => part.textContent).join('').trim()")
+        for line in lines
+    ]
+
+
+def test_lines_keep_their_names_when_their_order_changes(open_page: Opened, told: Told) -> None:
+    page = open_page(PAGES["numbers"])
+    has_drawn(page)
+    assert legend(page, "weights")[0] == "kernel-ridge sigma=1"
+    with changed(told, "mixture"):
+        history = told.documents["mixture"]["history"]
+        history["weights"]["values"].reverse()
+        history["rival"] = "last-value"
+        told.events += 1
+        expect(page.locator("#legend-weights li").first).to_contain_text("kernel-ridge sigma=2")
+        assert legend(page, "quality") == ["this session", "last-value"]
+        heads = page.locator("#table-weights th").all_text_contents()
+        assert heads == ["round", *legend(page, "weights")]
+        # The number beside a name is the latest of its own line.
+        cells = page.locator("#table-weights tbody tr").first.locator("td").all_text_contents()
+        assert page.locator("#legend-weights output").all_text_contents() == cells[1:]
+
+
+def test_a_new_chart_leaves_what_was_chosen(open_page: Opened, told: Told) -> None:
+    page = open_page(PAGES["classes"])
+    has_drawn(page)
+    chosen = page.get_by_label("Loss, all rounds", exact=True)
+    chosen.check(force=True)
+    with changed(told, "flights"):
+        told.documents["flights"]["history"]["points"]["regret"] = [1.0] * 512
+        told.events += 1
+        expect(page.locator("#plot-regret canvas")).to_be_visible()
+        expect(chosen).to_be_checked()
+
+
+def test_the_list_keeps_the_focus_on_its_heads(open_page: Opened, told: Told) -> None:
+    page = open_page("/?limit=5")
+    expect(page.locator("#live-text")).to_have_text("Every 3 s")
+    for name in ("Rounds/s", "Next page"):
+        link = page.get_by_role("link", name=name)
+        link.focus()
+        rounds = play(told, "flights", 1)
+        expect(page.locator("#sessions")).to_contain_text(f"{rounds:,}")
+        expect(link).to_be_focused()
+
+
+def test_a_page_asks_again_after_an_answer_failed(open_page: Opened, told: Told) -> None:
+    """Though its stream of events is open and has no more to tell."""
+    page = open_page(PAGES["classes"])
+    has_drawn(page)
+    expect(page.locator("#live-text")).to_have_text("Live")
+
+    def refuse(route: Route) -> None:
+        route.fulfill(status=503, body="")
+
+    page.route("**/sessions/flights/page", refuse)
+    rounds = play(told, "flights", 3)
+    expect(page.locator("#live-text")).to_have_text("No answer, trying again")
+    page.unroute("**/sessions/flights/page", refuse)
+    expect(page.locator("#numbers")).to_contain_text(f"{rounds:,}", timeout=15_000)
+    expect(page.locator("#live-text")).to_have_text("Live")
+
+
+def test_the_session_of_a_challenger_is_added_to_others(open_page: Opened) -> None:
+    page = open_page(PAGES["compare"])
+    name = page.get_by_label("Name")
+    name.fill("demand~pomdr")
+    assert name.evaluate("one => one.validity.valid")
+    name.fill("no such name")
+    assert not name.evaluate("one => one.validity.valid")
+
+
+def test_no_late_truth_has_no_chart(open_page: Opened, told: Told) -> None:
+    with changed(told, "flights"):
+        for one in told.documents["flights"]["history"]["delays"]:
+            one["rounds"] = 0
+        page = open_page(PAGES["classes"])
+        expect(page.locator("#chart-ages")).to_be_visible()
+        expect(page.locator("#chart-delays")).to_have_count(0)
