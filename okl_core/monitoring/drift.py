@@ -286,7 +286,7 @@ class DriftAlarm(StatePart):
         return 2.0 / self.alpha * len(STAKES)
 
     def _is_alarming(self) -> bool:
-        """Settle the bets on the last block."""
+        """Settle the bets on the last block: is the wealth enough?"""
         gain = (self.total - self.settled) / BLOCK / self.ceiling - 1.0
         made = self.wealth.bet(gain, float(self.count - BLOCK), self.settled)
         self.settled = self.total

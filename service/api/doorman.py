@@ -73,7 +73,7 @@ class Doorman:
             if keyring.is_stale:
                 await keyring.refresh()
         except StoreError as error:
-            await self._refuse(error, door, (), scope, receive, send)
+            await self._turn_away(error, door, (), scope, receive, send)
             return
         if keyring.is_required:
             await self._ask(door, session, others, scope, receive, send)
@@ -111,11 +111,11 @@ class Doorman:
             if isinstance(error, Unauthenticated) and door is not None and _is_read(door, scope):
                 await _send_to_sign_in(scope, receive, send)
             else:
-                await self._refuse(error, door, others, scope, receive, send)
+                await self._turn_away(error, door, others, scope, receive, send)
             return
         await self._let_in(caller, door, scope, receive, send)
 
-    async def _refuse(
+    async def _turn_away(
         self,
         error: ServiceError,
         door: Door | None,

@@ -1,4 +1,4 @@
-"""Writes of one turn of the event loop that leave together."""
+"""The transport as the server sees it: writes of one turn of the event loop leave together, and a socket is read in turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .socket_reads import SocketReads
 
 @final
 class JoinedWrites:
-    """The transport as the server sees it: what it writes in one turn of the loop leaves together.
+    """What the server writes in one turn of the loop leaves together.
 
     It writes the head of an answer and then the body, each a call of the system that wakes the client. The rest of an
     `asyncio.Transport` is the stream's own.

@@ -48,9 +48,8 @@ class Truths:
     taken: Interval
     names: tuple[Scalar, ...] = field(init=False)
     """A classifier's labels, whether the session declared them or not."""
-    _places: dict[tuple[bool, Scalar], int] = field(init=False, repr=False)
-    _plain_places: dict[Scalar, int] = field(init=False, repr=False)
-    """Of the names that are no bools."""
+    _places: tuple[dict[Scalar, int], dict[Scalar, int]] = field(init=False, repr=False)
+    """Which of the labels a name is: of those that are no bools, and of bools, since True equals 1."""
 
     def __post_init__(self) -> None:
         names = self.labels or ()
@@ -59,9 +58,10 @@ class Truths:
         elif self.labels is None and self.target == "binary":
             names = (-1, 1)
         object.__setattr__(self, "names", names)
-        places = {(isinstance(name, bool), name): i for i, name in enumerate(names)}
+        places: tuple[dict[Scalar, int], dict[Scalar, int]] = ({}, {})
+        for i, name in enumerate(names):
+            places[isinstance(name, bool)][name] = i
         object.__setattr__(self, "_places", places)
-        object.__setattr__(self, "_plain_places", {name: i for (is_bool, name), i in places.items() if not is_bool})
 
     @property
     def is_classifier(self) -> bool:
@@ -110,9 +110,9 @@ class Truths:
     def to_learner_rows(self, ys: Sequence[Scalar]) -> F64 | None:
         """The same of n truths, shape (n,); None if one of them needs a closer look."""
         if self.is_classifier:
-            # To look at each for a bool, which equals a number, takes four times as long.
-            is_plain = bool not in set(map(type, ys))
-            places = list(map(self._plain_places.get, ys)) if is_plain else [self.place(y) for y in ys]
+            # To look at each for a bool takes four times as long.
+            has_bools = bool in set(map(type, ys))
+            places = [self.place(y) for y in ys] if has_bools else list(map(self._places[False].get, ys))
             if None in places:
                 return None
             found = np.array(places, dtype=np.float64)
@@ -130,7 +130,7 @@ class Truths:
 
     def place(self, y: Scalar) -> int | None:
         """Which of the labels it is; None for another value."""
-        return self._places.get((isinstance(y, bool), y))
+        return self._places[isinstance(y, bool)].get(y)
 
     def _place(self, y: Scalar) -> int:
         place = self.place(y)

@@ -17,8 +17,8 @@ from service.session.snapshot import pack
 from service.session.turn import Position
 from service.store.base import Gone, Store
 from tests.service.api import Api, serving, serving_on
+from tests.service.challenged import CHAMPION, attach, caught_up, named, session_of
 from tests.service.definitions import RIDGE
-from tests.service.test_challengers import CHAMPION, attach, caught_up, named, session_of
 from tests.service.worker import Watched
 
 pytestmark = pytest.mark.anyio
