@@ -72,11 +72,14 @@ class Rows:
         return [(f"r{first + i}", self._rows[place], int(self.y[place])) for i, place in enumerate(places)]
 
 
-def by_requests(client: RawClient, rows: Rows, n: int) -> None:
+def by_requests(port: int, rows: Rows, n: int) -> None:
+    # A connection of its own: the worker closes those that are idle for as long as the other transports may take.
+    client = RawClient(port)
     for id, x, y in rows.take(n):
         for action, body in (("predict", {"x": x, "id": id}), ("update", {"id": id, "y": y})):
             status, answer = client.send(client.prepare(f"/sessions/requests/{action}", json.dumps(body).encode()))
             assert status == 200, answer
+    client.close()
 
 
 def by_messages(stream: Stream, rows: Rows, n: int, together: int, *, has_steps: bool) -> None:
@@ -129,7 +132,6 @@ def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
         with Client(url) as okl, httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
             for name in list(BURST)[:-1]:
                 okl.create(name, learner, labels=[-1, 1], **EXACT)
-            raw = RawClient(worker.port)
             with okl.stream("socket") as socket, okl.stream("steps") as steps:
 
                 def run_core(n: int) -> None:
@@ -142,7 +144,7 @@ def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
                     for kind in ("lines", "json", "arrow")
                 }
                 ways: dict[str, Callable[[int], None]] = {
-                    "requests": lambda n: by_requests(raw, rows, n),
+                    "requests": lambda n: by_requests(worker.port, rows, n),
                     "socket": lambda n: by_messages(socket, rows, n, together, has_steps=False),
                     "steps": lambda n: by_messages(steps, rows, n, together, has_steps=True),
                     "lines": lambda n: by_blocks(http, bodies["lines"], n, "lines"),
@@ -160,7 +162,6 @@ def compare(learner: dict[str, Any], bursts: int, together: int) -> None:
                         if burst:  # the first one warms up
                             rates[name].append(BURST[name] / (time.perf_counter() - began))
                             costs[name].append(1e6 * (cpu_s() - cpu) / BURST[name])
-            raw.close()
     plain, alone, least = (statistics.median(one) for one in (rates["requests"], rates["core"], costs["core"]))
     print(f"\n{learner['kind']}, {rows.X.shape[1]} inputs, {together} messages in a frame")
     print(f"{'':10}{'rounds/s':>10}{'CPU us':>9}{'x requests':>12}{'x core':>8}{'by CPU':>8}")

@@ -212,7 +212,7 @@ async def play_columns(
     visit.spend(len(y))
     told = await rounds.rounds(session, Batch(x, y, key, at))
     if request.headers.get("accept", "") == ARROW:
-        return Response(arrow.write(told), media_type=ARROW)
+        return Response(await asyncio.to_thread(arrow.write, told), media_type=ARROW)
     return reply(wire.rounds(told))
 
 
