@@ -18,6 +18,7 @@ from okl.errors import InvalidInput, ServiceError, UnsupportedMediaType
 from ..keys import visit
 from ..session.requests import Batch
 from . import arrow, wire
+from .accepted import quality
 from .answers import RoundsAnswer
 from .arrow import ARROW
 from .blocks import BLOCK_ROWS, READ_AT_ONCE, answers_of, blocks_of
@@ -211,7 +212,8 @@ async def play_columns(
     x, y = await asyncio.to_thread(arrow.read, await request.body(), limits)
     visit.spend(len(y))
     told = await rounds.rounds(session, Batch(x, y, key, at))
-    if request.headers.get("accept", "") == ARROW:
+    accepted = request.headers.get("accept", "")
+    if 0.0 < quality(accepted, ARROW) >= quality(accepted, "application/json"):
         return Response(await asyncio.to_thread(arrow.write, told), media_type=ARROW)
     return reply(wire.rounds(told))
 

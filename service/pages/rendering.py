@@ -14,6 +14,7 @@ from starlette.responses import Response
 from okl.errors import RouteNotFound
 
 from .. import __version__
+from ..api.accepted import quality
 from ..keys import visit
 from ..keys.key import KeyScope
 from .assets import MISSING, version
@@ -90,23 +91,10 @@ def _rendered(template: str, takes_gzip: bool, told: Mapping[str, Any]) -> tuple
 
 
 def accepts_gzip(accepted: str) -> bool:
-    return _quality(accepted, "gzip") > 0.0
+    return quality(accepted, "gzip") > 0.0
 
 
 def prefers_html(accepted: str) -> bool:
     """Whether a reader of pages asks: who takes anything, as curl does, gets JSON."""
-    html = _quality(accepted, "text/html")
-    return html > 0.0 and html >= max(_quality(accepted, f"application/{kind}") for kind in ("json", "problem+json"))
-
-
-def _quality(accepted: str, wanted: str) -> float:
-    """How much a header Accept or Accept-Encoding wants this one; 0 where it does not name it."""
-    for part in accepted.lower().split(","):
-        name, *parameters = (one.strip() for one in part.split(";"))
-        if name == wanted:
-            told = next((one.partition("=")[2] for one in parameters if one.startswith("q=")), "1")
-            try:
-                return float(told)
-            except ValueError:
-                return 0.0
-    return 0.0
+    html = quality(accepted, "text/html")
+    return html > 0.0 and html >= max(quality(accepted, f"application/{kind}") for kind in ("json", "problem+json"))

@@ -60,6 +60,24 @@ def test_rows_are_those_of_json(client: Client, url: str, kind: Any) -> None:
     assert [one.schema.metadata[b"duplicate"] for one in tables] == [b"False", b"True"]
 
 
+@pytest.mark.parametrize(
+    ("accepted", "is_arrow"),
+    [
+        (arrow.ARROW, True),
+        (f"{arrow.ARROW}, application/json;q=0.5, */*;q=0.1", True),
+        (f"{arrow.ARROW};q=0.2, application/json", False),
+        (f"{arrow.ARROW};q=0", False),
+        ("*/*", False),
+    ],
+)
+def test_the_answer_is_what_the_client_prefers(client: Client, url: str, accepted: str, is_arrow: bool) -> None:
+    client.create("s", POMDR, labels=["no", "yes"])
+    headers = HEADERS | {"Accept": accepted}
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=stream(of_rows()), headers=headers)
+    assert answer.headers["content-type"].startswith(arrow.ARROW if is_arrow else "application/json")
+    assert (answer.content[:1] == b"{") != is_arrow
+
+
 def test_columns_are_fields(client: Client, url: str) -> None:
     columns = {
         "n": [1, 2, None],
