@@ -347,6 +347,26 @@ def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tm
 
 @pytest.mark.redis
 @pytest.mark.slow
+def test_a_redis_that_is_full_is_told_and_waited_for(tmp_path: Path, served: str) -> None:
+    """It gives what is to be read, and takes no answer."""
+    with redis_process(tmp_path) as server, connected(f"redis://127.0.0.1:{server.port}/0") as client:
+        client.xgroup_create("rounds", "okl", "0", mkstream=True)
+        entries = [add(client, "d", '{"x": [1, 2], "y": "yes"}') for _ in range(5)]
+        client.config_set("maxmemory", 1)
+        with consuming(f"redis://127.0.0.1:{server.port}/0", "--url", served) as process:
+            assert process.stderr is not None
+            # A line at least comes every ten seconds.
+            deadline = time.monotonic() + 30.0
+            while "redis takes no answers" not in (line := process.stderr.readline()):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+            assert "maxmemory" in line
+            client.config_set("maxmemory", 0)
+            wait_until(lambda: len(answered(client)) == len(entries), 30.0)
+
+
+@pytest.mark.redis
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
