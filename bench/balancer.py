@@ -27,12 +27,15 @@ class Balancer:
     def log(self) -> str:
         return (self._folder / "nginx.log").read_text()
 
+    def processes(self) -> list[int]:
+        """nginx's first process, and those that it has started."""
+        first = int((self._folder / "run" / "nginx.pid").read_text())
+        return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
     def cpu_s(self) -> float:
         """CPU seconds that nginx's processes have used."""
-        master = int((self._folder / "run" / "nginx.pid").read_text())
-        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
         ticks = 0
-        for pid in (master, *children):
+        for pid in self.processes():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")

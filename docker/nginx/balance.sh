@@ -9,6 +9,7 @@
 #   OKL_LISTEN_TLS     the same with TLS, if there are tls.crt and tls.key            8443
 #   OKL_TLS_DIR        where these two are; looked at again as often as the names     /run/tls
 #   OKL_LOOK_EVERY_S   seconds between two looks                                      2
+#   OKL_PROCESSES      processes of nginx beside the first; one uses a core at most   2
 #   OKL_RUN_DIR        a folder to write to                                           /tmp/nginx
 set -eu
 
@@ -42,6 +43,9 @@ write() {
         echo "    keepalive_timeout 4s;"
         echo "}"
     } >"$run/workers.conf"
+    # `auto` is one for each core of the machine, however little of it a container may use: those of 128 cores take 260 MB,
+    # and while a reload lets the old ones end twice that.
+    echo "worker_processes ${OKL_PROCESSES:-2};" >"$run/processes.conf"
     echo "listen ${OKL_LISTEN:-8080};" >"$run/listen.conf"
     if [ -n "$certified" ]; then
         echo "listen ${OKL_LISTEN_TLS:-8443} ssl; ssl_certificate $tls/tls.crt; ssl_certificate_key $tls/tls.key;" \

@@ -52,7 +52,11 @@ Answered = Callable[[Consumed, bytes, bool], None]
 
 
 class Lost(Exception):
-    """The socket can be used no more; what was not answered is sent again on another one."""
+    """The socket can be used no more. What was not answered is sent again on another one, the first `alone` of it singly."""
+
+    def __init__(self, detail: str, alone: int = 0) -> None:
+        super().__init__(detail)
+        self.alone = alone
 
 
 def pause_after(failures: int) -> float:
@@ -133,7 +137,7 @@ class Channel:
         # A prediction that is sent again after its truth was learned is refused: so the truth is sent when the prediction's
         # answer is in the output, where no crash can bring it back.
         self._asking: dict[str, Consumed] = {}
-        self._is_alone = False
+        self._alone = 0
         self._failures = 0
         self._wake = asyncio.Event()
 
@@ -223,11 +227,12 @@ class Channel:
         """The messages of the next frame, now under way; none, where they have to wait."""
         frame: list[Consumed] = []
         size, room = 0, min(TOGETHER, UNDER_WAY - self._count)
-        if self._is_alone:
+        if self._alone:
             room = 1 - self._count
         while self._waiting and len(frame) < room:
             message = self._waiting[0]
-            if message.settles in self._asking or (frame and size + message.size > FRAME_BYTES):
+            is_large = message.is_nested or size + message.size > FRAME_BYTES
+            if message.settles in self._asking or (frame and (is_large or frame[0].is_nested)):
                 break
             frame.append(self._waiting.popleft())
             size += message.size
@@ -250,6 +255,7 @@ class Channel:
                 if refused is not None and refused["status"] in PASSING:
                     raise Lost(refused["detail"])
                 self._count -= 1
+                self._alone = max(0, self._alone - 1)
                 self._answered(frame.pop(0), answer, refused is not None)
             self._sent.popleft()
             self._failures = 0
@@ -264,13 +270,15 @@ class Channel:
         for message in unanswered:
             self.written(message)
         self._waiting.extendleft(reversed(unanswered))
-        if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
+        if isinstance(error, Lost):
+            self._alone = max(self._alone, error.alone)
+        elif isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
             # Which of them it was shows when each is sent alone.
-            if not self._is_alone:
-                self._is_alone = True
+            if not self._alone:
+                self._alone = len(unanswered)
             elif unanswered:
                 self._refuse(self._waiting.popleft(), PayloadTooLarge("The message is larger than the service takes."))
-                self._is_alone = False
+                self._alone -= 1
 
     def _refuse(self, message: Consumed, error: ServiceError) -> None:
         self._answered(message, refusal(error), True)
@@ -286,6 +294,10 @@ def _split(data: str | bytes, count: int) -> list[bytes]:
     if count == 1:
         return [text]
     answers: Any = json.loads(text)
+    if isinstance(answers, dict) and "refused" in answers:
+        # The frame as a whole: what is wrong with one of its messages shows when each is sent alone.
+        is_passing = answers["refused"]["status"] in PASSING
+        raise Lost(answers["refused"]["detail"], alone=0 if is_passing else count)
     if not isinstance(answers, list) or len(answers) != count:
         raise Lost("The service answers another number of messages than it was sent.")
     return [to_json(answer) for answer in answers]

@@ -207,8 +207,9 @@ class Consumer:
             some = self._next_answers()
             try:
                 self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
-            except AWAY:
+            except AWAY as error:
                 # Those that were written all the same are not written again.
+                log.warning("redis takes no answers", extra={"detail": str(error) or type(error).__name__})
                 failures += 1
                 await asyncio.sleep(pause_after(failures))
                 continue

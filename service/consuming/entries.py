@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 
 from ..api.problems import document_of, from_validation
+from ..api.slices import opened_in
 from ..api.values import Name
 
 SESSION, MESSAGE = b"session", b"message"
@@ -20,6 +21,10 @@ SESSION, MESSAGE = b"session", b"message"
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
 """What the service takes in one message, unless OKL_MAX_ROW_BYTES says less."""
+
+NESTED: Final = 150
+"""Arrays and objects of a message that goes alone. The service refuses a frame as a whole, all its messages with it, if it is
+nested deeper than 200, or if there are more than 20,000 in it."""
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 _IN_AN_ID: Final = re.compile(r"[A-Za-z0-9_][\x21-\x7e]{0,79}")
@@ -29,7 +34,7 @@ _IN_AN_ID: Final = re.compile(r"[A-Za-z0-9_][\x21-\x7e]{0,79}")
 class Consumed:
     """A message on its way: `asks` are the ids of its predictions, `settles` that of its truth."""
 
-    __slots__ = ("asks", "data", "entry", "session", "settles", "size", "stream")
+    __slots__ = ("asks", "data", "entry", "is_nested", "session", "settles", "size", "stream")
 
     def __init__(self, stream: str, entry: str, session: str, data: bytes) -> None:
         """Of what is no message `data` is empty."""
@@ -38,6 +43,7 @@ class Consumed:
         self.session = session
         self.data = data
         self.size = len(data)
+        self.is_nested = opened_in(data) >= NESTED
         self.asks: tuple[str, ...] = ()
         self.settles: str | None = None
 

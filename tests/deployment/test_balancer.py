@@ -81,6 +81,14 @@ def test_workers_that_come_and_go_are_found(tmp_path: Path) -> None:
             assert http.get("/sessions/s").text == other.name
 
 
+def test_it_has_as_many_processes_as_it_is_told_whatever_the_machine_has() -> None:
+    with upstreams(1) as (server,):
+        for environment, count in (({}, 2), ({"OKL_PROCESSES": "3"}, 3)):
+            with balancer([server.name], environment) as front, asking(front) as http:
+                assert http.get("/sessions/s").text == server.name
+                assert len(front.processes()) == 1 + count
+
+
 # What is sent twice
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
 from prometheus_client import parser
 
 from service.telemetry.families import STORE_FAMILIES, WORKER_FAMILIES, Family
-from tests.docs.pages import ROOT, section, table_rows, text_of
+from tests.docs.pages import ROOT, blocks, section, table_rows, text_of
 from tests.service.api import serving
 
 PROMETHEUS = ROOT / "docker" / "prometheus"
@@ -99,6 +100,14 @@ def test_expressions_name_series_and_labels_that_exist(where: str, exposed: dict
 def test_a_worker_down_is_noticed_by_what_prometheus_adds() -> None:
     assert 'up{job="okl"}' in expressions()["OklWorkerDown"]
     assert "job_name: okl" in (PROMETHEUS / "prometheus.yml").read_text()
+
+
+def test_with_a_key_prometheus_asks_every_worker_too() -> None:
+    """By one target that is a name it would ask now this one, now that one."""
+    ((_, shown),) = blocks(ROOT / "docs" / "keys.md", "yaml")
+    told = [yaml.safe_load(text)["scrape_configs"] for text in (shown, (PROMETHEUS / "prometheus.yml").read_text())]
+    asked = [[(one["job_name"], one["dns_sd_configs"][0]["names"]) for one in configs] for configs in told]
+    assert asked[0] == asked[1] == [("okl", ["okl"])]
 
 
 def test_every_panel_has_its_own_place() -> None:

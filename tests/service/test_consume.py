@@ -19,10 +19,13 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_sockets
 
 from okl.client import Client
 from okl.errors import ConfigurationError, InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.values import Id
+from service.consuming.channels import Channels
 from service.consuming.entries import MOST_MESSAGE_BYTES, Consumed, id_of_entry, read_entry
 from service.consuming.group import Group, Written
 from service.keys.key import KeyScope, Rate
@@ -221,6 +224,63 @@ def test_poison_is_refused_and_the_rest_goes_on(redis_url: str, served: str) -> 
 
 @pytest.mark.redis
 @pytest.mark.slow
+def test_messages_whose_frame_would_be_refused_hold_nothing_up(redis_url: str, served: str) -> None:
+    """One is nested as deep as JSON may be; many have more arrays together than the service reads at once."""
+    with connected(redis_url) as client:
+        entries: list[str] = []
+        poison: list[str] = []
+        for extra in [200 * "[" + 200 * "]", *16 * ["[" + ",".join(60 * [50 * "[" + 50 * "]"]) + "]"]]:
+            entries.append(add(client, "d", '{"x": [1, 2], "y": "yes"}'))
+            poison.append(add(client, "d", f'{{"x": [1, 2], "y": "yes", "extra": {extra}}}'))
+        with consuming(redis_url, "--create", "--url", served):
+            wait_until(lambda: len(answered(client)) == len(entries + poison), 30.0)
+        found = answered(client)
+        assert {one for one in found if "refused" in found[one]} == set(poison)
+        first = found[entries[0]]["t"]
+        assert [found[one]["t"] for one in entries] == list(range(first, first + len(entries)))
+
+
+def test_messages_of_a_refused_frame_are_sent_one_by_one() -> None:
+    """Another version of the service may refuse a frame for reasons of its own."""
+    frames: list[int] = []
+    answers: list[tuple[str, bool]] = []
+
+    async def serve(connection: ServerConnection) -> None:
+        async for data in connection:
+            found = json.loads(data)
+            some = found if isinstance(found, list) else [found]
+            frames.append(len(some))
+            refused = {"refused": {"status": 400, "detail": "one of them is bad"}}
+            told = [refused if "bad" in one else {"t": one["y"]} for one in some]
+            is_whole = isinstance(found, list) and refused not in told
+            await connection.send(json.dumps(told if is_whole else told[0] if len(some) == 1 else refused))
+
+    async def run() -> None:
+        done = asyncio.Event()
+
+        def take(message: Consumed, answer: bytes, is_refused: bool) -> None:
+            answers.append((message.entry, is_refused))
+            if len(answers) == 40:
+                done.set()
+
+        async with serve_sockets(serve, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            channels = Channels(f"http://127.0.0.1:{port}", take, most=1)
+            for number in range(40):
+                text = json.dumps({"x": [1], "y": number} | ({"bad": 1} if number == 10 else {})).encode()
+                channels.send(read_entry("rounds", f"1-{number}", {b"session": b"s", b"message": text}))
+            async with asyncio.timeout(20.0):
+                await done.wait()
+            await channels.close()
+
+    asyncio.run(run())
+    assert answers == [(f"1-{number}", number == 10) for number in range(40)]
+    # Sixteen one by one, and then together again.
+    assert max(frames[frames.index(1) + 16 :]) > 1
+
+
+@pytest.mark.redis
+@pytest.mark.slow
 def test_what_a_key_holds_up_is_sent_again(redis_url: str, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     admin, fresh = asyncio.run(make(store)), asyncio.run(make(store, KeyScope.WRITE))
@@ -283,6 +343,26 @@ def test_what_is_away_is_waited_for_and_no_more_is_read_than_may_be_under_way(tm
                 wait_until(
                     lambda: client.xinfo_groups("rounds")[0]["pending"] == 0 and client.xlen("answers") == 50, 20
                 )
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_redis_that_is_full_is_told_and_waited_for(tmp_path: Path, served: str) -> None:
+    """It gives what is to be read, and takes no answer."""
+    with redis_process(tmp_path) as server, connected(f"redis://127.0.0.1:{server.port}/0") as client:
+        client.xgroup_create("rounds", "okl", "0", mkstream=True)
+        entries = [add(client, "d", '{"x": [1, 2], "y": "yes"}') for _ in range(5)]
+        client.config_set("maxmemory", 1)
+        with consuming(f"redis://127.0.0.1:{server.port}/0", "--url", served) as process:
+            assert process.stderr is not None
+            # A line at least comes every ten seconds.
+            deadline = time.monotonic() + 30.0
+            while "redis takes no answers" not in (line := process.stderr.readline()):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+            assert "maxmemory" in line
+            client.config_set("maxmemory", 0)
+            wait_until(lambda: len(answered(client)) == len(entries), 30.0)
 
 
 @pytest.mark.redis
