@@ -154,13 +154,14 @@ class States:
             tip = now.position.tip
             if at is not None and tip.label != at:
                 raise precondition_failed(name, tip)
-            if now.waiting and (trouble := clash(now.twin, session)) is not None:
+            trouble = clash(now.twin, session)
+            if now.waiting and trouble is not None:
                 raise InvalidSnapshot(
                     f"The snapshot cannot take the place of {name!r}, whose predictions wait for their truths: {trouble}. "
                     "Settle or cancel them, or make a new session of it with `If-None-Match: *`."
                 )
             session.definition = replace(session.definition, template=now.twin.definition.template)
-            if await self.replace(name, now.position, session):
+            if await self.replace(name, now.position, session, unless_waiting=trouble is not None):
                 extra = {"session": name, "t": session.t, "instead_of": tip.round}
                 log.info("session goes on from another state", extra=extra)
                 return await self._sessions.inspect(name)
@@ -168,8 +169,9 @@ class States:
             raise PreconditionFailed(f"Session {name!r} has changed meanwhile; inspect it and decide again.")
         raise Overloaded(f"Session {name!r} is written to all the while; try again.")
 
-    async def replace(self, name: str, position: Position, session: Session) -> bool:
-        """Have the session go on from another one's state, if it still is at this position."""
+    async def replace(self, name: str, position: Position, session: Session, *, unless_waiting: bool = False) -> bool:
+        """Have the session go on from another one's state, if it still is at this position, and with `unless_waiting` if no
+        prediction waits: of one that is made meanwhile the position tells nothing."""
         to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
         identity = position.identity
         return await self._store.replace(
@@ -181,6 +183,7 @@ class States:
             summary=encode_summary(summary_of(session)),
             # Those of another past are no news.
             told=session.history.alarm_count,
+            unless_waiting=unless_waiting,
         )
 
 

@@ -176,27 +176,28 @@ class Challengers:
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
     async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:
-        """False if another worker wrote to one of the two meanwhile."""
+        """False if another worker wrote to one of the two meanwhile, or made a prediction that could not be settled."""
         tip = was.position.tip
         _check_tip(champion, tip, at)
         pursued = await self._pursuit.finish(champion, own, view)
         if pursued is None or pursued.seen != tip:
             return False
-        session = await self._check(champion, own, was)
+        session, trouble = await self._check(champion, own, was)
         session.definition, session.following = replace(session.definition, name=champion), None
-        if not await self._states.replace(champion, was.position, session):
+        if not await self._states.replace(champion, was.position, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
         await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], was)
         return True
 
-    async def _check(self, champion: str, own: str, was: _Was) -> Session:
-        """A copy of the challenger. Raises CannotPromote."""
+    async def _check(self, champion: str, own: str, was: _Was) -> tuple[Session, str | None]:
+        """A copy of the challenger, and why it could not settle what waits, if anything did. Raises CannotPromote."""
         session = await self._rounds.look(own, lambda session, *_: session.copy())
-        trouble = _trouble(was, session)
-        if trouble is not None:
-            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {trouble}.", session=champion)
-        return session
+        trouble = clash(was.twin, session, with_labels=False)
+        told = "it has learned no round yet" if session.learner is None else trouble if was.waiting else None
+        if told is not None:
+            raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {told}.", session=champion)
+        return session, trouble
 
     async def _make_sure_of_room(self, champion: str, name: str) -> None:
         """Keep the champion's state as it is now, which the state at its end replaces. Raises LimitReached."""
@@ -236,13 +237,6 @@ def _check_tip(champion: str, tip: Tip, at: str | None) -> None:
 
 def _was(session: Session, head: Head, position: Position) -> _Was:
     return _Was(position, session.copy(), head.waiting)
-
-
-def _trouble(now: _Was, then: Session) -> str | None:
-    """Why the one cannot go on as the other."""
-    if then.learner is None:
-        return "it has learned no round yet"
-    return clash(now.twin, then, with_labels=False) if now.waiting else None
 
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:

@@ -115,10 +115,20 @@ class Moving(Protocol):
     """Errors as in `Store`."""
 
     async def replace(
-        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+        self,
+        name: str,
+        at: Tip,
+        record: bytes,
+        to: Tip,
+        snapshot: bytes,
+        *,
+        summary: bytes = b"",
+        told: int = 0,
+        unless_waiting: bool = False,
     ) -> bool:
         """Go on from another state: the record, the snapshot and the tip become these, and the journal is empty, without a
-        tail. False unless the session is at `at`, or `to` is on its chain already (a reply got lost).
+        tail. False unless the session is at `at`, or `to` is on its chain already (a reply got lost); with `unless_waiting`
+        if a prediction waits for its truth.
 
         `to` has a digest of its own, drawn at random, so that every copy of what was is off the chain. What waits and what
         is remembered stay, and so do the first tip, the times and the counts; `told` of the new state's alarms count as

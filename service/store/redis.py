@@ -183,11 +183,20 @@ class RedisStore:
         return bool(await self._run(scripts.REWIND, name, text_of(tip), text_of(to), is_write=True))
 
     async def replace(
-        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+        self,
+        name: str,
+        at: Tip,
+        record: bytes,
+        to: Tip,
+        snapshot: bytes,
+        *,
+        summary: bytes = b"",
+        told: int = 0,
+        unless_waiting: bool = False,
     ) -> bool:
         check_summary(summary)
         check_number(told)
-        given = (text_of(at), record, text_of(to), snapshot, summary, told)
+        given = (text_of(at), record, text_of(to), snapshot, summary, told, int(unless_waiting))
         return bool(await self._run(scripts.REPLACE, name, *given, is_write=True))
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:

@@ -162,13 +162,23 @@ class SqliteStore:
         return await self._run(lambda db: sessions.rewind(db, self._clock(), name, tip, to), writes=True)
 
     async def replace(
-        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+        self,
+        name: str,
+        at: Tip,
+        record: bytes,
+        to: Tip,
+        snapshot: bytes,
+        *,
+        summary: bytes = b"",
+        told: int = 0,
+        unless_waiting: bool = False,
     ) -> bool:
         check_summary(summary)
         check_number(told)
 
         def operation(db: sqlite3.Cursor) -> bool:
-            return sessions.replace(db, self._clock(), name, at, record, to, snapshot, summary, told)
+            given = (record, to, snapshot, summary, told)
+            return sessions.replace(db, self._clock(), name, at, *given, unless_waiting=unless_waiting)
 
         return await self._run(operation, writes=True, written_bytes=len(snapshot), leaves_garbage=True)
 

@@ -233,6 +233,8 @@ def replace(
     snapshot: bytes,
     summary: bytes,
     told: int,
+    *,
+    unless_waiting: bool = False,
 ) -> bool:
     session = find_session(db, name)
     if session is None:
@@ -240,6 +242,8 @@ def replace(
     tables.check_open(db, session, now)
     if not session.is_at(at):
         return tables.is_on_chain(db, session, to)
+    if unless_waiting and _has_waiting(db, now, name):
+        return False
     db.execute(TAKE_BACK, (session.key, -1))
     db.execute("UPDATE records SET record = ? WHERE session = ?", (record, session.key))
     db.execute(REPLACE_NOTES, (to.round, told, summary, session.key))
@@ -253,7 +257,7 @@ def replace(
 
 def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_waiting: bool = False) -> bool:
     """The name is free at once. A session that is damaged can be deleted too; one that is sealed for good as well."""
-    if unless_waiting and count_waiting(db, now, name, [math.inf]) not in ([0], Gone()):
+    if unless_waiting and _has_waiting(db, now, name):
         return False
     if at is not None:
         session = find_session(db, name)
@@ -264,6 +268,10 @@ def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_
         raise refusal(name, held[0])
     remove(db, aside(name))
     return remove(db, name)
+
+
+def _has_waiting(db: sqlite3.Cursor, now: float, name: str) -> bool:
+    return count_waiting(db, now, name, [math.inf]) not in ([0], Gone())
 
 
 def remove(db: sqlite3.Cursor, name: str) -> bool:

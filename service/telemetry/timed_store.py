@@ -93,9 +93,19 @@ class TimedStore:
         return await self._timed("rewind", self._store.rewind(name, tip, to))
 
     async def replace(
-        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+        self,
+        name: str,
+        at: Tip,
+        record: bytes,
+        to: Tip,
+        snapshot: bytes,
+        *,
+        summary: bytes = b"",
+        told: int = 0,
+        unless_waiting: bool = False,
     ) -> bool:
-        answer = self._store.replace(name, at, record, to, snapshot, summary=summary, told=told)
+        given = {"summary": summary, "told": told, "unless_waiting": unless_waiting}
+        answer = self._store.replace(name, at, record, to, snapshot, **given)
         return await self._timed("replace", answer)
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:

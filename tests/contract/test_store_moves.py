@@ -133,3 +133,17 @@ async def test_a_settled_prediction_of_before_is_counted_once(session: Store) ->
     answer = await session.commit(NAME, Tip(0, TO.digest), chain(Tip(0, TO.digest), "p"))
     assert isinstance(answer, Committed)
     assert (answer.waiting, answer.never_came) == (1, 0)
+
+
+async def test_a_session_stays_as_it_is_while_a_prediction_waits(session: Store, place: Place) -> None:
+    """A prediction moves no tip: who looked before cannot know of it."""
+    await wait(session, hold("p"))
+    before = await read(session)
+    assert await session.replace(NAME, FIRST, b"record", TO, STATE, unless_waiting=True) is False
+    assert await read(session) == before
+    assert await session.cancel(NAME, "p")
+    assert await session.replace(NAME, FIRST, b"record", TO, STATE, unless_waiting=True) is True
+    await session.commit(NAME, TO, [], [hold("q")])
+    # The reply got lost: it was replaced all the same.
+    assert await session.replace(NAME, FIRST, b"record", TO, STATE, unless_waiting=True) is True
+    assert (await read(session)).record == b"record"

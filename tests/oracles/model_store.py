@@ -353,11 +353,20 @@ class ModelStore:
         return await self._ask(name, operation) is True
 
     async def replace(
-        self, name: str, at: Tip, record: bytes, to: Tip, snapshot: bytes, *, summary: bytes = b"", told: int = 0
+        self,
+        name: str,
+        at: Tip,
+        record: bytes,
+        to: Tip,
+        snapshot: bytes,
+        *,
+        summary: bytes = b"",
+        told: int = 0,
+        unless_waiting: bool = False,
     ) -> bool:
         def operation(session: Session) -> bool:
             session.check_open(self.clock())
-            if session.tip == at:
+            if session.tip == at and not (unless_waiting and session.items(self.clock())):
                 session.record, session.summary, session.summary_round = record, summary, to.round
                 session.snapshot, session.snapshot_tip, session.snapshot_at = snapshot, to, self.clock()
                 session.tip = session.base = to

@@ -195,14 +195,14 @@ class StoreMachine(RuleBasedStateMachine):
         tip, to = self.tip(name, distance), self.tip(name, back + 1)
         self.both(lambda store: store.rewind(name, tip, to))
 
-    @rule(name=names, distance=distances, round=st.sampled_from([0, 1, 7]), blob=blobs)
-    def replace(self, name: str, distance: int, round: int, blob: bytes) -> None:
+    @rule(name=names, distance=distances, round=st.sampled_from([0, 1, 7]), blob=blobs, unless_waiting=st.booleans())
+    def replace(self, name: str, distance: int, round: int, blob: bytes, *, unless_waiting: bool) -> None:
         self.made += 1
         at, to = self.tip(name, distance), Tip(round, self.made.to_bytes(16))
         record, summary = b"record %d" % self.made, b"%d" % self.made
 
         def call(store: Store) -> Awaitable[object]:
-            return store.replace(name, at, record, to, blob, summary=summary, told=round)
+            return store.replace(name, at, record, to, blob, summary=summary, told=round, unless_waiting=unless_waiting)
 
         if self.both(call) is True:
             self.replacements.append(call)

@@ -1,11 +1,13 @@
--- ARGV: the tip that the session is at, record, the new tip, its snapshot, summary, how many alarms were delivered
+-- ARGV: the tip that the session is at, record, the new tip, its snapshot, summary, how many alarms were delivered,
+--   1 to leave it as it is while a prediction waits for its truth
 -- Answers 1, or 0 where nothing was replaced. On the chain, the new tip is this command sent twice.
 
-local tip, record, to, blob, summary, told = unpack(ARGV)
+local tip, record, to, blob, summary, told, unless_waiting = unpack(ARGV)
 local at, packed, sealed_until = tip_and('counters')
 if not at then return 0 end
 if sealed_until > now_us() then return sealed() end
 if at ~= tip then return is_on_chain(to) and 1 or 0 end
+if unless_waiting == '1' and call('ZCOUNT', expiry, now_us() + 1, '+inf') > 0 then return 0 end
 local counters = {struct.unpack(COUNTERS, packed)}
 counters[3] = 0
 call('DEL', journal)
