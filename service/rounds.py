@@ -269,9 +269,9 @@ class Rounds:
         moment = Moment.of(self._clock(), replica.round_s, replica.size, replica.store_waiting, replica.never_came)
         turn = Turn(session, position, known_under(replica, tickets), self._limits, self.new_id, moment)
         played, void = await self._play(replica, turn, tickets)
-        entries, holds = ([], []) if void else (turn.entries, turn.holds)
+        entries, holds, progress = ([], [], None) if void else (turn.entries, turn.holds, turn.progress)
         try:
-            answer = await self._store.commit(replica.name, position.tip, entries, holds)
+            answer = await self._store.commit(replica.name, position.tip, entries, holds, progress)
         except ServiceError:
             replica.undo(turn, before)
             raise

@@ -25,7 +25,7 @@ from okl_core.types import F64
 
 from ..keys import visit
 from ..rounds import Rounds
-from ..session.requests import Batch, RoundsPlayed, as_told
+from ..session.requests import Batch, BodyPlace, RoundsPlayed, as_told
 from .lines import as_array, lines_of
 from .problems import cut, document_for, unexpected_document, validation_problem
 from .slices import COUNTED_BYTES, BodyLimits
@@ -180,8 +180,8 @@ async def answers_of(
                 # The body may go on for ever: a further block is a further request as far as its key goes.
                 await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
             visit.spend(len(block.y))
-            id = None if key is None else f"{key}-{i}"
-            batch = Batch(block.x, block.y, id, at if i == 0 else None)
+            place = None if key is None else BodyPlace(key, i, block.before)
+            batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
             asked = rounds.begin(session, [batch])
             # The next block is read while this one is learned.
             upcoming = asyncio.ensure_future(anext(blocks, None))

@@ -14,7 +14,7 @@ from okl.errors import InvalidSnapshot, StateCorrupt
 
 from ..session.codec import decode_entry, decode_waiting
 from ..session.definition import Definition
-from ..session.idempotency import told_first
+from ..session.idempotency import is_progress, told_first
 from ..session.limits import SessionLimits
 from ..session.record import decode_record
 from ..session.session import Session
@@ -62,7 +62,9 @@ class Examination:
                         decode_waiting(self._now.identity, item.id, item.blob)
                 for id, answer, _ in luggage.remembered:
                     with _named(f"The answer that is remembered under {id!r}"):
-                        told_first(self._now.name, self._now.identity, Applied(id, answer))
+                        applied = Applied(id, answer)
+                        if not is_progress(self._now.identity, applied):
+                            told_first(self._now.name, self._now.identity, applied)
             case Kept(own, state):
                 with _named(f"Checkpoint {own.name!r}"):
                     state_in(self._now.name, state, self._limits)

@@ -69,9 +69,11 @@ class Ticket:
         self.answer = answer
         self.asked = {part.id for part in parts if isinstance(part, Question) and part.id is not None}
         self.settled = {part.id for part in parts if not isinstance(part, Question) and part.id is not None}
+        first = parts[0]
+        if isinstance(first, Batch) and first.place is not None:
+            self.settled.add(first.place.body_id)
         self.ids = self.asked | self.settled
         self.known: dict[str, Waiting | Applied | None] = {}
-        first = parts[0]
         if isinstance(first, Follow):
             self.settled = set(first.late_ids)
             self.ids |= self.settled

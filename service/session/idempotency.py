@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -14,7 +14,7 @@ from okl_core.records.record import Raws, to_bytes
 from ..store.base import Applied
 from .codec import WaitingEntry, decode_answer, encode_answer, encode_inputs
 from .definition import Scalar
-from .requests import Columns, RoundsPlayed, Updated
+from .requests import Batch, Columns, RoundsPlayed, Updated
 
 REMEMBERED_BYTES = 4096
 """A larger answer is remembered without the forecasts of its rounds."""
@@ -55,6 +55,8 @@ def told_again(
     ys: Sequence[Scalar],
 ) -> Updated | RoundsPlayed:
     """The first answer of a request that was sent again. Raises IdConflict if it is not the same request."""
+    if is_progress(identity, applied):
+        raise id_conflict(name, applied.id, "was used for another kind of request")
     told, first_x, first_y = told_first(name, identity, applied)
     if not isinstance(told, kind):
         raise id_conflict(name, applied.id, "was used for another kind of request")
@@ -76,6 +78,40 @@ def told_first(name: str, identity: bytes, applied: Applied) -> tuple[Updated | 
         return kind(session=name, id=applied.id, is_duplicate=True, **first), x, y
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
+
+
+def progress_of(identity: bytes, batch: Batch) -> Applied | None:
+    """What is remembered of a body when this block of it is learned: that outlasts what is remembered of its first blocks."""
+    if batch.place is None:
+        return None
+    _, block, row = batch.place
+    document = to_json({"blocks": block + 1, "rounds": row + len(batch.y)})
+    return Applied(batch.place.body_id, encode_answer(identity, batch.place.body_id, document))
+
+
+def is_progress(identity: bytes, applied: Applied) -> bool:
+    """Is it remembered of a body how far it has come, and not an answer? Raises StateCorrupt."""
+    return decode_answer(identity, applied.id, applied.answer).startswith(b'{"blocks":')
+
+
+def check_progress(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
+    """Raises IdConflict for a block that was learned as far as is known of its body, and is remembered no more."""
+    place = batch.place
+    found = None if place is None else known.get(place.body_id)
+    if place is None or found is None:
+        return
+    if not isinstance(found, Applied):
+        raise id_conflict(name, place.body_id, "waits for the truth of a prediction")
+    if not is_progress(identity, found):
+        raise id_conflict(name, found.id, "was used for another kind of request")
+    so_far: dict[str, int] = from_json(decode_answer(identity, found.id, found.answer))
+    blocks, applied = so_far["blocks"], so_far["rounds"]
+    if blocks > place.block:
+        told = (
+            f"The first {applied} lines under key {place.key!r} were learned, and what was told of the oldest is "
+            "remembered no more; send the lines after them, under another key."
+        )
+        raise IdConflict(told, session=name, id=place.key, applied=applied)
 
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:

@@ -40,14 +40,35 @@ class Report(NamedTuple):
         return [self.y] if self.weight == 1.0 else [self.y, self.weight]
 
 
+class BodyPlace(NamedTuple):
+    """Where a block is in the body that was sent under `key`: how many blocks, and rounds, are before it."""
+
+    key: str
+    block: int
+    row: int
+
+    @property
+    def block_id(self) -> str:
+        return f"{self.key}-{self.block}"
+
+    @property
+    def body_id(self) -> str:
+        """Under it is remembered how far the body has come."""
+        return f"{self.key}-"
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rounds in order, each to be predicted and then learned; with `at` only if the session is at the tip of this label."""
+    """Rounds in order, each to be predicted and then learned; with `at` only if the session is at the tip of this label.
+
+    `place` is that of a block of a longer body, whose `id` is the block's.
+    """
 
     x: Sequence[Input] | F64
     y: Sequence[Scalar]
     id: str | None = None
     at: str | None = None
+    place: BodyPlace | None = None
 
 
 class Lesson(NamedTuple):

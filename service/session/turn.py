@@ -32,7 +32,7 @@ from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import Promise, answer_to, promise_of
 from .definition import Input
 from .follow import Follower
-from .idempotency import expired, id_conflict, remember, same_prediction, told_again
+from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending
@@ -102,6 +102,7 @@ class Turn:
         self.session = session
         self.tip = position.tip
         self.entries: list[Entry] = []
+        self.progress: Applied | None = None
         self.made: dict[str, WaitingEntry] = {}
         """The predictions that are to wait."""
         self._asked: set[str | None] = set()
@@ -308,11 +309,8 @@ class Turn:
     def _run(self, batch: Batch, size: int) -> Tell:
         self._check_learns()
         session = self.session
-        if (
-            batch.at is not None
-            and batch.at != self.tip.label
-            and not isinstance(self._known.get(batch.id or ""), Applied)
-        ):
+        was_learned = isinstance(self._known.get(batch.id or ""), Applied)
+        if batch.at is not None and batch.at != self.tip.label and not was_learned:
             raise precondition_failed(self._name, self.tip)
         raws, y, tasks = self._read_rows(batch)
         found = None if batch.id is None else self._known.get(batch.id)
@@ -322,6 +320,7 @@ class Turn:
         if found is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
         # With the labels that these rounds bring. Rounds that are told again have passed when there were fewer.
+        check_progress(self._name, self._identity, batch, self._known)
         self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
         self._limits.check_room(self._name, size)
         self.has_learned = True
@@ -333,6 +332,7 @@ class Turn:
         for earlier in first:
             self._append(earlier[0], None, earlier[1])
         self._append(count, batch.id, blob, answer)
+        self.progress = progress_of(self._identity, batch)
         return lambda _: told
 
     def _read_rows(self, batch: Batch) -> tuple[Raws, F64, Sequence[Task]]:

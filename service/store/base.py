@@ -288,10 +288,11 @@ class Store(Moving, Protocol):
         ...
 
     async def commit(
-        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = (), progress: Applied | None = None
     ) -> Committed | Applied | Waiting | Behind | Gone:
         """Append entries that follow `tip`, settle the waiting predictions that they name, remember their answers; then
-        keep predictions that wait for their truth, made at the tip after the entries.
+        keep predictions that wait for their truth, made at the tip after the entries. With entries, `progress` is remembered
+        too, in the place of what is under its id.
 
         Checks in this order: Gone; the last entry is in the journal -> Committed, without appending (a reply got lost);
         an entry's id was applied before -> Applied, the first such; Behind; what is there under the id of an entry that is

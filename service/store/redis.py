@@ -156,11 +156,11 @@ class RedisStore:
             return Found(what, None if missed is None else to_reading(name, missed))
 
     async def commit(
-        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = (), progress: Applied | None = None
     ) -> Committed | Applied | Waiting | Behind | Gone:
         check_entries(tip, entries)
         answer = await self._run(
-            scripts.COMMIT, name, self._limits, *commit_arguments(tip, entries, holds), is_write=True
+            scripts.COMMIT, name, self._limits, *commit_arguments(tip, entries, holds, progress), is_write=True
         )
         with Damage(name):
             match answer:

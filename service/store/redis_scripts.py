@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-from .base import Entry, Hold, Tip
+from .base import Applied, Entry, Hold, Tip
 
 KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "remembered", "kept", "states")
 
@@ -56,8 +56,11 @@ def text_of(tip: Tip) -> bytes:
     return b"%d:%b" % (tip.round, tip.digest)
 
 
-def commit_arguments(tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold]) -> list[Value]:
-    arguments: list[Value] = [text_of(tip), len(entries)]
+def commit_arguments(
+    tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold], progress: Applied | None
+) -> list[Value]:
+    told = ("", "") if progress is None else (progress.id, progress.answer)
+    arguments: list[Value] = [text_of(tip), *told, len(entries)]
     for entry in entries:
         answer = b"" if entry.answer is None else (b"*" if entry.is_fresh else b"+") + entry.answer
         arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)

@@ -136,12 +136,12 @@ class SqliteStore:
         return await self._run_here(lambda db: operation(db, READ_HERE), operation)
 
     async def commit(
-        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = (), progress: Applied | None = None
     ) -> Committed | Applied | Waiting | Behind | Gone:
         def operation(
             db: sqlite3.Cursor, most: tuple[int, int] = READ_THERE
         ) -> Committed | Applied | Waiting | Behind | Gone:
-            return commit(db, self._limits, self._clock(), name, tip, entries, holds, most)
+            return commit(db, self._limits, self._clock(), name, tip, entries, holds, progress, most)
 
         size = _size_of(entries, holds)
         if len(entries) + len(holds) > WRITTEN_HERE or size > WRITTEN_HERE_BYTES:

@@ -64,6 +64,7 @@ def commit(
     tip: Tip,
     entries: Sequence[Entry],
     holds: Sequence[Hold],
+    progress: Applied | None,
     most_read: tuple[int, int],
 ) -> Committed | Applied | Waiting | Behind | Gone:
     """Raises TooMuchHere, before it writes, if the caller is behind by more than `most_read` rounds and bytes."""
@@ -88,6 +89,10 @@ def commit(
     _sweep_waiting(db, session, limits, now, most)
     if is_new:
         _append(db, session, now, entries)
+        if progress is not None:
+            # It has a place of its own in the order of all, behind the entries.
+            session.shift += 1
+            _remember(db, session, now, session.round, progress.id, progress.answer)
     _forget_oldest(db, session, limits, now, most)
     if session.due_next <= now and not _has_room(session, limits, len(holds), sum(len(hold.blob) for hold in holds)):
         _sweep_waiting(db, session, limits, now, SWEPT_AT_ONCE)
@@ -131,7 +136,7 @@ def _append(db: sqlite3.Cursor, session: SessionRow, now: float, entries: Sequen
         if _settle(db, session, entry.id):
             session.never_came -= 1
         if entry.answer is not None:
-            _remember(db, session, now, entry, entry.answer)
+            _remember(db, session, now, entry.tip.round, entry.id, entry.answer)
     session.round, session.digest = entries[-1].tip.round, entries[-1].tip.digest
     session.updated_at = now
 
@@ -151,10 +156,10 @@ def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> bool | None:
     return bool(is_expired)
 
 
-def _remember(db: sqlite3.Cursor, session: SessionRow, now: float, entry: Entry, answer: bytes) -> None:
-    row = (session.key, entry.id, entry.tip.round + session.shift, now, len(answer), *keep(db, answer))
+def _remember(db: sqlite3.Cursor, session: SessionRow, now: float, round: int, id: str, answer: bytes) -> None:
+    row = (session.key, id, round + session.shift, now, len(answer), *keep(db, answer))
     if db.execute(REMEMBER, row).rowcount == 0:
-        _forget(db, session, entry.id)
+        _forget(db, session, id)
         db.execute(REMEMBER, row)
     session.remembered += 1
     session.remembered_bytes += len(answer)

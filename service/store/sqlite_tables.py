@@ -101,12 +101,12 @@ class SessionRow:
     snapshot_key: int
     snapshot_bytes: int
     tail_bytes: int
-    shift: int
     sealed_until: float
     round: int
     digest: bytes
     updated_at: float | None
     journal_bytes: int
+    shift: int
     waiting: int
     waiting_bytes: int
     expired: int
@@ -168,7 +168,7 @@ _changes_of_commits = attrgetter(*OF_COMMITS, "key")
 _changes_of_snapshots = attrgetter(*OF_SNAPSHOTS, "key")
 _KIND = {"i": int, "b": bytes, "f": float, "n": type(None)}
 _KINDS = {
-    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiiifib{updated}iiiiiifiif")
+    tuple(_KIND[letter] for letter in f"ibfibib{snapshot}iiifib{updated}iiiiiiifiif")
     for snapshot in ("ibf", "nnn")
     for updated in "fn"
 }

@@ -82,9 +82,9 @@ class TimedStore:
         return await self._timed("find", self._store.find(name, tip, id))
 
     async def commit(
-        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = (), progress: Applied | None = None
     ) -> Committed | Applied | Waiting | Behind | Gone:
-        return await self._timed("commit", self._store.commit(name, tip, entries, holds))
+        return await self._timed("commit", self._store.commit(name, tip, entries, holds, progress))
 
     async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
         return await self._timed("snapshot", self._store.snapshot(name, tip, blob))

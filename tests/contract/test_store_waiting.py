@@ -9,6 +9,7 @@ import pytest
 from service.store.base import (
     REMEMBERED_AFTER_EXPIRY_S,
     Applied,
+    Committed,
     Found,
     Full,
     Limits,
@@ -357,3 +358,26 @@ async def test_a_fresh_entry_is_refused_where_something_waits_under_its_id(sessi
     again = [replace(entry(free[-1].tip, "a"), is_fresh=True)]
     assert await session.commit(NAME, free[-1].tip, again) == Applied("a", b"answer to a")
     assert await session.commit(NAME, FIRST, [replace(entry(FIRST, "p"), is_fresh=True)]) != held("p")
+
+
+async def test_how_far_something_has_come_is_remembered_in_the_place_of_what_was(limited: Make) -> None:
+    """As long as it comes further it is among the newest, and what it came by is pushed out."""
+    store = await limited(Limits(remembered=3))
+    tip = FIRST
+    for number in range(6):
+        (one,) = chain(tip, f"k{number}")
+        progress = Applied("k", b"to %d" % number)
+        assert isinstance(await store.commit(NAME, tip, [one], [], progress), Committed)
+        assert await store.commit(NAME, tip, [one], [], progress) == Committed([], 0, 0)
+        assert await what(store, "k") == progress
+        tip = one.tip
+    found = await head(store)
+    assert (found.remembered, found.remembered_bytes) == (3, 2 * len(b"answer to k0") + len(b"to 5"))
+    assert [await what(store, f"k{number}") is None for number in range(6)] == [True] * 4 + [False] * 2
+    # Nothing is remembered of a commit that is refused, nor of one without entries.
+    assert await store.commit(NAME, tip, [], [hold("p")], Applied("k", b"of none")) == Committed([None], 1, 0)
+    assert missed(await store.commit(NAME, FIRST, chain(FIRST, "z"), [], Applied("k", b"of none"))) is not None
+    assert await what(store, "k") == Applied("k", b"to 5")
+    entries = chain(tip, "x", "y", "z")
+    assert isinstance(await store.commit(NAME, tip, entries), Committed)
+    assert await what(store, "k") is None

@@ -296,7 +296,7 @@ class ModelStore:
         return await self._ask(name, operation)
 
     async def commit(
-        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = ()
+        self, name: str, tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold] = (), progress: Applied | None = None
     ) -> Committed | Applied | Waiting | Behind | Gone:
         def operation(session: Session) -> Committed | Applied | Waiting | Behind:
             now, limits = self.clock(), self.limits
@@ -318,6 +318,9 @@ class ModelStore:
             session.sweep_waiting(now, limits)
             if is_new:
                 session.append(entries, now)
+                if progress is not None:
+                    session.remembered.pop(progress.id, None)
+                    session.remembered[progress.id] = Remembered(progress.answer, now)
             session.sweep_remembered(now, limits)
             outcomes = [session.hold(hold, now, limits) for hold in holds]
             return Committed(outcomes, len(session.waiting()), session.never_came)

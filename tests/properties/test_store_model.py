@@ -64,6 +64,7 @@ answers = st.sampled_from([None, b"", b"yes", bytes(350)])
 distances = st.sampled_from([0] * 8 + [1, 2, 3, 5, 8])
 id_lists = st.lists(st.sampled_from(IDS), unique=True, max_size=3)
 specs = st.lists(st.tuples(st.sampled_from([1, 1, 2, 9]), blobs, answers, st.booleans()), min_size=3, max_size=3)
+told = st.sampled_from([None, Applied("body", b""), Applied("body", b"so far"), Applied("other", bytes(350))])
 waits = st.sampled_from([0.0, 1.0, 3.0, 20.0, HOUR_S, HOUR_S])
 
 
@@ -160,9 +161,26 @@ class StoreMachine(RuleBasedStateMachine):
         tip = None if distance is None else self.tip(name, distance)
         self.both(lambda store: store.delete(name, tip))
 
-    @rule(name=names, distance=distances, ids=id_lists, specs=specs, holding=id_lists, blob=blobs, wait_s=waits)
+    @rule(
+        name=names,
+        distance=distances,
+        ids=id_lists,
+        specs=specs,
+        holding=id_lists,
+        blob=blobs,
+        wait_s=waits,
+        progress=told,
+    )
     def commit(
-        self, name: str, distance: int, ids: list[str], specs: list[Any], holding: list[str], blob: bytes, wait_s: float
+        self,
+        name: str,
+        distance: int,
+        ids: list[str],
+        specs: list[Any],
+        holding: list[str],
+        blob: bytes,
+        wait_s: float,
+        progress: Applied | None,
     ) -> None:
         tip = self.tip(name, distance)
         entries: list[Entry] = []
@@ -174,7 +192,7 @@ class StoreMachine(RuleBasedStateMachine):
         holds = [Hold(id, blob, wait_s) for id in holding]
 
         def call(store: Store) -> Awaitable[object]:
-            return store.commit(name, tip, entries, holds)
+            return store.commit(name, tip, entries, holds, progress)
 
         if isinstance(self.both(call), Committed):
             self.commits.append(call)

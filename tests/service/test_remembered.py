@@ -17,7 +17,7 @@ from service.api.dependencies import Worker
 from service.session.requests import Batch, Report
 from service.store.base import Limits
 from tests.oracles.model_store import ModelStore
-from tests.service.api import serving, serving_on
+from tests.service.api import NDJSON, Api, check_problem, lines, serving, serving_on, told
 from tests.service.definitions import MEAN, POMDR, define
 from tests.service.worker import (
     DATA,
@@ -149,3 +149,44 @@ async def test_the_same_round_with_another_weight_is_another_request() -> None:
         for weight in (1.0, 3.0):
             with pytest.raises(IdConflict):
                 await worker.rounds.update("s", Report(1.0, "u", [1.0], weight=weight))
+
+
+def lines_from(start: int, stop: int) -> bytes:
+    return lines([{"x": X[i], "y": Y[i]} for i in range(start, stop)])
+
+
+async def test_no_block_of_a_long_body_is_learned_twice(store_url: str) -> None:
+    """Its first blocks are remembered no more, pushed out by those after them, or by the updates of others."""
+    path, query = "/sessions/s/rounds", {"block": 2, "answers": "totals"}
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    async with serving(store_url, remembered=5) as api:
+        await api.create()
+        answer = await api.http.post(path, content=lines_from(0, 20), headers=headers, params=query)
+        assert [one["applied"] for one in told(answer)] == [*range(2, 21, 2)]
+        for body in (lines_from(0, 20), lines_from(0, 40)):
+            found = check_problem(await api.http.post(path, content=body, headers=headers, params=query), "id-conflict")
+            assert found["applied"] == 20
+        assert (await api.inspect())["t"] == 20
+        # What is left is sent under another key, and may be sent again as long as its blocks are remembered.
+        for is_again in (False, True):
+            rest = headers | {"Idempotency-Key": "rest"}
+            answer = await api.http.post(path, content=lines_from(20, 24), headers=rest, params=query)
+            assert [one["duplicate"] for one in told(answer)] == [is_again] * 2
+        for i in range(3):
+            await api.update(1.0, x=X[0], id=f"u{i}")
+        check_problem(await api.http.post(path, content=lines_from(20, 24), headers=rest, params=query), "id-conflict")
+        assert (await api.inspect())["t"] == 27
+
+
+async def test_the_place_of_a_body_is_no_answer(memory: Api) -> None:
+    headers = NDJSON | {"Idempotency-Key": "k"}
+    await memory.create()
+    assert told(await memory.http.post("/sessions/s/rounds", content=lines_from(0, 3), headers=headers))
+    for id in ("k-", "k-0"):
+        await memory.refused("id-conflict", "POST", "/sessions/s/update", {"x": X[0], "y": 1.0, "id": id})
+        await memory.refused("id-conflict", "POST", "/sessions/s/predict", {"x": X[0], "id": id})
+    await memory.predict(X[0], id="other-")
+    headers["Idempotency-Key"] = "other"
+    check_problem(
+        await memory.http.post("/sessions/s/rounds", content=lines_from(0, 3), headers=headers), "id-conflict"
+    )

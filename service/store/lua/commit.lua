@@ -1,15 +1,16 @@
--- ARGV: the limits; the caller's tip; the number of entries, then for each: round, digest, count, id, blob, answer ('', or
+-- ARGV: the limits; the caller's tip; an id ('' for none) and what is remembered under it if there are entries, in the place of
+--   what was; the number of entries, then for each: round, digest, count, id, blob, answer ('', or
 --   '+' and the answer, or '*' and that of one that is fresh); then for each hold: id, blob, how long it waits in microseconds
 -- Answers {'gone'}, {'applied', id, answer}, {'behind', reading}, {'waits', id, blob, is it expired} or
 --   {'committed', outcomes, number waiting, how many never came}. An outcome is nil for one that waits now, {'full'}, or what is under the id. A commit of nothing writes nothing.
 
 if sealed_until > now then return sealed() end
-local tip, number_of_entries = ARGV[2], tonumber(ARGV[3])
-local ENTRIES, ENTRY_WIDTH, HOLD_WIDTH = 4, 6, 3
+local tip, progress, number_of_entries = ARGV[2], ARGV[3], tonumber(ARGV[5])
+local ENTRIES, ENTRY_WIDTH, HOLD_WIDTH = 6, 6, 3
 local HOLDS = ENTRIES + number_of_entries * ENTRY_WIDTH
 local LAST = HOLDS - ENTRY_WIDTH
 local FRESH = ('*'):byte()
-local overdue = {} -- applied ids that are to be forgotten and were not yet
+local overdue = {} -- remembered ids that are to be forgotten, or remembered anew
 
 local function forget_answers(at_most)
   number_remembered = call('LLEN', remembered)
@@ -47,7 +48,7 @@ end
 local function remember(id, answer)
   if overdue[id] then
     remembered_bytes = remembered_bytes - math.max(call('HSTRLEN', applied, id) - 8, 0)
-    call('LREM', remembered, 1, id)
+    call('LREM', remembered, id == progress and -1 or 1, id)
   end
   call('HSET', applied, id, struct.pack('<d', now) .. answer)
   number_remembered = call('RPUSH', remembered, id)
@@ -113,6 +114,10 @@ if now >= due_at then
 end
 if is_appending then
   for i = ENTRIES, LAST, ENTRY_WIDTH do append(i) end
+  if progress ~= '' then
+    overdue[progress] = call('HEXISTS', applied, progress) == 1
+    remember(progress, ARGV[4])
+  end
   at, updated_at = ARGV[LAST] .. ':' .. ARGV[LAST + 1], now
   if remembered_bytes > most_remembered_bytes or number_remembered > most_remembered then
     forget_answers(swept_at_once + number_of_entries)
