@@ -320,9 +320,9 @@ class Rounds:
                     played.append((ticket, tells))
             return None
 
-        rounds = sum(ticket.rounds for ticket in tickets)
+        rounds, whole = sum(ticket.rounds for ticket in tickets), max(ticket.rounds for ticket in tickets)
         is_long, done = turn.session.has_long_round(rounds), lambda: sum(ticket.rounds for ticket, _ in played)
-        void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long, done=done)
+        void = await self._scheduler.rounds(replica, work, rounds, is_long=is_long, whole=whole, done=done)
         if void is None:
             return played, None
         ticket, error = void

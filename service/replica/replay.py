@@ -73,7 +73,7 @@ async def _replay(replica: Replica, session: Session, entries: Sequence[Entry], 
 
     before = session.divergence
     try:
-        await scheduler.rounds(replica, work, rounds, is_long=session.has_long_round(rounds))
+        await scheduler.rounds(replica, work, rounds, is_long=session.has_long_round(rounds), whole=rounds)
     except StateCorrupt as error:
         log.error("replay diverged", extra={"session": replica.name, "detail": error.detail})
         raise

@@ -25,6 +25,9 @@ TURN_S = 0.05
 ROUNDS_AT_ONCE = 16
 """More rounds than this go to a thread as long as nobody knows how long one takes."""
 
+WHOLE_ROUNDS = 4
+"""More rounds than this, between which no turn can end, go to a thread however quick rounds were: they may turn slow."""
+
 BLOCK_ROUNDS = 256
 """More than these are taken for long work as long as nobody knows."""
 
@@ -59,11 +62,14 @@ class Scheduler:
         rounds: int,
         *,
         is_long: bool = False,
+        whole: int = 1,
         done: Callable[[], int] | None = None,
     ) -> T:
-        """Run rounds of a session where they belong, and learn how long one takes. `done` tells afterwards how many of them
-        there were, where that may be fewer."""
+        """Run rounds of a session where they belong, and learn how long one takes. Between `whole` of them the work
+        does not look at the clock. `done` tells afterwards how many of them there were, where that may be fewer."""
         pool = self._pool_of(replica.round_s, rounds, is_long)
+        if pool is None and whole > WHOLE_ROUNDS:
+            pool = self._short
         if pool is None:
             result, took = _timed(work)
             if took > TURN_S:

@@ -18,6 +18,7 @@ from service.replica.scheduling import (
     SHORT_THREADS,
     THREAD_FROM_BYTES,
     THREAD_FROM_S,
+    WHOLE_ROUNDS,
     Scheduler,
 )
 
@@ -63,6 +64,11 @@ async def test_rounds_run_where_they_belong(
     scheduler: Scheduler, round_s: float, rounds: int, is_long: bool, expected: str
 ) -> None:
     assert await scheduler.rounds(replica_of(round_s), where, rounds, is_long=is_long) == expected
+
+
+async def test_many_rounds_without_a_pause_run_in_a_thread_however_quick_they_were(scheduler: Scheduler) -> None:
+    for whole, expected in ((WHOLE_ROUNDS, HERE), (WHOLE_ROUNDS + 1, SHORT)):
+        assert await scheduler.rounds(replica_of(1e-6), where, 40, whole=whole) == expected
 
 
 @pytest.mark.parametrize(("size", "expected"), [(10, HERE), (THREAD_FROM_BYTES, SHORT), (17 * THREAD_FROM_BYTES, LONG)])

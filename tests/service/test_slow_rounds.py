@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar
 
 import pytest
 
 from okl_core import register
+from service.api.dependencies import Worker
 from service.app import make_worker
 from service.replica.scheduling import TURN_S
 from service.replica.tickets import Sender
-from service.session.requests import Question, Report, Updated, as_told
+from service.session.requests import Batch, Question, Report, Updated, as_told
 from service.settings import Settings
 from service.store.sqlite import SqliteStore
 from tests.contract.broken import Sleepy
@@ -22,7 +25,7 @@ from tests.service.worker import Gate, Steady, Watched, settle, together, told, 
 pytestmark = pytest.mark.anyio
 
 SLOW, SLOW_S = 100.0, 0.02
-MESSAGES = 60
+MESSAGES, ROWS = 60, 20
 
 
 class Weary(Sleepy):
@@ -40,30 +43,57 @@ def report(x: float, id: str | None = None) -> Report:
     return Report(1.0, id, [x])
 
 
-async def test_rounds_that_turn_slow_hold_up_no_other_session(clocked: SqliteStore, own_registry: None) -> None:
+@asynccontextmanager
+async def quick_until_now(store: SqliteStore) -> AsyncIterator[Worker]:
     """The store answers on the event loop and the rounds were quick, so that a turn is taken for work of a moment."""
     register(Weary)
-    worker = make_worker(Settings(store="sqlite://"), clocked)
+    worker = make_worker(Settings(store="sqlite://"), store)
     await worker.sessions.create(define({"kind": "weary"}))
     for _ in range(200):
         await worker.rounds.update("s", report(1.0))
-    sender, longest, over = Sender(), 0.0, asyncio.Event()
+    yield worker
+    await worker.close()
 
-    async def bystander() -> None:
-        nonlocal longest
-        while not over.is_set():
+
+@contextmanager
+def bystander() -> Iterator[list[float]]:
+    """For how long others had to wait for their turn, each time."""
+    waits: list[float] = []
+
+    async def look() -> None:
+        while True:
             begun = time.perf_counter()
             await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - begun)
+            waits.append(time.perf_counter() - begun)
 
-    watching = asyncio.ensure_future(bystander())
-    begun = [worker.rounds.begin("s", [report(SLOW)], sender) for _ in range(MESSAGES)]
-    answers = [as_told(Updated, (await one)[0]).t for one in begun]
-    over.set()
-    await watching
-    await worker.close()
+    watching = asyncio.ensure_future(look())
+    try:
+        yield waits
+    finally:
+        watching.cancel()
+
+
+async def test_rounds_that_turn_slow_hold_up_no_other_session(clocked: SqliteStore, own_registry: None) -> None:
+    sender = Sender()
+    async with quick_until_now(clocked) as worker:
+        with bystander() as waits:
+            begun = [worker.rounds.begin("s", [report(SLOW)], sender) for _ in range(MESSAGES)]
+            answers = [as_told(Updated, (await one)[0]).t for one in begun]
     assert answers == [*range(201, 201 + MESSAGES)]
-    assert longest < TURN_S + MESSAGES * SLOW_S / 4
+    assert max(waits) < TURN_S + MESSAGES * SLOW_S / 4
+
+
+async def test_a_block_that_turns_slow_holds_up_no_other_session(clocked: SqliteStore, own_registry: None) -> None:
+    """Nor does the replay of its rounds at a worker that has seen quick ones only."""
+    block = Batch([[SLOW]] * ROWS, [1.0] * ROWS)
+    other = make_worker(Settings(store="sqlite://"), clocked)
+    async with quick_until_now(clocked) as worker:
+        assert (await other.sessions.inspect("s")).t == 200
+        with bystander() as waits:
+            assert (await worker.rounds.rounds("s", block)).t == 200 + ROWS
+            assert (await other.sessions.inspect("s")).t == 200 + ROWS
+    await other.close()
+    assert max(waits) < TURN_S + ROWS * SLOW_S / 4
 
 
 @pytest.mark.parametrize("is_named", [False, True])

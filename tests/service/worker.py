@@ -188,6 +188,7 @@ class Steady(Scheduler):
         rounds: int,
         *,
         is_long: bool = False,
+        whole: int = 1,
         done: Callable[[], int] | None = None,
     ) -> T:
         result, replica.round_s = work(), self.round_s
