@@ -20,7 +20,9 @@ OklError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 MAX_QUOTED = 64
 """Characters of a wrong word that are told, and compared with those there are."""
@@ -110,7 +112,19 @@ class WeightError(InputError):
 
 
 class NumericalError(OklError):
-    """The arithmetic of a round failed."""
+    """The arithmetic of a round failed: of its input, or of its truth alone ("y"). `index` is its row among several, where
+    that is known."""
+
+    def __init__(self, message: str, field: Literal["x", "y"] = "x", index: int | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
+
+    @property
+    def round(self) -> int | None:
+        """The learner's round that the text names, as that of a learner within another one does too."""
+        found = re.search(r"\bround (\d+)\b(?! or later)", str(self))
+        return None if found is None else int(found[1])
 
 
 class NotPositiveDefiniteError(NumericalError):

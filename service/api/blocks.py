@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
+from okl.errors import PayloadTooLarge, ServiceError
 from okl_core.records.record import packed
 from okl_core.types import F64
 
@@ -191,7 +191,7 @@ async def answers_of(
                 visit.give_back(played.rounds)
             yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:
-        found = _in_lines(error, applied) if isinstance(error, InvalidInput) else error
+        found = _in_lines(error, applied)
         if not applied:
             raise found from error
         yield to_json({"refused": document_for(found, scope), "applied": applied}) + b"\n"
@@ -214,7 +214,7 @@ def _in_line(error: ServiceError, index: int) -> ServiceError:
     return type(error)(f"Line {index + 1}: {detail}", **error.extra | {"line": index + 1})
 
 
-def _in_lines(error: InvalidInput, before: int) -> ServiceError:
+def _in_lines(error: ServiceError, before: int) -> ServiceError:
     """The error of a block: a place in it is one in a line."""
     wrong = list(error.extra.get("errors", ()))
     place = _PLACE.fullmatch(wrong[0]["pointer"]) if wrong else None
@@ -223,4 +223,5 @@ def _in_lines(error: InvalidInput, before: int) -> ServiceError:
     part, index, rest = place.groups()
     first = {"pointer": f"/{part}{rest}", "detail": wrong[0]["detail"]}
     line = before + int(index) + 1
-    return type(error)(f"Line {line}: {first['pointer']}: {first['detail']}", errors=[first], line=line)
+    extra = error.extra | {"errors": [first], "line": line}
+    return type(error)(f"Line {line}: {first['pointer']}: {first['detail']}", **extra)

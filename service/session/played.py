@@ -12,7 +12,7 @@ import numpy as np
 
 from okl_core.contract.facade import REPLAY_TOLERANCE, replay_tolerance
 from okl_core.contract.frozen import Rule
-from okl_core.errors import InputError, ReplayDivergence
+from okl_core.errors import InputError, NumericalError, ReplayDivergence
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.types import F64, Forecast, Round
 
@@ -103,15 +103,27 @@ def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: fl
 
 
 @contextmanager
-def of_rows(start: int, *, is_block: bool) -> Iterator[None]:
-    """What refuses a row names it by its number among all that were sent: the library numbers the rows of a block, of which
-    the first is the row `start`, and of a round by itself the numbers of its input."""
+def of_rows(start: int, runs: HostedLearner | None) -> Iterator[None]:
+    """What refuses a row names it by its number among all that were sent: the library numbers the rows of a block that a
+    learner `runs`, of which the first is the row `start`, and of a round by itself the numbers of its input."""
+    before = 0 if runs is None else runs.t
     try:
         yield
     except InputError as error:
-        if is_block and error.index is not None:
+        if runs is not None and error.index is not None:
             error.args = (str(error).replace(f"X[{error.index}]", "x"),)
             error.index += start
-        elif not is_block:
+        elif runs is None:
             error.index = start
+        raise
+    except NumericalError as error:
+        if runs is None:
+            error.index = start
+        elif error.index is not None:
+            error.index += start
+        elif error.round is not None:
+            error.index = start + error.round - before - 1
+        elif runs.t > before:
+            # It has learned the rounds before.
+            error.index = start + runs.t - before
         raise

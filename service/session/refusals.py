@@ -38,6 +38,10 @@ def refusal(error: core.OklError, name: str) -> ServiceError | None:
             # What only the inputs bring to light.
             return invalid("/x", str(error), WrongDimension)
         case core.NumericalError():
-            return NumericalFailure(f"The round was refused, nothing changed: {error}", session=name)
+            if error.index is None:
+                return NumericalFailure(f"The round was refused, nothing changed: {error}", session=name)
+            wrong = {"pointer": f"/{error.field}/{error.index}", "detail": str(error)}
+            told = f"{wrong['pointer']}: the rounds were refused, nothing changed: {error}"
+            return NumericalFailure(told, session=name, errors=[wrong])
         case _:
             return None

@@ -140,8 +140,9 @@ class Judge:
                 errors = mistakes(self.truths, values, Q, y).astype(np.float64)
             else:
                 errors = ((values - y) * self.truths.unit) ** 2
-        if not (np.isfinite(losses) & np.isfinite(errors)).all():
-            raise DivergedError(_LOSS_OVERFLOWS)
+        are_finite = np.isfinite(losses) & np.isfinite(errors)
+        if not are_finite.all():
+            raise DivergedError(_LOSS_OVERFLOWS, index=int(np.argmin(are_finite)))
         return losses, errors
 
 

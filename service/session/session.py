@@ -275,7 +275,7 @@ class Session:
         while start < len(y):
             alike = self._rounds_alike(raws[start:], tasks[start:])
             stop = start + max(alike, 1)
-            with of_rows(start, is_block=alike > 0):
+            with of_rows(start, self.learner if alike else None):
                 if alike:
                     entry, given = self._run_block(raws[start:stop], y[start:stop], moment)
                     entries.append((alike, encode_block(entry)))

@@ -89,7 +89,7 @@ class Task:
         truth = self.truths.to_learner(y)
         if self.waits and abs(truth) > LARGEST_TRUTH:
             # A stand-in would take it, and the learner that is made of it would not.
-            raise DivergedError(f"a truth is beyond {LARGEST_TRUTH:.0e}; scale the truths down")
+            raise DivergedError(f"a truth is beyond {LARGEST_TRUTH:.0e}; scale the truths down", "y")
         return truth, self
 
     def reckoned_rows(self, ys: Sequence[Scalar]) -> F64 | None:

@@ -35,7 +35,7 @@ from .follow import Follower
 from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
 from .limits import SessionLimits
 from .moment import Moment
-from .played import Pending
+from .played import Pending, of_rows
 from .refusals import precondition_failed, refusal
 from .requests import (
     Batch,
@@ -345,10 +345,10 @@ class Turn:
         y, fields = np.empty(len(batch.y)), self.session.fields
         for i, (sent, truth) in enumerate(zip(batch.x, batch.y, strict=True)):
             try:
-                raws.append(self._read(sent, fields))
-                if i == 0:
-                    fields = self.session.fields_after(raws[0])
-                y[i], task = reckoned(definition, task, truth)
+                with of_rows(i, None):
+                    raws.append(self._read(sent, fields))
+                    fields = self.session.fields_after(raws[0]) if i == 0 else fields
+                    y[i], task = reckoned(definition, task, truth)
             except InvalidInput as error:
                 part = "/y" if error.extra["errors"][0]["pointer"].startswith("/y") else "/x"
                 raise error.under(f"{part}/{i}", part) from None

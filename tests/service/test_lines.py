@@ -89,6 +89,28 @@ def test_a_row_that_the_learner_refuses_is_named(url: str, client: Client, row: 
     assert answer["errors"][0]["pointer"] == f"/x/{row}"
 
 
+@pytest.mark.parametrize("row", [0, 1, 20])
+@pytest.mark.parametrize("kind", ["aioli", "ftrl-logistic", "one-vs-rest", "pool", "mean"])
+def test_a_row_whose_arithmetic_fails_is_named(url: str, client: Client, kind: str, row: int) -> None:
+    """Beside the round of the session, which has learned some before."""
+    labels = None if kind == "mean" else LABELS
+    client.create("s", {"kind": kind}, labels=labels, strict=True, scale={"kind": "none"})
+    names = LABELS if labels else (0.0, 1.0)
+    found: list[dict[str, Any]] = [{"x": [1.0, float(i)], "y": names[i % 2]} for i in range(30)]
+    client.rounds("s", [one["x"] for one in found[:5]], [one["y"] for one in found[:5]])
+    found[row] = {"x": [1.0, 1e60], "y": names[0]} if labels else {"x": [1.0, 2.0], "y": 1e200}
+    body = {"x": [one["x"] for one in found], "y": [one["y"] for one in found]}
+    answer = httpx.post(f"{url}/sessions/s/rounds", json=body).json()
+    assert answer["type"] == "/problems/numerical-failure"
+    assert answer["errors"][0]["pointer"] == f"/x/{row}"
+    assert answer["detail"].startswith(f"/x/{row}: the rounds were refused, nothing changed: ")
+    assert kind == "mean" or f"round {6 + row}" in answer["detail"]
+    answer = httpx.post(f"{url}/sessions/s/rounds", content=lines(found), headers=NDJSON).json()
+    assert (answer["line"], answer["session"], answer["errors"][0]["pointer"]) == (row + 1, "s", "/x")
+    assert answer["detail"].startswith(f"Line {row + 1}: /x: ")
+    assert client.inspect("s")["t"] == 5
+
+
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"{}{}\n", b'{"x":[1],\n"y":1}\n', b"[1]\n", b"\xff\n"])
 def test_bodies_that_are_no_lines(url: str, session: str, body: bytes) -> None:
     answer = httpx.post(f"{url}/sessions/s/rounds", content=body, headers=NDJSON)
