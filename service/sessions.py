@@ -158,6 +158,10 @@ class Sessions:
         is_over = len(heads) < len(page.heads)
         return Listing([Listed(head, decode_summary(head.summary)) for head in heads], None if is_over else page.cursor)
 
+    async def count(self, prefix: str) -> int:
+        """How many there are whose names begin so."""
+        return await self._store.count(prefix)
+
     async def delete(self, name: str, at: str | None = None) -> None:
         """With its challengers. Raises SessionNotFound, and PreconditionFailed where it is not at the tip of this label."""
         tip = None

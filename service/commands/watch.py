@@ -72,7 +72,9 @@ class Glance:
 
     @property
     def verdict(self) -> str:
-        told = self.session["verdict"]
+        told, frozen = self.session["verdict"], self.session["frozen"]
+        if told is None and frozen is not None:
+            return f"frozen at round {frozen['t']:,} of {frozen['session']}: it predicts, and learns nothing"
         return "no rounds yet" if told is None else told["text"]
 
     @property

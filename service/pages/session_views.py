@@ -29,7 +29,8 @@ class SessionViews:
     async def index(self, cursor: str | None, limit: int) -> Json:
         now, listing = time.time(), await self._sessions.list(cursor, limit, visit.prefix())
         lines = [watching_wire.line(listed, now) for listed in listing.sessions]
-        return {"sessions": lines, "next": listing.cursor, "now": now}
+        total = await self._sessions.count(visit.prefix())
+        return {"sessions": lines, "next": listing.cursor, "total": total, "now": now}
 
     async def session(self, name: str) -> Json:
         found = await self._sessions.inspect(name)

@@ -14,7 +14,8 @@ class Views(Protocol):
     """
 
     async def index(self, cursor: str | None, limit: int) -> Json:
-        """{"sessions": [entry, ...], "next": cursor or null, "now": time}, in the order of names.
+        """{"sessions": [entry, ...], "next": cursor or null, "total": number, "now": time}, in the order of names; `total`
+        counts those of all pages.
 
         An entry has name, kind, t, waiting, never_came, created_at, updated_at, bytes, rate (rounds a second lately),
         error_name ("mistake rate" or "RMSE"), error (windowed), verdict ({"text", "state", "rival", "gain", "low", "high"}),

@@ -284,7 +284,7 @@ class MadeUp:
         self._check()
         left = [one for one in self.entries if cursor is None or one["name"] > cursor]
         following = left[limit - 1]["name"] if len(left) > limit else None
-        return {"sessions": left[:limit], "next": following, "now": NOW}
+        return {"sessions": left[:limit], "next": following, "total": len(self.entries), "now": NOW}
 
     async def session(self, name: str) -> Json:
         self._check()

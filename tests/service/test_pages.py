@@ -327,3 +327,21 @@ async def test_the_page_of_a_frozen_session_promises_no_rounds(memory: Api) -> N
     assert "it predicts, and learns nothing" in told.text
     assert "A frozen session has no rounds of its own." in told.text
     assert "with the first rounds" not in told.text
+    for offered in ('id="freeze-form"', 'name="wait"'):
+        assert offered not in told.text
+        assert offered in (await memory.http.get("/sessions/a/page", headers=BROWSER)).text
+
+
+async def test_each_page_of_the_list_counts_all_sessions(memory: Api) -> None:
+    for name in "abcde":
+        await memory.create(MEAN, name)
+    for query, told in (
+        ("", "5 sessions"),
+        ("?limit=2", "5 sessions, 2 of them here"),
+        ("?limit=2&cursor=d", "5 sessions, 1 of them here"),
+        ("?q=b", "1 session"),
+        ("?sort=t", "5 sessions"),
+    ):
+        page = (await memory.http.get(f"/{query}", headers=BROWSER)).text
+        assert [one.strip() for one in re.findall(r"data-live>([^<]*)</p>", page)] == [told]
+    assert (await memory.http.get("/index.json?limit=2")).json()["total"] == 5

@@ -64,6 +64,9 @@ def test_one_frame(run: Any, client: Client) -> None:
 def test_a_session_without_rounds_and_one_that_is_not_there(run: Any, client: Client) -> None:
     client.create("new")
     assert "no rounds yet" in run("watch", "new", "--once")
+    client.rounds("new", [[0.0]] * 20, ["a", "b"] * 10)
+    client.freeze("new", "still")
+    assert "frozen at round 20 of new: it predicts, and learns nothing" in run("watch", "still", "--once")
     for once in ((), ("--once",)):
         told = run("watch", "nobody", *once, code=1)
         assert told.startswith("Session not found: ")

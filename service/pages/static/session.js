@@ -22,7 +22,7 @@ function input() {
 
 function asked() {
   const found = input();
-  return found && { ...found, wait: tryForm.elements.wait.checked };
+  return found && { ...found, wait: tryForm.elements.wait?.checked ?? false };
 }
 
 function showCurl() {
