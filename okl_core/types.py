@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, NamedTuple, Self, final
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,8 +222,11 @@ class LearnerConfig(Parameters):
 class StatePart:
     """A group of a state's fields: numbers, float64 arrays, other parts, and objects with `pack`, `unpack` and `nbytes`.
 
-    `copy.deepcopy` must give a part that shares nothing with it that either writes to.
+    `copy.deepcopy` must give a part that shares nothing with it that either writes to. One with `is_fixed` has as many
+    numbers as at first, whatever it learns.
     """
+
+    is_fixed: ClassVar[bool] = False
 
     @property
     def nbytes(self) -> int:

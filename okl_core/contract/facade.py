@@ -15,7 +15,7 @@ from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
 from okl_core.contract.rng import RoundRng
-from okl_core.contract.state import pack
+from okl_core.contract.state import pack, require_like
 from okl_core.contract.threads import OneBlasThread, needs_one_thread, one_thread_if
 from okl_core.errors import (
     DivergedError,
@@ -367,6 +367,8 @@ def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner
         state = learner.unpack(config, own)
         if state.t < 0:
             raise StateFormatError(f"the state has learned {state.t} rounds")
-        return OnlineLearner(parsed, state, dim, lags)
+        restored = OnlineLearner(parsed, state, dim, lags)
+        require_like(state, own, learner.init(config, dim + parsed.lags))
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error
+    return restored

@@ -101,10 +101,31 @@ def unpack(
     return state_type(**values)
 
 
+def require_like(state: StatePart, arrays: Mapping[str, Stored], new: StatePart) -> None:
+    """Raises StateFormatError for a state, of these arrays, in another precision or with a part of another size than a new
+    one."""
+    for name, array in pack(new).items():
+        if name in arrays and (arrays[name].dtype == np.float32) != (array.dtype == np.float32):
+            told = "single" if arrays[name].dtype == np.float32 else "double"
+            raise StateFormatError(f"the array {name!r} is in {told} precision, the spec asks for the other")
+    _require_sizes(state, new)
+
+
+def _require_sizes(state: StatePart, new: StatePart, within: str = "") -> None:
+    for field in dataclasses.fields(new):
+        own, first = getattr(state, field.name), getattr(new, field.name)
+        if isinstance(own, StatePart) and isinstance(first, StatePart):
+            _require_sizes(own, first, f"{within}{field.name}.")
+        elif new.is_fixed and np.shape(own) != np.shape(first):
+            told = f"the array {within + field.name!r} has shape {np.shape(own)}, a new one {np.shape(first)}"
+            raise StateFormatError(told)
+
+
 @functools.cache
 def _hints(state_type: type[StatePart]) -> dict[str, Any]:
     """Those of its fields: they are strings, each to be compiled."""
-    return get_type_hints(state_type)
+    found = get_type_hints(state_type)
+    return {field.name: found[field.name] for field in dataclasses.fields(state_type)}
 
 
 def to_bytes(arrays: Mapping[str, Stored], meta: Mapping[str, Any]) -> bytes:

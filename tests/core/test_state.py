@@ -259,3 +259,27 @@ def test_numbers_that_no_rounds_give_are_refused(spec: dict[str, Any], name: str
     assert name in learner.state()
     with pytest.raises(StateFormatError):
         restore(spec, learner.state() | {name: made_up}, 1)
+
+
+@pytest.mark.parametrize("kind", ["pros-n-kons", "nystrom-ridge", "nystrom-aar", "nystrom-aioli"])
+@pytest.mark.parametrize("kept", ["single", "double"])
+def test_a_state_in_another_precision_is_refused(kind: str, kept: str) -> None:
+    """New ones, and ones that have learned."""
+    specs = {name: {"kind": kind, "config": {"precision": name}} for name in ("single", "double")}
+    learner = create(specs.pop(kept), dim=2)
+    [other] = specs.values()
+    for _ in range(2):
+        with pytest.raises(StateFormatError, match=f"is in {kept} precision, the spec asks for the other"):
+            restore(other, learner.state(), 2)
+        learner.run([[0.5, 1.0], [1.0, -0.5]], [1.0, -1.0])
+
+
+@pytest.mark.parametrize("kind", ["ons", "aioli", "fourier-aioli", "softmax-aioli"])
+@pytest.mark.parametrize("size", [1, 2, 500])
+def test_a_root_of_another_size_is_refused(kind: str, size: int) -> None:
+    spec = {"kind": kind}
+    arrays = create(spec, dim=2).state()
+    [(S, u)] = [(name, f"{name[:-1]}u") for name in arrays if name.split(".")[-1] == "S"]
+    assert restore(spec, arrays, 2).t == 0
+    with pytest.raises(StateFormatError, match=f"'{S}' has shape"):
+        restore(spec, arrays | {S: np.eye(size), u: np.zeros(size)}, 2)
