@@ -10,6 +10,7 @@ import httpx
 
 from okl.errors import ServiceError, Unreachable
 from okl.events import EventReader
+from okl.forks import PerProcess
 from okl.problems import error_of
 from okl.routes import ROUTES, Learner, Routes
 from okl.session import AsyncSession, Session
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 @speaker
 class Client:
-    """One connection to a service; not for use from several threads at once.
+    """One connection to a service; a process that is forked has its own. Not for use from several threads at once.
 
     Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`. Inputs are lists or
     dictionaries, arrays of numpy, rows and frames of pandas, polars and what else narwhals knows; NaN and NaT are sent as
@@ -47,7 +48,7 @@ class Client:
         """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
         self.url = url
         self._talks, self._headers = ROUTES, _headers(key)
-        self._http = httpx.Client(**_connection(url, timeout_s, self._headers))
+        self._http = PerProcess(lambda: httpx.Client(**_connection(url, timeout_s, self._headers)))
 
     def __enter__(self) -> Client:
         return self
@@ -57,7 +58,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection."""
-        self._http.close()
+        self._http.get().close()
 
     # rounds
     predict = said(Routes.predict)
@@ -124,7 +125,7 @@ class Client:
         """
         reader = EventReader()
         try:
-            with self._http.stream("GET", path_of(session, "events"), headers=_since(last_id)) as response:
+            with self._http.get().stream("GET", path_of(session, "events"), headers=_since(last_id)) as response:
                 if not response.is_success:
                     response.read()
                     raise error_of(response.status_code, response.content)
@@ -136,7 +137,7 @@ class Client:
     def send(self, call: Call) -> Any:
         """One request; what it answers."""
         try:
-            response = self._http.request(call.method, call.path, **_request(call))
+            response = self._http.get().request(call.method, call.path, **_request(call))
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
         return _answer(call, response)
@@ -161,7 +162,7 @@ class AsyncClient:
         """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
         self.url = url
         self._talks, self._headers = ROUTES, _headers(key)
-        self._http = httpx.AsyncClient(**_connection(url, timeout_s, self._headers))
+        self._http = PerProcess(lambda: httpx.AsyncClient(**_connection(url, timeout_s, self._headers)))
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -171,7 +172,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._http.get().aclose()
 
     # rounds
     predict = asked(Routes.predict)
@@ -238,7 +239,7 @@ class AsyncClient:
         """
         reader = EventReader()
         try:
-            async with self._http.stream("GET", path_of(session, "events"), headers=_since(last_id)) as response:
+            async with self._http.get().stream("GET", path_of(session, "events"), headers=_since(last_id)) as response:
                 if not response.is_success:
                     await response.aread()
                     raise error_of(response.status_code, response.content)
@@ -251,7 +252,7 @@ class AsyncClient:
     async def send(self, call: Call) -> Any:
         """One request; what it answers."""
         try:
-            response = await self._http.request(call.method, call.path, **_request(call))
+            response = await self._http.get().request(call.method, call.path, **_request(call))
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
         return _answer(call, response)

@@ -5,9 +5,8 @@ A script is a generator. It yields what it wants done and is given what came of 
 
 from __future__ import annotations
 
-import itertools
 import json
-import secrets
+import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Final, final
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from okl.errors import PayloadTooLarge, ServiceError, Unreachable, passes
+from okl.forks import Ids
 from okl.problems import error_of
 from okl.talks import path_of
 from okl.values import as_json
@@ -90,8 +90,8 @@ class Conversation:
     def __init__(self, url: str, session: str) -> None:
         self._url = "ws" + url.rstrip("/")[len("http") :]
         self.address = f"{self._url}{path_of(session, 'stream')}"
-        self._prefix = secrets.token_urlsafe(9)
-        self._count = itertools.count()
+        self._ids = Ids()
+        self._process = os.getpid()
         self._sent: deque[deque[str]] = deque()
         self._failing_since: float | None = None
         self._script: Script | None = None
@@ -99,7 +99,12 @@ class Conversation:
 
     def open(self) -> None:
         """Scripts may begin."""
-        self._is_open = True
+        self._is_open, self._process = True, os.getpid()
+
+    @property
+    def is_inherited(self) -> bool:
+        """Is this a process that was forked from the one that opened it, whose connection it is?"""
+        return self._process != os.getpid()
 
     def close(self) -> None:
         """No script goes on."""
@@ -113,6 +118,8 @@ class Conversation:
 
     def check(self, script: Script) -> None:
         """Whatever is sent and received is this script's. Raises RuntimeError if it is not, or is no more."""
+        if self.is_inherited:
+            raise RuntimeError("The stream is that of another process: a forked one opens its own.")
         if not self._is_open:
             raise RuntimeError("The stream is not open: ask within its `with` block.")
         if self._script is not script:
@@ -176,7 +183,7 @@ class Conversation:
         if parts:
             return {part: self._named(found[part]) for part in ("update", "predict") if part in found}
         if "id" not in found and found.get("wait", True):
-            found["id"] = f"{self._prefix}-{next(self._count):x}"
+            found["id"] = self._ids.new()
         return found
 
     def _send_again(self, sent: Iterable[deque[str]], error: ConnectionClosed | ServiceError) -> Script:

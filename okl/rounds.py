@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 from okl.answers import Learned, Played, Prediction, Predictions
 from okl.errors import SessionExists
+from okl.forks import Ids
 from okl.frames import Form
 from okl.routes import ROUTES, Learner
 from okl.talks import Json, Talk
@@ -24,8 +23,7 @@ class Rounds:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._prefix = secrets.token_urlsafe(9)
-        self._count = itertools.count()
+        self._ids = Ids()
 
     def make(self, learner: Learner | None, settings: Mapping[str, Any]) -> Talk[None]:
         """The session, if it is not there and a learner or settings are given."""
@@ -38,7 +36,7 @@ class Rounds:
 
     def predict(self, x: Any, *, wait: bool = True) -> Talk[Prediction]:
         """The forecast for one input. `wait=False`: no truth will come."""
-        id = self._new_id() if wait else None
+        id = self._ids.new() if wait else None
         return Prediction.of((yield from ROUTES.predict(self.name, x, id=id, wait=wait)))
 
     def update(self, prediction: Prediction | str, y: Any, *, weight: float = 1.0) -> Talk[Learned]:
@@ -48,12 +46,12 @@ class Rounds:
 
     def learn(self, x: Any, y: Any, *, weight: float = 1.0) -> Talk[Learned]:
         """One round whose truth is known already."""
-        id = self._new_id()
+        id = self._ids.new()
         return Learned.of((yield from ROUTES.update(self.name, y, id=id, x=x, weight=weight)))
 
     def step(self, prediction: Prediction | str, y: Any, next_x: Any) -> Talk[tuple[Learned, Prediction]]:
         """The truth of one round and the forecast of the next, in one request. Raises what refuses either."""
-        id, following = _id_of(prediction), self._new_id()
+        id, following = _id_of(prediction), self._ids.new()
         told = yield from ROUTES.step(self.name, y, id=id, next_x=next_x, next_id=following)
         learned = Learned.of(told["update"])
         if "refused" in told:
@@ -76,7 +74,7 @@ class Rounds:
 
     def block(self, X: Sequence[Any], y: Sequence[Any]) -> Talk[Played]:
         """Rounds in one request."""
-        id = self._new_id()
+        id = self._ids.new()
         return Played.of((yield from ROUTES.rounds(self.name, X, y, id=id)))
 
     def predict_many(self, xs: Any) -> Talk[Predictions]:
@@ -97,9 +95,6 @@ class Rounds:
     def history(self) -> Talk[Json]:
         """How the session has done over its life."""
         return (yield from ROUTES.history(self.name))
-
-    def _new_id(self) -> str:
-        return f"{self._prefix}-{next(self._count)}"
 
 
 def _id_of(prediction: Prediction | str) -> str:

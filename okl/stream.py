@@ -61,7 +61,8 @@ class Stream:
     def close(self) -> None:
         """Close the connection; what was not answered may have been done or not."""
         self._conversation.close()
-        self._stack.close()
+        if not self._conversation.is_inherited:
+            self._stack.close()
 
     def ask(self, messages: Iterable[Message], *, together: int = 1) -> Iterator[dict[str, Any]]:
         """The answers, in the order of the messages, as they come; `together` messages are sent as one.
@@ -140,7 +141,8 @@ class AsyncStream:
     async def close(self) -> None:
         """Close the connection; what was not answered may have been done or not."""
         self._conversation.close()
-        await self._drop()
+        if not self._conversation.is_inherited:
+            await self._drop()
 
     async def _drop(self) -> None:
         socket, self._socket = self._socket, None
