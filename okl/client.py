@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Generator
 from typing import Any, TypeVar
 
 import httpx
 
+from okl.addresses import checked_url, headers_of, is_this_machine
 from okl.errors import ServiceError, Unreachable
 from okl.events import EventReader
 from okl.forks import PerProcess
@@ -46,8 +46,8 @@ class Client:
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:
         """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
-        self.url = url
-        self._talks, self._headers = ROUTES, _headers(key)
+        self.url = checked_url(url)
+        self._talks, self._headers = ROUTES, headers_of(key)
         self._http = PerProcess(lambda: httpx.Client(**_connection(url, timeout_s, self._headers)))
 
     def __enter__(self) -> Client:
@@ -160,8 +160,8 @@ class AsyncClient:
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:
         """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
-        self.url = url
-        self._talks, self._headers = ROUTES, _headers(key)
+        self.url = checked_url(url)
+        self._talks, self._headers = ROUTES, headers_of(key)
         self._http = PerProcess(lambda: httpx.AsyncClient(**_connection(url, timeout_s, self._headers)))
 
     async def __aenter__(self) -> AsyncClient:
@@ -261,16 +261,13 @@ class AsyncClient:
         return await hold_async(talk, self.send)
 
 
-def _headers(key: str | None) -> dict[str, str]:
-    key = os.environ.get("OKL_KEY") if key is None else key
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
 def _connection(url: str, timeout_s: float, headers: dict[str, str]) -> dict[str, Any]:
     # To read the certificates of the authorities takes 75 ms of CPU, and http has no use for them.
     is_verified = not url.lower().startswith("http:")
     limits = httpx.Limits(keepalive_expiry=KEEP_ALIVE_S)
-    return {"base_url": url, "timeout": timeout_s, "limits": limits, "verify": is_verified, "headers": headers}
+    made = {"base_url": url, "timeout": timeout_s, "limits": limits, "verify": is_verified, "headers": headers}
+    # No proxy of the environment leads to this machine.
+    return made | ({"mounts": {f"all://{httpx.URL(url).netloc.decode()}": None}} if is_this_machine(url) else {})
 
 
 def _request(call: Call) -> dict[str, Any]:

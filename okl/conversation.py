@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
+from okl.addresses import is_this_machine
 from okl.errors import PayloadTooLarge, ServiceError, Unreachable, passes
 from okl.forks import Ids
 from okl.problems import error_of
@@ -90,12 +91,19 @@ class Conversation:
     def __init__(self, url: str, session: str) -> None:
         self._url = "ws" + url.rstrip("/")[len("http") :]
         self.address = f"{self._url}{path_of(session, 'stream')}"
+        self._is_near = is_this_machine(url)
         self._ids = Ids()
         self._process = os.getpid()
         self._sent: deque[deque[str]] = deque()
         self._failing_since: float | None = None
         self._script: Script | None = None
         self._is_open = False
+
+    def connection(self, headers: Mapping[str, str]) -> dict[str, Any]:
+        """How a socket is made, beside the address."""
+        made: dict[str, Any] = {"additional_headers": headers, "compression": None, "max_size": MOST_ANSWER_BYTES}
+        # No proxy of the environment leads to this machine.
+        return made | {"proxy": None} if self._is_near else made
 
     def open(self) -> None:
         """Scripts may begin."""

@@ -14,7 +14,6 @@ from websockets.sync.client import ClientConnection, connect
 
 from okl.conversation import (
     FAULTS,
-    MOST_ANSWER_BYTES,
     NOT_YET,
     OVER,
     Connect,
@@ -97,8 +96,7 @@ class Stream:
         match wanted:
             case Connect():
                 self._stack.close()
-                address, headers = self._conversation.address, self._headers
-                made = connect(address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES)
+                made = connect(self._conversation.address, **self._conversation.connection(self._headers))
                 self._socket = self._stack.enter_context(made)
             case Send(text):
                 assert self._socket is not None
@@ -191,10 +189,7 @@ class AsyncStream:
             case Connect():
                 await self._drop()
                 await messages.forget_answer()
-                address, headers = self._conversation.address, self._headers
-                made = await connect_async(
-                    address, additional_headers=headers, compression=None, max_size=MOST_ANSWER_BYTES
-                )
+                made = await connect_async(self._conversation.address, **self._conversation.connection(self._headers))
                 try:
                     self._conversation.check(script)
                 except RuntimeError:
