@@ -16,11 +16,11 @@ from typing import Any, Final, final
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from okl.addresses import is_this_machine
-from okl.errors import PayloadTooLarge, ServiceError, Unreachable, passes
+from okl.errors import NotFinite, PayloadTooLarge, ServiceError, Unreachable, WrongType, passes
 from okl.forks import Ids
 from okl.problems import error_of
 from okl.talks import path_of
-from okl.values import as_json
+from okl.values import as_json, row
 
 UNDER_WAY: Final = 256
 """Messages that are sent before the first of them is answered: as many as the service takes, several of its turns."""
@@ -155,7 +155,7 @@ class Conversation:
                     is_over = message is OVER
                     if is_over or message is NOT_YET:
                         break
-                    frame.append(json.dumps(self._named(message), default=as_json))
+                    frame.append(_text(self._named(message)))
                 if not frame:
                     break
                 sent.append(frame)
@@ -185,7 +185,11 @@ class Conversation:
                 yield Tell(answer)
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The message with an id in each of its parts that changes anything."""
+        """The message with an id in each of its parts that changes anything. Raises WrongType for what is none."""
+        if not isinstance(message, Mapping):
+            raise WrongType(
+                f'A message is an object such as {{"x": ..., "y": ...}}, not {type(message).__name__}.', errors=[]
+            )
         found = dict(message)
         parts = [found[part] for part in ("update", "predict") if part in found]
         if parts:
@@ -236,6 +240,26 @@ def refusal(answer: Mapping[str, Any]) -> ServiceError | None:
     """What refused a message as a whole."""
     refused = answer.get("refused")
     return None if refused is None or "update" in answer else error_of(refused["status"], json.dumps(refused).encode())
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    """The message as JSON, with inputs as `Client` takes them. Raises WrongType for what JSON has nothing for."""
+    try:
+        return json.dumps(message, default=as_json, allow_nan=False)
+    except (TypeError, ValueError, WrongType):
+        pass  # a row of a frame, keys of numpy, a number that is missing or infinite: these take longer
+    try:
+        return json.dumps(_plain(message))
+    except NotFinite:
+        return json.dumps(message, default=as_json)  # the service refuses it in its place, and the others go on
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    parts = ("update", "predict")
+    return {
+        name: row(value) if name == "x" else _plain(value) if name in parts else as_json(value)
+        for name, value in message.items()
+    }
 
 
 def _joined(messages: Sequence[str]) -> str:

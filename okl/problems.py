@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from okl.errors import PROBLEMS, ServiceError, TooManyRequests, Unreachable
+from okl.errors import PROBLEMS, PayloadTooLarge, ServiceError, TooManyRequests, Unreachable
 
 NO_TYPE: Final = "about:blank"
 """Of a problem that is no more than its status."""
 
-OF_A_BALANCER: Final = {429: TooManyRequests, 502: Unreachable, 503: Unreachable, 504: Unreachable}
+OF_A_BALANCER: Final = {
+    413: PayloadTooLarge,
+    429: TooManyRequests,
+    502: Unreachable,
+    503: Unreachable,
+    504: Unreachable,
+}
 """What its status means where not the service answers but what stands before it."""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, final
 
 from okl.answers import Learned, Played, Prediction, Predictions
-from okl.errors import SessionExists
+from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, SessionExists
 from okl.forks import Ids
 from okl.frames import Form
 from okl.routes import ROUTES, Learner
@@ -14,7 +15,12 @@ from okl.talks import Json, Talk
 from okl.values import column, rows
 
 BLOCK: Final = 1_000
-"""Rounds of one request."""
+"""Rounds of one request, or fewer where these are too large."""
+
+T = TypeVar("T")
+
+_ROW: Final = re.compile(r"(/[xy]/)(\d+)(.*)")
+"""Where the row of a request is wrong."""
 
 
 @final
@@ -24,6 +30,7 @@ class Rounds:
     def __init__(self, name: str) -> None:
         self.name = name
         self._ids = Ids()
+        self._most = BLOCK
 
     def make(self, learner: Learner | None, settings: Mapping[str, Any]) -> Talk[None]:
         """The session, if it is not there and a learner or settings are given."""
@@ -69,13 +76,23 @@ class Rounds:
             raise ValueError(f"there are {len(inputs)} inputs and {len(truths)} truths")
         parts: list[Played] = []
         for part in _shown(_parts(len(truths)), len(truths), self.name, is_shown=progress):
-            parts.append((yield from self.block(inputs[part], truths[part])))
+            parts += yield from self.blocks(inputs[part], truths[part], part.start)
         return Played.joined(parts, Form.of(X))
 
-    def block(self, X: Sequence[Any], y: Sequence[Any]) -> Talk[Played]:
-        """Rounds in one request."""
-        id = self._ids.new()
-        return Played.of((yield from ROUTES.rounds(self.name, X, y, id=id)))
+    def blocks(self, X: Sequence[Any], y: Sequence[Any], before: int) -> Talk[list[Played]]:
+        """Rounds in as few requests as the service takes, after so many of the same call."""
+
+        def learned(part: slice) -> Talk[Played]:
+            id = self._ids.new()
+            try:
+                return Played.of((yield from ROUTES.rounds(self.name, X[part], y[part], id=id)))
+            except ServiceError as error:
+                if known := before + part.start:
+                    error.add_note(f"The {known:,} rounds before those of this request were learned.")
+                _move(error, known)
+                raise
+
+        return (yield from self._halved(slice(0, len(y)), learned))
 
     def predict_many(self, xs: Any) -> Talk[Predictions]:
         """Forecasts of a list of inputs or the rows of a frame, in requests of 1,000; no truth is expected.
@@ -83,10 +100,32 @@ class Rounds:
         Those of one request are made at the same moment.
         """
         inputs, found = rows(xs), list[Prediction]()
+
+        def told(part: slice) -> Talk[list[Json]]:
+            try:
+                return (yield from ROUTES.predict_many(self.name, inputs[part], wait=False))
+            except ServiceError as error:
+                _move(error, part.start)
+                raise
+
         for part in _parts(len(inputs)):
-            told = yield from ROUTES.predict_many(self.name, inputs[part], wait=False)
-            found += [Prediction.of(one | {"session": self.name}) for one in told]
+            for block in (yield from self._halved(part, told)):
+                found += [Prediction.of(one | {"session": self.name}) for one in block]
         return Predictions(found, Form.of(xs))
+
+    def _halved(self, rows: slice, ask: Callable[[slice], Talk[T]]) -> Talk[list[T]]:
+        """What is answered of these rows, asked in halves of halves where they are too large for one request."""
+        count = rows.stop - rows.start
+        if count <= self._most:
+            try:
+                return [(yield from ask(rows))]
+            except PayloadTooLarge:
+                if count == 1:
+                    raise
+                self._most = count - count // 2
+        middle = rows.start + count // 2
+        first = yield from self._halved(slice(rows.start, middle), ask)
+        return first + (yield from self._halved(slice(middle, rows.stop), ask))
 
     def describe(self) -> Talk[Json]:
         """What `GET /sessions/{session}` tells: learner, settings, metrics, verdict, fields."""
@@ -105,8 +144,19 @@ def _id_of(prediction: Prediction | str) -> str:
     return id
 
 
+def _move(error: ServiceError, rows: int) -> None:
+    """Have the error of a request that began at this row tell the places of the rows as they were given."""
+    if isinstance(error, InvalidInput):
+        for one in error.extra["errors"]:
+            if (found := _ROW.match(one["pointer"])) is not None:
+                there = f"{found[1]}{int(found[2]) + rows}{found[3]}"
+                error.detail = error.detail.replace(f"{one['pointer']}: ", f"{there}: ", 1)
+                one["pointer"] = there
+        error.args = (error.detail,)
+
+
 def _parts(count: int) -> list[slice]:
-    return [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
+    return [slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
 
 
 def _shown(parts: Sequence[slice], rounds: int, name: str, *, is_shown: bool) -> Any:

@@ -119,7 +119,7 @@ class AsyncSession:
 
     async def parts(self, rounds: AsyncIterable[tuple[Any, Any]]) -> AsyncGenerator[Played]:
         """Rounds (input, truth) as they come. While a request is under way those that come meanwhile wait, and go together in
-        the next one, at most 1,000; each is answered by a part."""
+        the next one, at most 1,000; each request is answered by a part."""
         coming: asyncio.Queue[tuple[Any, Any] | None] = asyncio.Queue(BLOCK)
 
         async def gather() -> None:
@@ -130,7 +130,7 @@ class AsyncSession:
                 if not coming.full():
                     coming.put_nowait(None)
 
-        gathering = asyncio.ensure_future(gather())
+        gathering, before = asyncio.ensure_future(gather()), 0
         try:
             while not (gathering.done() and coming.empty()):
                 block = [await coming.get()]
@@ -138,7 +138,9 @@ class AsyncSession:
                     block.append(coming.get_nowait())
                 if X := [one for one in block if one is not None]:
                     inputs, truths = zip(*X, strict=True)
-                    yield await self._held(self._talks.block(inputs, truths))
+                    for part in await self._held(self._talks.blocks(inputs, truths, before)):
+                        yield part
+                    before += len(X)
             await gathering
         finally:
             await cancelled(gathering)

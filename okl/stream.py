@@ -35,10 +35,10 @@ class Stream:
     """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
 
     A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
-    `{"update": ..., "predict": ...}`. One that names no id is given one, so that it can be sent again: where the
-    connection breaks, or a message is refused in a way that passes, a new connection is made and all that was not answered
-    is sent again, in its order. Raises Unreachable if none can be made, or none brings an answer, for 30 s;
-    PayloadTooLarge for a message that the service does not take.
+    `{"update": ..., "predict": ...}`, with inputs and truths as `Client` takes them. One that names no id is given one,
+    so that it can be sent again: where the connection breaks, or a message is refused in a way that passes, a new connection
+    is made and all that was not answered is sent again, in its order. Raises Unreachable if none can be made, or none brings
+    an answer, for 30 s; PayloadTooLarge for a message that the service does not take.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:

@@ -29,7 +29,7 @@ def rows(X: Any) -> list[Any]:
     """Many inputs, such as the rows of a frame: objects by the names of its columns, or lists if they have none."""
     found = frame_of(X)
     if found is None:
-        return as_json(X) if _library(X) == "numpy" else [row(x) for x in as_list(X)]
+        return as_json(X) if _is_of_numpy(X) and X.ndim else [row(x) for x in as_list(X)]
     if not hasattr(found, "columns"):
         return as_json(found.to_list())
     names = found.columns
@@ -53,7 +53,8 @@ def column(y: Any) -> list[Any]:
 
 def as_list(values: Any) -> list[Any]:
     """Raises WrongType for what are no several values."""
-    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+    is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+    if is_one or getattr(values, "ndim", 1) == 0:
         raise WrongType(f"Many rounds are a list, not {type(values).__name__}.", errors=[])
     return list(values)
 
@@ -71,7 +72,7 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(one) for one in value]
-    if _library(value) == "numpy":
+    if _is_of_numpy(value):
         return _from_numpy(value)
     if kind.__name__ == "NAType":  # of pandas; it compares to nothing
         return None
@@ -80,7 +81,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, timedelta):
         return None if value != value else value.total_seconds()
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # what it holds, where an enum of texts tells its own name
     if hasattr(value, "__float__"):
         return as_json(float(value))
     raise WrongType(f"JSON has nothing for a value of type {kind.__name__}.", errors=[])
@@ -88,6 +89,14 @@ def as_json(value: Any) -> Any:
 
 def _library(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
+
+
+def _is_of_numpy(value: Any) -> bool:
+    """An array or a scalar, of a class derived from these too."""
+    if _library(value) == "numpy":
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
 def _from_numpy(value: Any) -> Any:
@@ -99,7 +108,9 @@ def _from_numpy(value: Any) -> Any:
         return str(value)
     if value.dtype.kind == "m":
         return float(value / sys.modules["numpy"].timedelta64(1, "s"))
-    return as_json(value.item())
+    if value.dtype.kind == "f" and value.dtype.itemsize > 8:
+        return as_json(float(value))  # a long double is its own item
+    return as_json(value.tolist())  # the item, but for a masked one, which is None
 
 
 def frame_of(value: Any) -> Any:

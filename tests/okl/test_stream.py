@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidStatus
@@ -13,7 +16,7 @@ from websockets.http11 import Response
 
 from okl.client import AsyncClient, Client
 from okl.conversation import Connect, Conversation, Pause
-from okl.errors import LimitReached, ServiceError
+from okl.errors import LimitReached, NotFinite, ServiceError, WrongType
 from okl.stream import AsyncStream
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +105,40 @@ async def test_who_is_closed_connects_no_more(url: str, client: Client, session:
             await waiting.one(learned("a"))
         await asyncio.wait({asking})
         assert asking.exception() is None or isinstance(asking.exception(), RuntimeError)
+
+
+ROWS: dict[str, Any] = {
+    "a row of pandas": pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]}).iloc[0],
+    "a frame of polars": pl.DataFrame({"a": [1.0]}),
+    "an array": np.array([1.0, np.nan]),
+    "NaN": {"a": float("nan"), "b": {"c": np.float64("nan")}},
+    "keys of numpy": {np.int64(1): 2.0},
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_inputs_are_those_of_the_client(client: Client, session: str, name: str) -> None:
+    with client.stream(session) as stream:
+        for message in (
+            {"x": ROWS[name]},
+            {"update": {"x": ROWS[name], "y": np.float32(1)}, "predict": {"x": ROWS[name]}},
+        ):
+            assert "refused" not in next(stream.ask([message]))
+
+
+def test_an_infinite_number_is_refused_in_its_place(client: Client, session: str) -> None:
+    messages = [{"x": [1.0]}, {"x": [float("inf")]}, {"x": [2.0]}]
+    with client.stream(session) as stream:
+        told = ["refused" in answer for answer in stream.ask(messages)]
+        assert told == [False, True, False]
+        with pytest.raises(NotFinite):
+            stream.one(messages[1])
+
+
+@pytest.mark.parametrize("message", [[1.0], "x", None], ids=repr)
+def test_what_is_no_message(client: Client, session: str, message: Any) -> None:
+    with client.stream(session) as stream, pytest.raises(WrongType, match="object such as"):
+        next(stream.ask([message]))
 
 
 def test_at_least_one_message_is_sent(client: Client, session: str) -> None:

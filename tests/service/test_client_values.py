@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import narwhals as nw
@@ -18,12 +19,26 @@ from okl.values import as_json, column, row, rows
 from tests.service.definitions import MEAN, RIDGE
 
 DAY = dt.datetime(2026, 1, 1, 6, 30)
+
+
+class Ours(np.ndarray):
+    """An array of a class that numpy does not know."""
+
+
+Answer = Enum("Answer", {"YES": "yes"}, type=str)
+
+
 VALUES: dict[str, tuple[Any, Any]] = {
     "float32": (np.float32(0.5), 0.5),
     "int64": (np.int64(3), 3),
     "numpy's boolean": (np.bool_(True), True),
     "numpy's text": (np.str_("a"), "a"),
     "0-d array": (np.array(2.0), 2.0),
+    "long double": (np.longdouble(0.5), 0.5),
+    "long doubles": (np.array([0.5], dtype=np.longdouble), [0.5]),
+    "a masked one": (np.ma.masked, None),
+    "an array of ours": (np.ones(2).view(Ours), [1.0, 1.0]),
+    "a text of an enum": (Answer.YES, "yes"),
     "decimal": (Decimal("0.5"), 0.5),
     "NaN": (float("nan"), None),
     "numpy's NaN": (np.float32("nan"), None),
@@ -98,6 +113,13 @@ def test_rows_of_frames() -> None:
     assert [row(frame.iloc[i]) for i in range(2)] == rows([frame.iloc[0], frame.iloc[1]]) == RECORDS
     assert rows(FRAMES["polars"].rows(named=True)) == RECORDS
     assert row(FRAMES["polars"].row(0)) == list(RECORDS[0].values())
+
+
+@pytest.mark.parametrize("one", [np.array(1.0), np.float64(1.0), 1.0, "a", b"a", {"a": 1}], ids=repr)
+def test_many_are_several(one: Any) -> None:
+    for read in (rows, column):
+        with pytest.raises(WrongType, match="list"):
+            read(one)
 
 
 def test_without_names_rows_are_lists() -> None:
