@@ -13,7 +13,8 @@ from okl_core.automatic.auto_config import AutoConfig
 from okl_core.automatic.class_mixture import ClassForecast, ClassMixture, scaled_forecasts
 from okl_core.automatic.number_mixture import NumberForecast, NumberMixture
 from okl_core.automatic.regressors import RegressorsRound, RegressorsState
-from okl_core.errors import DivergedError, LabelError
+from okl_core.contract.checked import check_new_classes
+from okl_core.errors import DivergedError
 from okl_core.losses import log_loss
 from okl_core.types import F64, LARGEST_TRUTH, Forecast, LearnerState, Round
 
@@ -84,10 +85,4 @@ def check_truths(config: AutoConfig, state: AutoState, y: F64) -> None:
         if np.abs(y).max(initial=0.0) > LARGEST_TRUTH:
             raise DivergedError(f"a truth is beyond {LARGEST_TRUTH:.0e}; scale the truths down")
         return
-    classes = len(state.classes.counts)
-    if y.max(initial=-1.0) < classes:
-        return
-    known = np.maximum.accumulate(np.append(classes, y[:-1] + 1.0))
-    if (y > known).any():
-        row = int(np.argmax(y > known))
-        raise LabelError(f"y is {y[row]:.0f}, and the next new class is {known[row]:.0f}", "y", row)
+    check_new_classes(y, len(state.classes.counts))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from operator import index
+from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +31,27 @@ def not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
     i = int(np.argmax(np.where(np.isfinite(x), np.abs(x), np.inf)))
     message = f"{name}[{i}] is {x[i]}; every input, and its square, must be finite"
     return NonFiniteError(message, "x", i if row is None else row)
+
+
+def checked_dim(dim: SupportsIndex) -> int:
+    """How many numbers an input has. Raises ShapeError for what is no whole number, and for less than one."""
+    try:
+        found = index(dim)
+    except TypeError as error:
+        raise ShapeError(f"dim is {dim!r}; it is the number of inputs, a whole one") from error
+    if found < 1:
+        raise ShapeError(f"dim is {found}; a learner needs at least one input")
+    return found
+
+
+def check_new_classes(y: F64, known: int) -> None:
+    """Classes y, shape (n,), of which a new one is the next after those before it. Raises LabelError."""
+    if y.max(initial=-1.0) < known:
+        return
+    next_new = np.maximum.accumulate(np.append(known, y[:-1] + 1.0))
+    if (y > next_new).any():
+        row = int(np.argmax(y > next_new))
+        raise LabelError(f"y is {y[row]:.0f}, and the next new class is {next_new[row]:.0f}", "y", row)
 
 
 def checked_truth(y: float, target: Target, ends: Interval, row: int | None = None) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from okl_core.contract.checked import checked_input, checked_truth, not_finite
+from okl_core.contract.checked import checked_dim, checked_input, checked_truth, not_finite
 from okl_core.contract.given import as_numbers
 from okl_core.contract.lags import LARGEST_TRUTH, first_lags, kept_lags, lag_rows, next_lags
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec, require_dims
@@ -270,9 +270,12 @@ class OnlineLearner:
 
         Without the parsing of `restore(spec, state())`, and without copying what a state does not write to again.
         """
-        other = copy.copy(self)
+        other = OnlineLearner.__new__(OnlineLearner)
+        other.__dict__ |= self.__dict__
         other._state, other._rng = copy.deepcopy(self._state), RoundRng(self.spec.seed)
         return other
+
+    __copy__ = copy  # of Python: the shallow one would share the state, and not what goes with it
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe(self._config, self._state)
@@ -345,8 +348,7 @@ def create(spec: Spec, dim: int) -> OnlineLearner:
     >>> learner.predict(np.array([0.0])).value
     3.0
     """
-    if dim < 1:
-        raise ShapeError(f"dim is {dim}; a learner needs at least one input")
+    dim = checked_dim(dim)
     parsed, _, config = parse_spec(spec)
     for caution in config.cautions:
         warnings.warn(f"{parsed.kind}: {caution}", UnstableWarning, stacklevel=2)
@@ -356,8 +358,9 @@ def create(spec: Spec, dim: int) -> OnlineLearner:
 def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner:
     """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
 
-    Raises StateFormatError.
+    Raises StateFormatError, ShapeError.
     """
+    dim = checked_dim(dim)
     parsed, learner, config = parse_spec(spec)
     own = dict(arrays)
     lags = own.pop(LAGS, None) if parsed.lags else None

@@ -17,7 +17,6 @@ References: [cesabianchi2004] theorem 1 and corollary 2; [li1994] for the jumps.
 
 from __future__ import annotations
 
-import copy
 import math
 import struct
 from collections.abc import Callable, Mapping
@@ -199,9 +198,12 @@ class ReservoirLearner:
 
     def copy(self) -> ReservoirLearner:
         """One of its own in the same state. The state that is kept is written to by neither."""
-        other = copy.copy(self)
+        other = ReservoirLearner.__new__(ReservoirLearner)
+        other.__dict__ |= self.__dict__
         other.learner, other._rng = self.learner.copy(), RoundRng(self.spec.seed, "reservoir")
         return other
+
+    __copy__ = copy
 
     def describe(self) -> dict[str, float]:
         """What the learner tells of itself, and `kept_round`."""

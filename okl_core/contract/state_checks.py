@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -37,7 +38,7 @@ def check_copies(subject: Subject) -> None:
     for stop in subject.stops:
         learner = subject.after(stop)
         before = learner.state()
-        copied, further = learner.copy(), learner.copy()
+        copied, further = learner.copy(), copy.copy(learner)
         pickled: OnlineLearner = pickle.loads(pickle.dumps(learner))
         same_arrays(before, copied.state(), f"copied at round {stop}")
         same_arrays(before, pickled.state(), f"pickled at round {stop}")

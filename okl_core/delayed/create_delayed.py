@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from okl_core.contract.checked import checked_dim
 from okl_core.contract.learner import LearnerSpec, Spec, parse_spec
 from okl_core.delayed.delayed_aar import DelayedAar
 from okl_core.delayed.delayed_learner import DelayedLearner
 from okl_core.delayed.delayed_newton import DelayedNewton
-from okl_core.errors import ConfigError, ShapeError, unresolved
+from okl_core.errors import ConfigError, unresolved
 from okl_core.learners.kernel_ridge import RidgeConfig
 from okl_core.learners.kons import KonsConfig
 
@@ -33,8 +34,7 @@ def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
     if kind not in FORMS:
         told = f"{kind} has no delayed form; {' and '.join(FORMS)} have"
         raise ConfigError(told, [(("kind",), told)])
-    if dim < 1:
-        raise ShapeError(f"dim is {dim}; a learner needs at least one input")
+    dim = checked_dim(dim)
     if waiting := config.waiting():
         raise unresolved(waiting)
     if parsed.lags:

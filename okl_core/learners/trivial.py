@@ -9,9 +9,10 @@ from typing import ClassVar, final
 import numpy as np
 from pydantic import Field
 
+from okl_core.contract.checked import check_new_classes
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
-from okl_core.errors import LabelError, StateFormatError
+from okl_core.errors import StateFormatError
 from okl_core.losses import LOSSES, Loss, log_loss
 from okl_core.types import (
     F64,
@@ -168,8 +169,7 @@ class Frequencies(Learner[FrequenciesConfig, ClassCounts, Round]):
     def play(self, config: FrequenciesConfig, state: ClassCounts, x: F64, y: float, rng: RoundRng) -> Round:
         forecast, k = self.predict(config, state, x), int(y)
         given = forecast.probabilities or ()
-        if k > len(given):
-            raise LabelError(f"y is {k}; the next new class is {len(given)}", "y")
+        check_new_classes(np.array([y]), len(given))
         loss = log_loss(given[k] if k < len(given) else 1.0 / (state.t + 1.0))
         return Round(state.t + 1, x, y, forecast, loss, rng.choices())
 
@@ -181,6 +181,7 @@ class Frequencies(Learner[FrequenciesConfig, ClassCounts, Round]):
         state.t += 1
 
     def run(self, config: FrequenciesConfig, state: ClassCounts, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
+        check_new_classes(y, len(state.counts))
         played = [self.play_and_learn(config, state, x, truth, rng) for x, truth in zip(X, y.tolist(), strict=True)]
         Q = np.zeros((len(y), len(state.counts)))
         for j, turn in enumerate(played):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from okl_core import (
     Spec,
     catalogue,
     create,
+    create_delayed,
     get_learner,
     learner_kinds,
     parse_spec,
@@ -151,10 +153,16 @@ class TestSpec:
         with pytest.raises(ConfigError):
             create({"kind": "sleepy", "config": {"step_size": value}}, dim=2)
 
-    @pytest.mark.parametrize("dim", [0, -1])
-    def test_a_learner_needs_an_input(self, dim: int) -> None:
-        with pytest.raises(ShapeError):
-            create({"kind": "mean"}, dim)
+    @pytest.mark.parametrize("dim", [0, -1, 2.0, "2", None], ids=repr)
+    def test_a_learner_needs_an_input(self, dim: Any) -> None:
+        for made in (create, partial(restore, arrays=create("mean", 1).state())):
+            with pytest.raises(ShapeError, match="dim is"):
+                made({"kind": "mean"}, dim=dim)
+        with pytest.raises(ShapeError, match="dim is"):
+            create_delayed({"kind": "kernel-aar", "config": {"clip": 1.0}}, dim)
+
+    def test_its_dimension_is_a_number_of_python(self) -> None:
+        assert type(create("mean", cast(int, np.int64(2))).dim) is int
 
 
 KERNEL_KINDS = [kind for kind in learner_kinds() if "kernel" in get_learner(kind).config_type.model_fields]
@@ -257,6 +265,13 @@ class TestBorder:
             learner.run(np.zeros((4, 2)), np.ones(3))
         assert caught.value.field == "y"
         assert learner.t == 0
+
+    @pytest.mark.parametrize("kind", ["frequencies", "auto"])
+    def test_a_block_that_skips_a_class_changes_nothing(self, kind: str) -> None:
+        learner = create(resolve({"kind": kind}, np.arange(3.0)[:, None], np.arange(3.0)), dim=1)
+        with pytest.raises(LabelError, match="next new class is 2") as caught:
+            learner.run(np.arange(3.0)[:, None], np.array([0.0, 1.0, 5.0]))
+        assert (caught.value.index, learner.t) == (2, 0)
 
     def test_an_empty_block(self) -> None:
         learner = create({"kind": "mean"}, dim=2)
