@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date
 from typing import Any, final
 
 import numpy as np
@@ -21,6 +20,8 @@ except ImportError as error:
     raise ImportError("the estimators read frames with narwhals: pip install 'okl[frames]'") from error
 
 from okl._scores import probabilities_of
+from okl.errors import NotFinite, WrongType
+from okl.values import as_json
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
 from okl_core.contract.learner import get_learner, taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
@@ -76,20 +77,31 @@ def has_probabilities(spec: LearnerSpec) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """What numpy and pandas hold as Python's own: NaN is a missing value, a date a text that is read as a time."""
+    """A value as the client would send it: NaN is a missing one, a date a text that is read as a time.
+
+    What is infinite, and what JSON has nothing for, stays for the record to refuse.
+    """
     if isinstance(value, Mapping):
         return {key: plain(own) for key, own in value.items()}
-    if isinstance(value, date):
-        value = value.isoformat()
-        return None if value == "NaT" else value
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and math.isnan(value) else value
+    if isinstance(value, list | tuple):
+        made = tuple if isinstance(value, tuple) else list
+        return made(plain(own) for own in value)
+    try:
+        return as_json(value)
+    except NotFinite:
+        return math.inf
+    except WrongType:
+        return value
 
 
 def raw_of(x: Mapping[Any, Any]) -> Raw:
-    """A record. Raises RecordError."""
-    return flatten(plain(x))
+    """A record. Raises RecordError, which names the field."""
+    try:
+        return flatten(plain(x))
+    except record.RecordError as error:
+        if not error.path:
+            raise
+        raise type(error)(error.path, f"{'.'.join(map(str, error.path))}: {error}") from error
 
 
 def rows_of(frame: Any) -> list[Raw]:
@@ -230,7 +242,7 @@ class RecordLearner:
         """A number, or the place of a label; a new label gets the next place. Raises LabelError."""
         if self.labels is None:
             return float(truth)
-        place = self._places.get(truth)
+        place = self._places.get(truth) if isinstance(truth, Label) else None
         if place is None:
             if not isinstance(truth, Label):
                 raise LabelError(f"a label is a string, a number or a boolean, not {truth!r}", "y")

@@ -42,7 +42,7 @@ TRIVIAL = ("frequencies", "last-label", "majority", "mean")
 """They look at no input."""
 
 POOR_CLASSIFIERS = (*TRIVIAL, "bao2ks")
-POOR_REGRESSORS = (*TRIVIAL, "kons", "ons", "packing", "sketched-kons")
+POOR_REGRESSORS = (*TRIVIAL, "aogd-ald", "kons", "nons-ald", "ons", "packing", "sketched-kons")
 """In their default configs, below the scores that scikit-learn asks for after one pass over its small data sets: an
 accuracy of 0.83, an R² of 0.5."""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import pickle
 from collections.abc import Iterable
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from river import checks, datasets, evaluate, metrics, preprocessing
 from okl.river import Classifier, Regressor
 from okl_core import learner_kinds
 from okl_core.errors import ConfigError, LabelError, ShapeError
+from okl_core.records.record import RecordError
 from service.session.session import Session
 from tests.okl.kinds import CHECKED
 from tests.service.definitions import define
@@ -103,6 +107,38 @@ def test_many_is_one_by_one() -> None:
     for start, end in ((0, 3), (3, 30), (30, 90)):
         many.learn_many(frame[start:end], truths[start:end])
     assert many.predict_many(frame).tolist() == pytest.approx([one.predict_one(x) for x in frame.to_dict("records")])
+
+
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "whole numbers": (pd.array([1, None, 3], dtype="Int64"), [1, None, 3]),
+    "booleans": (pd.array([True, None, False], dtype="boolean"), [True, None, False]),
+    "texts": (pd.array(["a", None, "b"], dtype="string"), ["a", None, "b"]),
+    "of Arrow": (pd.array([1.5, None, 3.0], dtype="double[pyarrow]"), [1.5, None, 3.0]),
+    "spans of time": (pd.to_timedelta(["1s", None, "3s"]), [1.0, None, 3.0]),
+    "decimals": ([Decimal(1), None, Decimal(3)], [1.0, None, 3.0]),
+    "times": ([dt.time(6), None, dt.time(8)], ["06:00:00", None, "08:00:00"]),
+    "several": ([[1, pd.NA], None, (3,)], [[1, None], None, [3]]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_records_hold_what_the_client_would_send(name: str) -> None:
+    column, sent = COLUMNS[name]
+    truths = pd.Series(["a", "b", "a"] * 8)
+    told = []
+    for values in (pd.Series(column), pd.Series(sent, dtype=object)):
+        frame = pd.concat([pd.DataFrame({"c": values})] * 8, ignore_index=True)
+        model = Classifier("auto")
+        model.learn_many(frame, truths)
+        told.append(model.predict_proba_many(frame).to_numpy())
+    np.testing.assert_array_equal(*told)
+
+
+def test_a_value_that_is_none_is_told_with_its_field() -> None:
+    model = Classifier()
+    for value, what in ((pd.Period("2026"), "a number"), (math.inf, "finite")):
+        with pytest.raises(RecordError, match=rf"when\.it: must be .*{what}"):
+            model.learn_one({"when": {"it": value}}, "a")
 
 
 def test_it_works_in_a_pipeline_and_learns() -> None:
