@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, final
 
 from okl.answers import Learned, Played, Prediction, Predictions
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, SessionExists
+from okl.errors import PayloadTooLarge, ServiceError, SessionExists
 from okl.forks import Ids
 from okl.frames import Form
 from okl.routes import ROUTES, Learner
@@ -146,13 +146,12 @@ def _id_of(prediction: Prediction | str) -> str:
 
 def _move(error: ServiceError, rows: int) -> None:
     """Have the error of a request that began at this row tell the places of the rows as they were given."""
-    if isinstance(error, InvalidInput):
-        for one in error.extra["errors"]:
-            if (found := _ROW.match(one["pointer"])) is not None:
-                there = f"{found[1]}{int(found[2]) + rows}{found[3]}"
-                error.detail = error.detail.replace(f"{one['pointer']}: ", f"{there}: ", 1)
-                one["pointer"] = there
-        error.args = (error.detail,)
+    for one in error.extra.get("errors", ()):
+        if (found := _ROW.match(one["pointer"])) is not None:
+            there = f"{found[1]}{int(found[2]) + rows}{found[3]}"
+            error.detail = error.detail.replace(f"{one['pointer']}: ", f"{there}: ", 1)
+            one["pointer"] = there
+    error.args = (error.detail,)
 
 
 def _parts(count: int) -> list[slice]:

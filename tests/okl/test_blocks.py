@@ -10,8 +10,10 @@ import pytest
 
 import okl
 from okl.client import Client
-from okl.errors import PayloadTooLarge, WrongDimension, WrongTruth
+from okl.errors import NumericalFailure, PayloadTooLarge, WrongDimension, WrongTruth
 from okl.problems import error_of
+from okl.rounds import Rounds
+from okl.talks import Call, hold
 from service.settings import Settings
 from tests.service.api import app_with
 from tests.service.listening import listening
@@ -71,6 +73,17 @@ def test_what_is_too_large_is_sent_in_less(small: str, width: int) -> None:
         with pytest.raises(PayloadTooLarge):
             session.play(np.ones((3, 30_000)), [1.0, 2.0, 3.0])
         assert session.describe()["t"] == 1_100
+
+
+def test_a_numerical_failure_too() -> None:
+    def send(call: Call) -> Any:
+        if len(call.json["x"]) == 1_000:
+            return {"predictions": [{"t": 0}] * 1_000}
+        raise NumericalFailure("/x/7: it overflows", errors=[{"pointer": "/x/7", "detail": "it overflows"}])
+
+    with pytest.raises(NumericalFailure, match="/x/1007: it overflows") as told:
+        hold(Rounds("s").predict_many([[1.0]] * 1_500), send)
+    assert told.value.extra["errors"][0]["pointer"] == "/x/1007"
 
 
 def test_a_balancer_may_be_the_one_that_takes_less() -> None:
