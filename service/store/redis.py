@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -85,8 +85,6 @@ _log = logging.getLogger("okl.store")
 
 @final
 class RedisStore:
-    schemes: ClassVar[tuple[str, ...]] = ("redis", "rediss", "redis+sentinel", "redis+cluster")
-
     def __init__(self, connections: Connections, limits: Limits) -> None:
         self._connections = connections
         self.keys = RedisKeys(connections)

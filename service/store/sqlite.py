@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar, final
+from typing import TypeVar, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from okl.errors import ConfigurationError, SessionExists, StoreTimeout, StoreUnavailable
@@ -59,8 +59,6 @@ WITHOUT_FLUSH = ("off", "normal")
 
 @final
 class SqliteStore:
-    schemes: ClassVar[tuple[str, ...]] = ("sqlite",)
-
     def __init__(
         self,
         path: str,
