@@ -53,7 +53,7 @@ from .redis_replies import (
     to_waiting,
     to_what,
 )
-from .redis_scripts import KEYS, Script, Value, commit_arguments, keys_of, microseconds, text_of
+from .redis_scripts import KEYS, Script, Value, commit_arguments, duration_us, keys_of, text_of
 from .redis_templates import RedisTemplates
 from .redis_url import connections_from_url
 from .redis_warnings import find_warnings
@@ -91,14 +91,14 @@ class RedisStore:
         self.templates = RedisTemplates(connections)
         self._tail = (limits.tail, limits.tail_bytes)
         self._checkpoints = (limits.checkpoints, limits.checkpoint_bytes)
-        self._remembered_us = microseconds(limits.remembered_s)
+        self._remembered_us = duration_us(limits.remembered_s)
         self._limits = LIMITS.pack(
             limits.waiting,
             limits.waiting_bytes,
             limits.remembered,
             limits.remembered_bytes,
             self._remembered_us,
-            microseconds(REMEMBERED_AFTER_EXPIRY_S),
+            duration_us(REMEMBERED_AFTER_EXPIRY_S),
             min(SWEPT_HERE, SWEPT_AT_ONCE),
         )
 
@@ -214,7 +214,7 @@ class RedisStore:
 
     async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
         check_edges(due_before)
-        answer = await self._run(scripts.COUNT_WAITING, name, *map(microseconds, due_before))
+        answer = await self._run(scripts.COUNT_WAITING, name, *map(duration_us, due_before))
         return Gone() if answer[0] == b"gone" else answer[1:]
 
     async def cancel(self, name: str, id: str) -> bool:
@@ -284,7 +284,7 @@ class RedisStore:
 
     async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
         check_note(note)
-        duration = "" if for_s == FOR_GOOD else microseconds(for_s)
+        duration = "" if for_s == FOR_GOOD else duration_us(for_s)
         is_over = () if over is None else (1, over)
         return bool(await self._run(scripts.SEAL, name, note, duration, *is_over, is_write=True))
 

@@ -48,7 +48,8 @@ def keys_of(name: str) -> Sequence[bytes]:
     return tuple(f"okl:{{{name}}}:{key}".encode() for key in KEYS)
 
 
-def microseconds(seconds: float) -> int:
+def duration_us(seconds: float) -> int:
+    """At least 0, and at most LONGEST_US."""
     return int(min(max(seconds, 0.0) * US, LONGEST_US))
 
 
@@ -65,5 +66,5 @@ def commit_arguments(
         answer = b"" if entry.answer is None else (b"*" if entry.is_fresh else b"+") + entry.answer
         arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)
     for hold in holds:
-        arguments += (hold.id, hold.blob, microseconds(hold.wait_s))
+        arguments += (hold.id, hold.blob, duration_us(hold.wait_s))
     return arguments
