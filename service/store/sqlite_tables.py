@@ -124,6 +124,12 @@ class SessionRow:
     def is_sealed_for_good(self) -> bool:
         return self.sealed_until == FOR_GOOD
 
+    def expire(self, size: int) -> None:
+        """Count a prediction of this size as expired, no longer as one that waits."""
+        self.waiting, self.waiting_bytes = self.waiting - 1, self.waiting_bytes - size
+        self.expired, self.expired_bytes = self.expired + 1, self.expired_bytes + size
+        self.never_came += 1
+
     def start(self) -> Tip:
         """Where a reading of everything starts: at the snapshot, or where the session began."""
         if self.snapshot_round is None or self.snapshot_digest is None:
