@@ -26,11 +26,12 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
+from okl.errors import PayloadTooLarge, ServiceError, UnsupportedMediaType
 
+from ..session.inputs import invalid
 from .calls import Scalar, plan
 from .guards import LIMITS
-from .problems import listed, validation_problem
+from .problems import validation_problem
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
 from .values import ID_PATTERN
 
@@ -75,8 +76,7 @@ IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
 def one_id(in_body: str | None, key: str | None) -> str | None:
     """The id of a request that may name it in two places. Raises InvalidInput if it has two."""
     if key is not None and in_body is not None and key != in_body:
-        errors = [{"pointer": "/id", "detail": "must be the same as in the header Idempotency-Key"}]
-        raise InvalidInput(listed(errors), errors=errors)
+        raise invalid("/id", "must be the same as in the header Idempotency-Key")
     return in_body or key
 
 

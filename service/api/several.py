@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, Field, model_validator
 from starlette.types import Scope
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
+from okl.errors import PayloadTooLarge, ServiceError
 
+from ..session.inputs import invalid
 from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
-from .problems import document_for, listed, unexpected_document
+from .problems import document_for, unexpected_document
 from .round_schemas import StepRequest
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
@@ -124,8 +125,7 @@ def check_names(names: Sequence[str], most: int, member: str = "sessions") -> No
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            errors = [{"pointer": f"/{member}/{i}", "detail": f"must be another session than {name!r}, named before"}]
-            raise InvalidInput(listed(errors), errors=errors)
+            raise invalid(f"/{member}/{i}", f"must be another session than {name!r}, named before")
         seen.add(name)
 
 

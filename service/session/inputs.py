@@ -30,8 +30,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, 
 
 
 def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
-    """The error of one wrong place in a request."""
-    return kind(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    """The error of one wrong place in a request; `pointer` is empty for the whole body."""
+    return kind(f"{pointer or 'the body'}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
 def listed(names: Sequence[object]) -> str:
