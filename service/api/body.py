@@ -26,9 +26,10 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from okl.errors import PayloadTooLarge, ServiceError, UnsupportedMediaType
+from okl.errors import UnsupportedMediaType
 
 from ..session.inputs import invalid
+from .bodies import too_large
 from .calls import Scalar, plan
 from .guards import LIMITS
 from .problems import validation_problem
@@ -113,7 +114,7 @@ class BodyReader(Generic[M]):
             if not message.get("more_body", False):
                 return await self._parse(data, limits)
             if self._sliced is None and len(data) > limits.row_bytes:
-                raise _too_large(limits.row_bytes)
+                raise too_large(limits.row_bytes)
 
     def _admit(self, request: Request) -> BodyLimits:
         """Refuse what its headers show to be no body of ours."""
@@ -126,14 +127,14 @@ class BodyReader(Generic[M]):
             )
         announced: bytes = headers.get(b"content-length", b"")
         if self._sliced is None and announced.isdigit() and int(announced) > limits.row_bytes:
-            raise _too_large(limits.row_bytes)
+            raise too_large(limits.row_bytes)
         return limits
 
     async def _parse(self, data: bytes, limits: BodyLimits) -> M:
         if self._sliced is not None and len(data) > SLICE_BYTES:
             return await self._sliced.read(data, limits)
         if self._sliced is None and len(data) > limits.row_bytes:
-            raise _too_large(limits.row_bytes)
+            raise too_large(limits.row_bytes)
         limits.check_values(data)
         try:
             return self._adapter.validate_json(data)
@@ -149,10 +150,6 @@ def _is_json(kind: bytes | None) -> bool:
     charsets = [value.strip("\"' ") for key, _, value in (one.partition("=") for one in parameters) if key == "charset"]
     is_named = name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
     return is_named and all(charset in ("utf-8", "utf8") for charset in charsets)
-
-
-def _too_large(limit: int) -> ServiceError:
-    return PayloadTooLarge(f"The body is larger than {limit} bytes; send less at once.", limit=limit)
 
 
 # -- the route ------------------------------------------------------------------------------------------------------
