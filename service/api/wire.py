@@ -163,8 +163,7 @@ def headers(found: Inspected) -> dict[str, str]:
 def session(found: Inspected) -> Json:
     """Everything about one session."""
     frozen, spec, preparation = found.frozen, found.spec, found.preparation
-    asked = found.definition.learner
-    return summary(found.head, "auto" if asked is None else asked.kind) | {
+    return summary(found.head, found.definition.kind) | {
         "t": found.t,
         "learner": _spec(spec),
         "settings": _settings(found.definition),

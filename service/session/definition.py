@@ -65,6 +65,11 @@ class Definition:
     template: str | None = None
 
     @property
+    def kind(self) -> str:
+        """Of the learner, whoever chose it."""
+        return "auto" if self.learner is None else self.learner.kind
+
+    @property
     def survey(self) -> Survey:
         """How the fields of the inputs are found."""
         return Survey(self.schema or (), self.is_strict, self.hashed)

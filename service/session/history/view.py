@@ -15,7 +15,6 @@ from ..scorecard import WINDOW
 from .alarms import Alarm
 from .history import COLUMNS, SUMS, History
 from .spread import BINS, DELAYS_S, QUANTILES
-from .words import error_name
 
 SPARKS = 32
 """Points of the small picture in a list."""
@@ -58,9 +57,10 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """`points` by name; `error_name` says what an error is; the `verdict` is against the better trivial forecaster so far."""
+    """`points` by name; errors are mistake rates of a classifier, else RMSE; the `verdict` is against the better trivial
+    forecaster so far."""
 
-    error_name: str
+    is_classifier: bool
     verdict: Judgement | None
     points: dict[str, Column]
     weights: Weights | None
@@ -87,7 +87,7 @@ def view_of(history: History, *, is_classifier: bool) -> HistoryView:
     judged = None if history.verdict is None else history.verdict.told()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
-        error_name=error_name(is_classifier=is_classifier),
+        is_classifier=is_classifier,
         verdict=judged,
         points=_points(history, judged, is_classifier=is_classifier),
         weights=_weights(history),
