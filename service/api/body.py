@@ -30,7 +30,7 @@ from okl.errors import UnsupportedMediaType
 
 from ..session.inputs import invalid
 from .bodies import too_large
-from .calls import Scalar, plan
+from .calls import Parameter, plan
 from .guards import LIMITS
 from .problems import validation_problem
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
@@ -204,17 +204,17 @@ class BodyRoute(APIRoute):
         readers = {name: BodyReader(hint) for name, hint in hints.items() if name != "return" and _is_model(hint)}
         status = self.status_code or 200
         planned = plan(endpoint, readers)
-        scalars = () if planned is None else tuple(planned.call.scalars())
+        parameters = () if planned is None else tuple(planned.call.parameters())
         fastapis_own = super().get_route_handler()
         ways: WeakKeyDictionary[FastAPI, list[Way]] = WeakKeyDictionary()
 
         def finish(answer: Any) -> Response:
             return answer if isinstance(answer, Response) else reply(answer, status)
 
-        def check(request: Request) -> dict[Scalar, Any]:
+        def check(request: Request) -> dict[Parameter, Any]:
             """Raises RequestValidationError: what is refused by its path and headers has its body not read."""
             errors: list[Any] = []
-            found = {one: one.value(request, errors) for one in scalars}
+            found = {one: one.value(request, errors) for one in parameters}
             if errors:
                 raise RequestValidationError(errors)
             return found
