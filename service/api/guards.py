@@ -29,6 +29,7 @@ from okl.errors import (
     OriginNotAllowed,
     Overloaded,
     RequestTimeout,
+    RouteNotFound,
     ServiceError,
     UriTooLong,
     stopping,
@@ -42,7 +43,6 @@ from .hosts import Hosts, is_own_page, shown
 from .problems import (
     COUNTS,
     REQUEST_ID,
-    RouteNotFound,
     answer,
     log_unexpected,
     request_id,

@@ -21,7 +21,6 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from okl.errors import PROBLEMS as PROBLEMS
 from okl.errors import (
     InvalidInput,
     InvalidName,
