@@ -48,7 +48,7 @@ class WindowedError(NamedTuple):
 
 
 class Alarms:
-    """Raises StateFormatError from `unpack` only."""
+    """What a session has raised: by the test, if its rules have one, and by their threshold, if there is one."""
 
     __slots__ = ("_drift", "_is_above", "_rules", "count", "latest")
 
