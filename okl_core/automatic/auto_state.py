@@ -15,7 +15,7 @@ from okl_core.automatic.number_mixture import NumberForecast, NumberMixture
 from okl_core.automatic.regressors import RegressorsRound, RegressorsState
 from okl_core.errors import DivergedError, LabelError
 from okl_core.losses import log_loss
-from okl_core.types import F64, LARGEST_TRUTH, Forecast, LearnerState, Round
+from okl_core.types import F64, LARGEST_AUTO_TRUTH, Forecast, LearnerState, Round
 
 
 @final
@@ -81,8 +81,8 @@ def loss_of(state: AutoState, forecast: Forecast, y: float) -> float:
 def check_truths(config: AutoConfig, state: AutoState, y: F64) -> None:
     """Raises LabelError for a class that skips one, DivergedError for a number that is too large."""
     if state.classes is None:
-        if np.abs(y).max(initial=0.0) > LARGEST_TRUTH:
-            raise DivergedError(f"a truth is beyond {LARGEST_TRUTH:.0e}; scale the truths down")
+        if np.abs(y).max(initial=0.0) > LARGEST_AUTO_TRUTH:
+            raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down")
         return
     classes = len(state.classes.counts)
     if y.max(initial=-1.0) < classes:
