@@ -17,6 +17,9 @@ from okl_core.errors import DivergedError, LabelError
 from okl_core.losses import log_loss
 from okl_core.types import F64, LARGEST_AUTO_TRUTH, Forecast, LearnerState, Round
 
+Made = ClassForecast | NumberForecast | None
+"""What a mixture makes of the regressions' forecasts; None if there was no class yet."""
+
 
 @final
 @dataclass(slots=True)
@@ -34,12 +37,7 @@ class AutoState(LearnerState):
 @dataclass(slots=True)
 class AutoRound(Round):
     turn: RegressorsRound
-    made: ClassForecast | NumberForecast | None
-    """None if there was no class yet."""
-
-
-Made = ClassForecast | NumberForecast | None
-"""What a mixture makes of the regressions' forecasts; None if there was no class yet."""
+    made: Made
 
 
 def made_of(state: AutoState, F: F64) -> Made:
