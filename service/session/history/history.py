@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.contract.state import pack, part_of, unpack
+from okl_core.contract.state import pack, part_of, prefixed, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
@@ -269,7 +269,7 @@ class History:
         for name, part in parts.items():
             if part is not None:
                 packed = pack(part) if isinstance(part, StatePart) else part.pack()
-                arrays |= {f"{name}.{key}": array for key, array in packed.items()}
+                arrays |= prefixed(name, packed)
         last = self._moment
         counts = (self.rounds, last.at, last.nbytes, last.waiting, last.never_came, self.has_regret, self.bound)
         return arrays | {"counts": np.array(counts, dtype=np.float64)}
