@@ -11,9 +11,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, final
 
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
-from okl.errors import SessionExists, StoreCorrupt, StoreError
+from okl.errors import SessionExists, StoreCorrupt
 
 from . import redis_moving as moves
 from . import redis_scripts as scripts
@@ -41,7 +41,7 @@ from .base import (
 )
 from .moving import FOR_GOOD, Checkpoint, Luggage, Whole, aside, check_note, is_aside, refusal
 from .redis_connections import Connections
-from .redis_errors import is_damage, log_failure, store_error
+from .redis_errors import refused
 from .redis_keys import RedisKeys
 from .redis_replies import (
     HEAD_FIELDS,
@@ -319,7 +319,7 @@ class RedisStore:
     async def _listed(self, name: str, reply: Any) -> Head | None:
         try:
             if isinstance(reply, ResponseError):
-                raise _refused(reply, f"Session {name!r}", name) from reply
+                raise refused(reply, f"Session {name!r}", session=name) from reply
             with Damage(name):
                 if any(field is not None for field in reply):
                     return to_head(name, reply)
@@ -340,34 +340,24 @@ class RedisStore:
         try:
             return await self._connections.call((command, SESSIONS, *arguments), is_write=is_write)
         except ResponseError as error:
-            raise _refused(error, "The list of sessions", None) from error
+            raise refused(error, "The list of sessions") from error
 
     async def _run(self, script: Script, name: str, *arguments: Value, is_write: bool = False) -> Any:
         keys = (*keys_of(name), *keys_of(aside(name))) if script.has_aside else keys_of(name)
         call = (len(keys), *keys, *arguments)
         try:
-            answer = await self._connections.call(("EVALSHA", script.sha, *call), is_write=is_write)
-        except NoScriptError:
-            answer = await self._on_session(name, "EVAL", script.source, *call, is_write=is_write)
+            answer = await script.run(self._connections, *call, is_write=is_write)
         except ResponseError as error:
-            raise _refused(error, f"Session {name!r}", name) from error
+            raise refused(error, f"Session {name!r}", session=name) from error
         if type(answer) is list and answer[0] == b"sealed":
             raise refusal(name, answer[1])
         return answer
 
-    async def _on_session(self, name: str, *command: Value, is_write: bool = False) -> Any:
+    async def _on_session(self, name: str, *command: Value) -> Any:
         try:
-            return await self._connections.call(command, is_write=is_write)
+            return await self._connections.call(command)
         except ResponseError as error:
-            raise _refused(error, f"Session {name!r}", name) from error
-
-
-def _refused(error: ResponseError, what: str, session: str | None) -> StoreError:
-    if not is_damage(error):
-        log_failure(error)
-        return store_error(error)
-    named = {} if session is None else {"session": session}
-    return StoreCorrupt(f"{what} cannot be read: Redis holds something else under its keys, or a part of it.", **named)
+            raise refused(error, f"Session {name!r}", session=name) from error
 
 
 def from_url(url: str, limits: Limits) -> RedisStore:
