@@ -24,7 +24,7 @@ from okl_core.types import F64
 from .definition import Definition, Input
 
 NAMES_TOLD = 10
-"""An error names so many of a session's fields, labels or categories, and the last one."""
+"""The most fields, labels or categories of a session that an error names; the last one is always among them."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, "text": str, "category": str}
 
