@@ -88,9 +88,8 @@ def past_rounds(name: str, found: Iterable[PastRound]) -> Json:
 
 
 def _past_round(one: PastRound) -> Json:
-    is_mistake = one.label is not None
-    told = asdict(one) | {"x": _plain(one.x), "mistake": None, "error": one.error}
-    return told | {"mistake": bool(one.error), "error": None} if is_mistake else told
+    told = asdict(one) | {"x": _plain(one.x), "mistake": None}
+    return told if one.label is None else told | {"mistake": bool(one.error), "error": None}
 
 
 def _plain(x: Raw) -> Any:
