@@ -36,6 +36,8 @@ class AutoState(LearnerState):
 @final
 @dataclass(slots=True)
 class AutoRound(Round):
+    """What the regressions and the mixture make of a round."""
+
     turn: RegressorsRound
     made: Made
 
