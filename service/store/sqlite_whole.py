@@ -25,7 +25,9 @@ class Table(NamedTuple):
     version_table: str
 
     def set_version(self, db: sqlite3.Cursor, version: str) -> None:
-        db.execute(f"INSERT INTO {self.version_table} VALUES (1, ?1) ON CONFLICT DO UPDATE SET version = ?1", (version,))
+        db.execute(
+            f"INSERT INTO {self.version_table} VALUES (1, ?1) ON CONFLICT DO UPDATE SET version = ?1", (version,)
+        )
 
     def delete(self, db: sqlite3.Cursor, key: str, version: str) -> bool:
         """False if there is no such row; the version stays then."""
