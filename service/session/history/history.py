@@ -51,6 +51,12 @@ SUMS: Final = (
     "took_s",
 )
 LATEST: Final = ("at", "waiting", "never_came", "dictionary", "bytes", "regret", *(f"quantile_{q}" for q in QUANTILES))
+_PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
+"""Those of a history's fields that are stored by themselves, if they are there."""
+
+FIXED_BYTES: Final = 8 << 10
+"""What the parts that do not grow take together, about."""
+
 COLUMNS: Final = {name: i for i, name in enumerate((*SUMS, *LATEST))}
 
 
@@ -252,7 +258,7 @@ class History:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes; the parts that are not counted have a fixed size."""
+        """About what it takes."""
         return FIXED_BYTES + self.points.nbytes + (0 if self.standings is None else self.standings.nbytes)
 
     @property
@@ -299,7 +305,3 @@ class History:
 def _plain_of(task: Task) -> Plain:
     """Before the first truth."""
     return PlainClasses.of(len(task.truths.names)) if task.truths.is_classifier else PlainNumbers()
-
-
-_PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
-FIXED_BYTES: Final = 8 << 10
