@@ -43,7 +43,7 @@ MAX_GRAM_POINTS = 2000
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-150, 1e150
 """Between which a number of a config lies, if it is not 0: its square and the inverse of that are numbers too."""
 
-LARGEST_TRUTH = 1e100
+LARGEST_AUTO_TRUTH = 1e100
 """Of a number that `auto` learns: its fourth power is a number too, not that of a larger one."""
 
 ClassCount = Annotated[

@@ -16,7 +16,10 @@ from okl_core.automatic.regressors import RegressorsRound, RegressorsState
 from okl_core.contract.checked import check_new_classes
 from okl_core.errors import DivergedError
 from okl_core.losses import log_loss
-from okl_core.types import F64, LARGEST_TRUTH, Forecast, LearnerState, Round
+from okl_core.types import F64, LARGEST_AUTO_TRUTH, Forecast, LearnerState, Round
+
+Made = ClassForecast | NumberForecast | None
+"""What a mixture makes of the regressions' forecasts; None if there was no class yet."""
 
 
 @final
@@ -34,13 +37,10 @@ class AutoState(LearnerState):
 @final
 @dataclass(slots=True)
 class AutoRound(Round):
+    """What the regressions and the mixture make of a round."""
+
     turn: RegressorsRound
-    made: ClassForecast | NumberForecast | None
-    """None if there was no class yet."""
-
-
-Made = ClassForecast | NumberForecast | None
-"""What a mixture makes of the regressions' forecasts; None if there was no class yet."""
+    made: Made
 
 
 def made_of(state: AutoState, F: F64) -> Made:
@@ -82,7 +82,7 @@ def loss_of(state: AutoState, forecast: Forecast, y: float) -> float:
 def check_truths(config: AutoConfig, state: AutoState, y: F64) -> None:
     """Raises LabelError for a class that skips one, DivergedError for a number that is too large."""
     if state.classes is None:
-        if np.abs(y).max(initial=0.0) > LARGEST_TRUTH:
-            raise DivergedError(f"a truth is beyond {LARGEST_TRUTH:.0e}; scale the truths down")
+        if np.abs(y).max(initial=0.0) > LARGEST_AUTO_TRUTH:
+            raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down")
         return
     check_new_classes(y, len(state.classes.counts))

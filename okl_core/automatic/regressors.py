@@ -47,6 +47,8 @@ DICTIONARY = KorsDictionary(regularization=1.0, oversampling=1.0)
 @final
 @dataclass(slots=True)
 class RegressorsState(StatePart):
+    """What each of them has learned; `embedding` is that of the dictionary."""
+
     embedding: EmbeddingState
     kernel: SharedPosterior
     fading: SharedPosterior
@@ -78,6 +80,8 @@ class RegressorsRound(NamedTuple):
 
 @final
 class Regressors(NamedTuple):
+    """All of them, for one config; `is_series`: truths are numbers, so that there may be a series."""
+
     kernel: RelevanceKernel
     budget: int
     half_life: int

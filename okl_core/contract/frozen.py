@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar, final
 
 import numpy as np
@@ -170,17 +171,15 @@ class ReservoirLearner:
             if choices is not None and stop < len(y):
                 own, choices = _first_frame(choices)
             rows = slice(start, stop)
-            parts.append(
-                self._keeping(
-                    lambda rows=rows, own=own: self.learner.run(
-                        X[rows],
-                        y[rows],
-                        choices=own,
-                        lags=None if lags is None else lags[rows],
-                        weight=None if weights is None else weights[rows],
-                    )
-                )
+            part = partial(
+                self.learner.run,
+                X[rows],
+                y[rows],
+                choices=own,
+                lags=None if lags is None else lags[rows],
+                weight=None if weights is None else weights[rows],
             )
+            parts.append(self._keeping(part))
             start = stop
         return _joined(parts)
 

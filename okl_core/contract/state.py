@@ -44,15 +44,20 @@ def pack(state: StatePart) -> dict[str, Stored]:
             continue
         packed = pack(value) if isinstance(value, StatePart) else value.pack() if hasattr(value, "pack") else value
         if isinstance(packed, dict):
-            arrays.update({f"{field.name}.{part}": array for part, array in packed.items()})
+            arrays |= prefixed(field.name, packed)
         else:
             is_single = isinstance(packed, np.ndarray) and packed.dtype == np.float32
             arrays[field.name] = np.array(packed, dtype=np.float32 if is_single else np.float64, order="C")
     return arrays
 
 
+def prefixed(name: str, arrays: Mapping[str, A]) -> dict[str, A]:
+    """The arrays of a part as its owner keeps them, under names that begin with the part's."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
 def part_of(arrays: Mapping[str, A], name: str) -> dict[str, A]:
-    """The arrays of the part of this name, as that part has packed them."""
+    """The arrays of the part of this name, as that part has packed them: what `prefixed` was given."""
     return {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 

@@ -22,6 +22,11 @@ def require_finite(t: int, *numbers: float) -> None:
         raise DivergedError(f"round {t} overflows; scale the inputs down, or raise the regularization")
 
 
+def kernel_overflow() -> DivergedError:
+    """Of an input whose k(x, x) is not finite."""
+    return DivergedError("k(x, x) overflows; scale the inputs down")
+
+
 def require_bearable(t: int, w: float, kappa: float, alpha: float, floats: FloatType = DOUBLE) -> None:
     """Raises DivergedError for a round beside which alpha would be lost from what is kept in these."""
     is_double = floats is DOUBLE

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 
 from okl_core.errors import InputError, StateFormatError
 from okl_core.monitoring.comparison import SLACK, Comparison, cut
-from okl_core.monitoring.verdict import LARGEST, LEVEL, MEMORY, TIMES, UNCOUNTED, State
+from okl_core.monitoring.verdict import LARGEST, LEVEL, MEMORY, TIMES, UNCOUNTED, State, state_of
 from okl_core.types import StatePart
 
 
@@ -84,11 +84,7 @@ class Duel(StatePart):
         """What is known now."""
         n = self.against.count
         low, high = self.against.band(LEVEL)
-        state: State = "undecided"
-        if low > 0.0 and self.own < self.rival:
-            state = "better"
-        elif high < 0.0 and self.own > self.rival:
-            state = "worse"
+        state = state_of(low, high, self.own, self.rival)
         return Outcome(n, self.own / n if n else None, self.rival / n if n else None, state, low, high)
 
     def _count(self, own: float, rival: float, scale: float) -> None:

@@ -2,10 +2,9 @@ r"""Is a session better than the plain forecasters beside it? Better, worse, or 
 
 The error of a round is a mistake, 0 or 1, or the squared error of a number. Each plain forecaster is compared by d, its
 error minus that of the session. Both bands hold together with 95 %, so that the better of the two may be chosen afterwards.
-A squared
-error has no bound, so it is cut: d = min(e_plain^2 / c, 1) - min(e^2 / c, 1), where c is 9 times a fading mean of that plain
-forecaster's squared errors, of earlier rounds only. The price is that cut errors are compared; where the root mean squared
-errors say the opposite, nothing is decided.
+A squared error has no bound, so it is cut: d = min(e_plain^2 / c, 1) - min(e^2 / c, 1), where c is 9 times a fading mean of
+that plain forecaster's squared errors, of earlier rounds only. The price is that cut errors are compared; where the root mean
+squared errors say the opposite, nothing is decided.
 """
 
 from __future__ import annotations
@@ -152,11 +151,7 @@ class Verdict(StatePart):
         rival, against = (self.first, self.against_first) if is_first else (self.second, self.against_second)
         # Half of what is left for each of the two.
         low, high = against.band((1.0 + LEVEL) / 2.0)
-        state: State = "undecided"
-        if low > 0.0 and self.own < rival:
-            state = "better"
-        elif high < 0.0 and self.own > rival:
-            state = "worse"
+        state = state_of(low, high, self.own, rival)
         return Judgement(against.count, names[not is_first], self._gain(rival), state, low, high)
 
     def _count(self, own: float, first: float, second: float, c: float, c_of_second: float) -> None:
@@ -187,6 +182,13 @@ class Verdict(StatePart):
         if self.is_of_numbers:
             return 1.0 - math.sqrt(self.own) / math.sqrt(rival)
         return 1.0 - self.own / rival
+
+
+def state_of(low: float, high: float, own: float, rival: float) -> State:
+    """By the band of the rival's error minus one's own, unless the sums of the whole errors say the opposite."""
+    if low > 0.0 and own < rival:
+        return "better"
+    return "worse" if high < 0.0 and own > rival else "undecided"
 
 
 def _squared(error: float) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from okl_core.contract.facade import OnlineLearner
+from okl_core.contract.state import part_of
 from okl_core.errors import StateError
 from okl_core.metrics.mahalanobis import Metric
 from okl_core.types import F64
 
-PREFIX = "packing.metric."
-"""What the names of its arrays begin with in the state of `packing` and `metric-packing`."""
+PART = "packing.metric"
+"""Its arrays in the state of `packing` and `metric-packing`."""
 
 
 def learned_metric(learner: OnlineLearner) -> F64:
@@ -36,7 +37,7 @@ def learned_metric(learner: OnlineLearner) -> F64:
     array([[1., 0.],
            [0., 1.]])
     """
-    arrays = {name.removeprefix(PREFIX): array for name, array in learner.state().items() if name.startswith(PREFIX)}
+    arrays = part_of(learner.state(), PART)
     if not arrays:
         raise StateError(f"a learner of kind {learner.spec.kind!r} has no metric")
     return Metric.unpack(arrays).matrix

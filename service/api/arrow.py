@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, UnsupportedMediaType
+from okl.errors import MalformedBody, PayloadTooLarge, UnsupportedMediaType
 from okl_core.types import F64
 
 from ..session.definition import Input, Scalar
+from ..session.inputs import invalid
 from ..session.requests import Columns, RoundsPlayed
 from .slices import BodyLimits
 
@@ -66,12 +67,12 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[S
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         raise MalformedBody(f"The body is no Arrow stream: {str(error)[:200]}") from None
     if not table.num_rows:
-        raise _wrong("", "must have a row a round")
+        raise invalid("", "must have a row a round")
     columns: dict[str, Any] = {name: table.column(name).combine_chunks() for name in table.column_names}
     _check_repeated(pa, columns, REPEATED * limits.body_bytes)
     truths = _truths(pa, columns.pop(TRUTHS))
     if None in truths:
-        raise _wrong(f"/{TRUTHS}/{truths.index(None)}", "is null")
+        raise invalid(f"/{TRUTHS}/{truths.index(None)}", "is null")
     if INPUTS in columns and _is_list(pa, columns[INPUTS].type):
         return _rows(pa, columns[INPUTS], limits), truths
     fields = {name: _values(pa, name, column) for name, column in columns.items()}
@@ -94,17 +95,17 @@ def write(told: RoundsPlayed) -> bytes:
 
 def _check_schema(pa: Any, schema: pa.Schema) -> None:
     if len(set(schema.names)) < len(schema.names):
-        raise _wrong("", "has two columns of one name")
+        raise invalid("", "has two columns of one name")
     if TRUTHS not in schema.names:
-        raise _wrong(f"/{TRUTHS}", "is missing: a column of truths")
+        raise invalid(f"/{TRUTHS}", "is missing: a column of truths")
     if len(schema.names) < 2:
-        raise _wrong("", f"has no input: a column `{INPUTS}` of lists of numbers, or a column for each field")
+        raise invalid("", f"has no input: a column `{INPUTS}` of lists of numbers, or a column for each field")
     for field in schema:
         kind = field.type
         is_rows = field.name == INPUTS and len(schema.names) == 2 and _is_list(pa, kind)
         if not (is_rows or _is_plain(pa, kind)):
             told = f"is a column of {kind}; numbers, booleans and strings are taken"
-            raise _wrong(f"/{field.name[:64]}", f"{told}, and lists of numbers in `{INPUTS}` alone beside `{TRUTHS}`")
+            raise invalid(f"/{field.name[:64]}", f"{told}, and lists of numbers in `{INPUTS}` alone beside `{TRUTHS}`")
 
 
 def _is_list(pa: Any, kind: pa.DataType) -> bool:
@@ -151,7 +152,7 @@ def _truths(pa: Any, column: pa.Array) -> list[Any]:
     compute: Any = pyarrow.compute
     texts = column.dictionary if pa.types.is_dictionary(column.type) else column
     if _is_text(pa, texts.type) and (compute.max(compute.utf8_length(texts)).as_py() or 0) > TRUTH_LENGTH:
-        raise _wrong(f"/{TRUTHS}", f"has a string of more than {TRUTH_LENGTH} characters")
+        raise invalid(f"/{TRUTHS}", f"has a string of more than {TRUTH_LENGTH} characters")
     return _values(pa, TRUTHS, column)
 
 
@@ -164,7 +165,7 @@ def _values(pa: Any, name: str, column: pa.Array) -> list[Any]:
         words = column.dictionary.to_pylist()
         return [None if place is None else words[place] for place in column.indices.to_pylist()]
     if pa.types.is_floating(column.type) and not compute.all(compute.is_finite(column), min_count=0).as_py():
-        raise _wrong(f"/{name[:64]}", "has a number that is not finite; what is missing is null")
+        raise invalid(f"/{name[:64]}", "has a number that is not finite; what is missing is null")
     if _is_number(pa, column.type) and not column.null_count:
         return column.to_numpy(zero_copy_only=False).astype(np.float64).tolist()  # five times as fast
     return column.to_pylist()
@@ -172,19 +173,19 @@ def _values(pa: Any, name: str, column: pa.Array) -> list[Any]:
 
 def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input] | F64:
     if column.null_count:
-        raise _wrong(f"/{INPUTS}", "has a row that is null")
+        raise invalid(f"/{INPUTS}", "has a row that is null")
     values = column.flatten()
     if len(values) > limits.values:
         raise PayloadTooLarge(f"There are more than {limits.values} values.", limit=limits.values)
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     is_finite = np.isfinite(numbers)
     if not is_finite.all() and not (is_finite | ~values.is_valid().to_numpy(zero_copy_only=False)).all():
-        raise _wrong(f"/{INPUTS}", "has a number that is not finite; what is missing is null")
+        raise invalid(f"/{INPUTS}", "has a number that is not finite; what is missing is null")
     if pa.types.is_fixed_size_list(column.type):
         return numbers.reshape(len(column), -1)
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))
     if (np.diff(ends, prepend=0) == 0).any():
-        raise _wrong(f"/{INPUTS}", "has a row without numbers")
+        raise invalid(f"/{INPUTS}", "has a row without numbers")
     return np.split(numbers, ends[:-1])
 
 
@@ -201,7 +202,7 @@ def _check_uncompressed(pa: Any, data: bytes) -> None:
         is_early = version is None or struct.unpack_from("<h", metadata, version)[0] != _V5
         if is_early and _field(metadata, root, _METADATA) is not None:
             # Arrow 0.17 said there that the buffers are compressed, and pyarrow still heeds it.
-            raise _wrong("", "may have compressed buffers; send version 5 of the format without compression")
+            raise invalid("", "may have compressed buffers; send version 5 of the format without compression")
         table = _followed(metadata, header)
         if metadata[kind] == _DICTIONARY_BATCH:
             inner = _field(metadata, table, _DICTIONARY_DATA)
@@ -209,7 +210,7 @@ def _check_uncompressed(pa: Any, data: bytes) -> None:
                 continue
             table = _followed(metadata, inner)
         if _field(metadata, table, _COMPRESSION) is not None:
-            raise _wrong("", "has compressed buffers; send it without compression")
+            raise invalid("", "has compressed buffers; send it without compression")
 
 
 def _field(data: memoryview, table: int, number: int) -> int | None:
@@ -223,8 +224,3 @@ def _field(data: memoryview, table: int, number: int) -> int | None:
 
 def _followed(data: memoryview, place: int) -> int:
     return place + struct.unpack_from("<I", data, place)[0]
-
-
-def _wrong(pointer: str, detail: str) -> InvalidInput:
-    errors = [{"pointer": pointer, "detail": detail}]
-    return InvalidInput(f"{pointer or 'the body'}: {detail}", errors=errors)

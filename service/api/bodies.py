@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from starlette.types import Message, Receive, Scope
 
-from okl.errors import RequestTimeout
+from okl.errors import PayloadTooLarge, RequestTimeout
 
 BODIES_AT_A_TIME: Final = 4
 """The larger ones together may have the size of so many of the largest."""
@@ -20,6 +20,10 @@ NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "applic
 def kind_of(scope: Scope) -> str:
     """What the body of a request says that it is: its media type without parameters, in small letters."""
     return next((_kind(value) for name, value in scope["headers"] if name == b"content-type"), "")
+
+
+def too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body is larger than {limit} bytes; send less at once.", limit=limit)
 
 
 @lru_cache(256)

@@ -26,11 +26,13 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError, UnsupportedMediaType
+from okl.errors import UnsupportedMediaType
 
-from .calls import Scalar, plan
+from ..session.inputs import invalid
+from .bodies import too_large
+from .calls import Parameter, plan
 from .guards import LIMITS
-from .problems import listed, validation_problem
+from .problems import validation_problem
 from .slices import SLICE_BYTES, BodyLimits, SlicedReader
 from .values import ID_PATTERN
 
@@ -75,8 +77,7 @@ IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
 def one_id(in_body: str | None, key: str | None) -> str | None:
     """The id of a request that may name it in two places. Raises InvalidInput if it has two."""
     if key is not None and in_body is not None and key != in_body:
-        errors = [{"pointer": "/id", "detail": "must be the same as in the header Idempotency-Key"}]
-        raise InvalidInput(listed(errors), errors=errors)
+        raise invalid("/id", "must be the same as in the header Idempotency-Key")
     return in_body or key
 
 
@@ -113,7 +114,7 @@ class BodyReader(Generic[M]):
             if not message.get("more_body", False):
                 return await self._parse(data, limits)
             if self._sliced is None and len(data) > limits.row_bytes:
-                raise _too_large(limits.row_bytes)
+                raise too_large(limits.row_bytes)
 
     def _admit(self, request: Request) -> BodyLimits:
         """Refuse what its headers show to be no body of ours."""
@@ -126,14 +127,14 @@ class BodyReader(Generic[M]):
             )
         announced: bytes = headers.get(b"content-length", b"")
         if self._sliced is None and announced.isdigit() and int(announced) > limits.row_bytes:
-            raise _too_large(limits.row_bytes)
+            raise too_large(limits.row_bytes)
         return limits
 
     async def _parse(self, data: bytes, limits: BodyLimits) -> M:
         if self._sliced is not None and len(data) > SLICE_BYTES:
             return await self._sliced.read(data, limits)
         if self._sliced is None and len(data) > limits.row_bytes:
-            raise _too_large(limits.row_bytes)
+            raise too_large(limits.row_bytes)
         limits.check_values(data)
         try:
             return self._adapter.validate_json(data)
@@ -149,10 +150,6 @@ def _is_json(kind: bytes | None) -> bool:
     charsets = [value.strip("\"' ") for key, _, value in (one.partition("=") for one in parameters) if key == "charset"]
     is_named = name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
     return is_named and all(charset in ("utf-8", "utf8") for charset in charsets)
-
-
-def _too_large(limit: int) -> ServiceError:
-    return PayloadTooLarge(f"The body is larger than {limit} bytes; send less at once.", limit=limit)
 
 
 # -- the route ------------------------------------------------------------------------------------------------------
@@ -207,17 +204,17 @@ class BodyRoute(APIRoute):
         readers = {name: BodyReader(hint) for name, hint in hints.items() if name != "return" and _is_model(hint)}
         status = self.status_code or 200
         planned = plan(endpoint, readers)
-        scalars = () if planned is None else tuple(planned.call.scalars())
+        parameters = () if planned is None else tuple(planned.call.parameters())
         fastapis_own = super().get_route_handler()
         ways: WeakKeyDictionary[FastAPI, list[Way]] = WeakKeyDictionary()
 
         def finish(answer: Any) -> Response:
             return answer if isinstance(answer, Response) else reply(answer, status)
 
-        def check(request: Request) -> dict[Scalar, Any]:
+        def check(request: Request) -> dict[Parameter, Any]:
             """Raises RequestValidationError: what is refused by its path and headers has its body not read."""
             errors: list[Any] = []
-            found = {one: one.value(request, errors) for one in scalars}
+            found = {one: one.value(request, errors) for one in parameters}
             if errors:
                 raise RequestValidationError(errors)
             return found

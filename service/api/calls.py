@@ -24,8 +24,8 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scalar:
-    """A parameter of the path or a header, validated by its annotation."""
+class Parameter:
+    """A part of the path or a header (`place`), validated by its annotation; `key` is the header's name."""
 
     place: str
     alias: str
@@ -57,17 +57,17 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A plain function, and where its arguments come from: the request (None), a scalar, another call."""
+    """A plain function, and where its arguments come from: the request (None), a parameter, another call."""
 
     function: Callable[..., Any]
     arguments: tuple[tuple[str, Source], ...]
 
-    def scalars(self) -> Iterator[Scalar]:
+    def parameters(self) -> Iterator[Parameter]:
         for _, source in self.arguments:
-            if isinstance(source, Scalar):
+            if isinstance(source, Parameter):
                 yield source
             elif isinstance(source, Call):
-                yield from source.scalars()
+                yield from source.parameters()
 
     def functions(self) -> Iterator[Callable[..., Any]]:
         yield self.function
@@ -75,23 +75,23 @@ class Call:
             if isinstance(source, Call):
                 yield from source.functions()
 
-    def run(self, request: Request, scalars: Mapping[Scalar, Any]) -> Any:
+    def run(self, request: Request, given: Mapping[Parameter, Any]) -> Any:
         """As FastAPI would, but the function has no thread of its own: it may not block."""
-        return self.function(**self.values(request, scalars))
+        return self.function(**self.values(request, given))
 
-    def values(self, request: Request, scalars: Mapping[Scalar, Any]) -> dict[str, Any]:
+    def values(self, request: Request, given: Mapping[Parameter, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name, source in self.arguments:
             if source is None:
                 values[name] = request
-            elif isinstance(source, Scalar):
-                values[name] = scalars[source]
+            elif isinstance(source, Parameter):
+                values[name] = given[source]
             else:
-                values[name] = source.run(request, scalars)
+                values[name] = source.run(request, given)
         return values
 
 
-Source = Scalar | Call | None
+Source = Parameter | Call | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,8 +102,8 @@ class Plan:
     body: str
     reader: Reader
 
-    async def run(self, request: Request, scalars: Mapping[Scalar, Any]) -> Any:
-        values = self.call.values(request, scalars)
+    async def run(self, request: Request, given: Mapping[Parameter, Any]) -> Any:
+        values = self.call.values(request, given)
         values[self.body] = await self.reader.read(request)
         return await self.call.function(**values)
 
@@ -142,7 +142,7 @@ def _source(parameter: inspect.Parameter, hint: Any) -> Source:
         raise NotPlain
     place = "path" if isinstance(field, PathField) else "header"
     alias = field.alias or (parameter.name if place == "path" else parameter.name.replace("_", "-"))
-    return Scalar(place, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
+    return Parameter(place, alias, alias.lower().encode(), TypeAdapter(hint), parameter.default)
 
 
 def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Plan | None:

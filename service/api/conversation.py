@@ -51,6 +51,8 @@ class _Begun(NamedTuple):
 
 
 class _Group(NamedTuple):
+    """The messages of a frame, begun."""
+
     begun: Sequence[_Begun]
     size: int
     join: Join
@@ -121,6 +123,8 @@ class Conversations:
 
 @final
 class _Conversation:
+    """One of them: `read` begins what comes, and `groups` has it in order for whoever tells the answers."""
+
     def __init__(self, rounds: Rounds, session: str, scope: Scope) -> None:
         self.groups: asyncio.Queue[_Group | None] = asyncio.Queue()
         self._rounds = rounds

@@ -156,7 +156,7 @@ class Doorman:
         finally:
             visit.current.reset(token)
             if caller.outside is not None:
-                facts = facts_of(caller.key_id, method_or(scope), door.path, [caller.outside], request_id(scope))
+                facts = facts_of(caller.key_id, _method(scope), door.path, [caller.outside], request_id(scope))
                 self._audit.refused(facts, Forbidden.status, Forbidden.slug)
 
     async def _act(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,7 +176,7 @@ class Doorman:
             raise
         finally:
             if caller.outside is None:
-                facts = facts_of(caller.key_id, method_or(scope), door.path, caller.sessions, request_id(scope))
+                facts = facts_of(caller.key_id, _method(scope), door.path, caller.sessions, request_id(scope))
                 self._audit.done(facts, status)
 
     async def _while_good(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
@@ -224,12 +224,12 @@ class Doorman:
         route = "none" if door is None else door.path
         shown = [name for name in sessions if len(name) <= 64]
         who = None if key is None else key.id
-        facts = facts_of(who, method_or(scope), route, shown, request_id(scope), claimed if key is None else None)
+        facts = facts_of(who, _method(scope), route, shown, request_id(scope), claimed if key is None else None)
         self._audit.refused(facts, error.status, error.slug)
 
 
-def method_or(scope: Scope) -> str:
-    """The method of a request, or the word for a websocket."""
+def _method(scope: Scope) -> str:
+    """That of a request, or the word for a websocket."""
     return WEBSOCKET if scope["type"] == "websocket" else method_of(scope)
 
 

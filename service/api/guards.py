@@ -28,8 +28,8 @@ from okl.errors import (
     HostNotAllowed,
     OriginNotAllowed,
     Overloaded,
-    PayloadTooLarge,
     RequestTimeout,
+    RouteNotFound,
     ServiceError,
     UriTooLong,
     stopping,
@@ -38,12 +38,11 @@ from okl.errors import (
 from ..settings import Settings
 from ..telemetry.counts import Counts
 from ..trace import current, trace_of
-from .bodies import NDJSON, Bodies, kind_of
+from .bodies import NDJSON, Bodies, kind_of, too_large
 from .hosts import Hosts, is_own_page, shown
 from .problems import (
     COUNTS,
     REQUEST_ID,
-    RouteNotFound,
     answer,
     log_unexpected,
     request_id,
@@ -129,7 +128,7 @@ class Guards:
                 exchange.stream(self._bodies)
                 await exchange.run(self._app)
             elif announced.isdigit() and int(announced) > self._limits.body_bytes:
-                await exchange.refuse(_too_large(self._limits.body_bytes))
+                await exchange.refuse(too_large(self._limits.body_bytes))
             else:
                 if announced != b"0" or b"transfer-encoding" in headers:
                     exchange.limit(self._bodies)
@@ -204,10 +203,6 @@ def _is_repeated(name: bytes, raw: list[tuple[bytes, bytes]]) -> bool:
     return sum(found == name for found, _ in raw) > 1
 
 
-def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"The body is larger than {limit} bytes; send less at once.", limit=limit)
-
-
 @final
 class Exchange:
     """One request and its answer: the body is bounded on its way in, every answer gets our headers on its way out."""
@@ -270,7 +265,7 @@ class Exchange:
                 self.held += size
                 bodies.held += size
                 if received > bodies.max_bytes:
-                    self._refusal = _too_large(bodies.max_bytes)
+                    self._refusal = too_large(bodies.max_bytes)
                 elif bodies.held > bodies.most:
                     self._refusal = Overloaded("Too many large requests at once; try again.")
                 if self._refusal is not None:

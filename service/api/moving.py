@@ -17,6 +17,7 @@ from okl.errors import InvalidInput, InvalidSnapshot, PreconditionRequired, Unsu
 from ..session.definition import Definition
 from . import wire
 from .answers import CheckpointAnswer, CheckpointList, SessionDetail
+from .bodies import kind_of
 from .body import BodyRoute, reply
 from .dependencies import SessionPath, StatesDep
 from .problems import responses
@@ -69,8 +70,7 @@ async def _chunks(blob: bytes) -> AsyncIterator[memoryview]:
 
 
 async def _state_of(request: Request) -> bytes:
-    kind = request.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != STATE:
+    if kind_of(request.scope) != STATE:
         raise UnsupportedMediaType(f"The body must be a snapshot and say so: Content-Type: {STATE}.")
     return await request.body()
 

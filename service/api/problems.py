@@ -21,7 +21,6 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from okl.errors import PROBLEMS as PROBLEMS
 from okl.errors import (
     InvalidInput,
     InvalidName,
@@ -221,10 +220,10 @@ def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel
     wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput
-    return kind(listed(wrong), errors=wrong[:MAX_ERRORS])
+    return kind(_listed(wrong), errors=wrong[:MAX_ERRORS])
 
 
-def listed(errors: Sequence[Mapping[str, str]]) -> str:
+def _listed(errors: Sequence[Mapping[str, str]]) -> str:
     """What is wrong and where, as one sentence."""
     told = "; ".join(
         f"{cut(error['pointer'], MAX_POINTER) or 'the body'}: {error['detail']}" for error in errors[:LISTED]

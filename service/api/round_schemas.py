@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
+
+Wait = Annotated[Boolean, Field(description="false: pure inference, nothing is stored and no truth is expected.")]
+Weight = Annotated[
+    Number,
+    Field(ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."),
+]
 
 
 class PredictBody(Wire):
@@ -17,9 +23,7 @@ class PredictBody(Wire):
 
     x: Input = Field(description="A list of numbers, or an object of named values; nulls and nesting are fine.")
     id: Id | None = Field(default=None, description="The client's own id of this prediction; made up if left out.")
-    wait: Boolean = Field(
-        default=True, description="false: pure inference, nothing is stored and no truth is expected."
-    )
+    wait: Wait = True
 
     @model_validator(mode="after")
     def _waits_under_an_id(self) -> PredictBody:
@@ -45,9 +49,7 @@ class UpdateBody(Wire):
     y: Scalar = Field(description="The truth: a label of the session, or a number.")
     id: Id | None = None
     x: Input | None = None
-    weight: Number = Field(
-        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
-    )
+    weight: Weight = 1.0
 
     @model_validator(mode="after")
     def _names_a_round(self) -> UpdateBody:
@@ -106,9 +108,7 @@ class PredictManyBody(Wire):
 
     x: list[Input] = Field(min_length=1, max_length=1000, fail_fast=True)
     ids: list[Id] | None = Field(default=None, fail_fast=True, description="One an input; made up if left out.")
-    wait: Boolean = Field(
-        default=True, description="false: pure inference, nothing is stored and no truth is expected."
-    )
+    wait: Wait = True
 
     @model_validator(mode="after")
     def check(self) -> PredictManyBody:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from okl import errors
+from okl.errors import PROBLEMS, RouteNotFound
 from okl_core import catalogue
 
 from ..keys import visit
@@ -29,7 +30,7 @@ from .answers import (
 from .body import BodyRoute, IdempotencyKey, one_id, reply
 from .dependencies import ExpositionDep, IfMatch, MostTogether, RoundsDep, SessionPath, SessionsDep, StoreDep
 from .guards import REFUSALS
-from .problems import PROBLEMS, RouteNotFound, operation_id, responses
+from .problems import operation_id, responses
 from .round_schemas import (
     PredictBody,
     PredictRequest,

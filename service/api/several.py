@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, Field, model_validator
 from starlette.types import Scope
 
-from okl.errors import InvalidInput, PayloadTooLarge, ServiceError
+from okl.errors import PayloadTooLarge, ServiceError
 
+from ..session.inputs import invalid
 from .answers import Prediction, Problem, StepAnswer, Update, WireAnswer
-from .problems import document_for, listed, unexpected_document
-from .round_schemas import StepRequest
-from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
+from .problems import document_for, unexpected_document
+from .round_schemas import StepRequest, Wait, Weight
+from .values import Id, Input, KnownName, Scalar, Wire
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -30,9 +31,7 @@ class PredictSeveral(Wire):
     sessions: list[KnownName] = Field(min_length=1, fail_fast=True, description="Their names, each once.")
     x: Input = Field(description="A list of numbers, or an object of named features.")
     id: Id | None = Field(default=None, description="The id of the prediction in each session; made up if left out.")
-    wait: Boolean = Field(
-        default=True, description="false: pure inference, nothing is stored and no truth is expected."
-    )
+    wait: Wait = True
 
     @model_validator(mode="after")
     def _waits_under_an_id(self) -> PredictSeveral:
@@ -46,9 +45,7 @@ class SessionTruth(Wire):
 
     session: KnownName
     y: Scalar = Field(description="A label of the session, or a number.")
-    weight: Number = Field(
-        default=1.0, ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."
-    )
+    weight: Weight = 1.0
 
 
 class UpdateSeveral(Wire):
@@ -124,8 +121,7 @@ def check_names(names: Sequence[str], most: int, member: str = "sessions") -> No
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            errors = [{"pointer": f"/{member}/{i}", "detail": f"must be another session than {name!r}, named before"}]
-            raise InvalidInput(listed(errors), errors=errors)
+            raise invalid(f"/{member}/{i}", f"must be another session than {name!r}, named before")
         seen.add(name)
 
 

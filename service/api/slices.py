@@ -17,9 +17,10 @@ import numpy as np
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
+from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
 
-from .problems import MAX_COUNTED, from_validation, listed, validation_problem
+from ..session.inputs import invalid
+from .problems import MAX_COUNTED, from_validation, validation_problem
 
 SLICE_BYTES: Final = 32 << 10
 MAX_MEMBERS: Final = 100
@@ -104,7 +105,7 @@ class SlicedReader(Generic[M]):
             arrays, rest = await self._members(data, limits)
         missing = [name for name in self._slices if name not in arrays and self._model.model_fields[name].is_required()]
         if missing:
-            raise _wrong(f"/{missing[0]}", "Field required")
+            raise invalid(f"/{missing[0]}", "Field required")
         try:
             other = self._rest.model_validate_json(b"{" + b",".join(rest) + b"}")
         except ValidationError as error:
@@ -115,7 +116,7 @@ class SlicedReader(Generic[M]):
         try:
             body.check()
         except ValueError as error:
-            raise _wrong("", str(error)) from None
+            raise invalid("", str(error)) from None
         return body
 
     async def _members(self, data: bytes, limits: BodyLimits) -> tuple[dict[str, list[Any] | None], list[bytes]]:
@@ -132,12 +133,12 @@ class SlicedReader(Generic[M]):
         while following is None or following[1] == b",":
             key = _KEY.match(data, at)
             if len(rest) > MAX_MEMBERS:
-                raise _wrong("", f"must have at most {MAX_MEMBERS} members")
+                raise invalid("", f"must have at most {MAX_MEMBERS} members")
             if key is None:
                 raise _malformed(at, "the name of a member should be here")
             name, at = key[1].decode("utf-8", "replace"), key.end()
             if name in arrays:
-                raise _wrong(f"/{name}", "is there twice")
+                raise invalid(f"/{name}", "is there twice")
             if name in self._slices and data[at : at + 1] == b"[":
                 arrays[name], at = await self._array(data, at, name, limits)
             else:
@@ -174,7 +175,7 @@ class SlicedReader(Generic[M]):
                     raise _malformed(cut, "a value should be here")
                 most = self._most[name]
                 if most is not None and len(found) > most:
-                    raise _wrong(f"/{name}", f"must have at most {most} items")
+                    raise invalid(f"/{name}", f"must have at most {most} items")
                 if len(found) > limits.batch:
                     raise PayloadTooLarge(f"There are more than {limits.batch} rounds.", limit=limits.batch)
                 if scan.is_over:
@@ -276,18 +277,13 @@ def _after_blank(data: bytes, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _wrong(pointer: str, detail: str) -> ServiceError:
-    errors = [{"pointer": pointer, "detail": detail}]
-    return InvalidInput(listed(errors), errors=errors)
-
-
 def _long_row(pointer: str, limits: BodyLimits) -> ServiceError:
-    return _wrong(pointer, f"must have at most {limits.row_values} values and {limits.row_bytes} bytes")
+    return invalid(pointer, f"must have at most {limits.row_values} values and {limits.row_bytes} bytes")
 
 
 def _no_object(first: bytes) -> ServiceError:
     if first and first in b'[{"-0123456789tfn':
-        return _wrong("", "must be an object")
+        return invalid("", "must be an object")
     return _malformed(0, "a value should be here")
 
 

@@ -18,14 +18,14 @@ from pydantic import (
 )
 
 from ..keys.visit import named
+from ..session.following import SESSION_NAME, WORD
 from .problems import FIRST_TRY
 
-_WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-NAME_PATTERN = f"^{_WORD}$"
+NAME_PATTERN = f"^{WORD}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN), AfterValidator(named)]
 """The name of a session, wherever a request gives one: the request's key must be for it."""
-KnownName = Annotated[str, StringConstraints(pattern=f"^{_WORD}(~{_WORD})?$"), AfterValidator(named)]
-"""The same of a session that is there: a challenger's is its champion's, a tilde, and its own."""
+KnownName = Annotated[str, StringConstraints(pattern=f"^{SESSION_NAME}$"), AfterValidator(named)]
+"""The same of a session that is there, which may be a challenger."""
 MOST_NAME = 129
 OwnName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """The name of something that belongs to a session."""

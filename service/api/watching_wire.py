@@ -14,6 +14,7 @@ from starlette.types import Scope
 from okl.errors import ServiceError
 from okl_core.records.record import Raw
 
+from ..session.history.words import error_name
 from ..session.requests import Predicted
 from ..sessions import Listed
 from ..watching.past import Past, PastRound, WaitingList
@@ -30,7 +31,7 @@ IDLE_S = 60.0
 def line(listed: Listed, now: float) -> Json:
     """A session in the list of all."""
     head, summary = listed.head, listed.summary
-    is_classifier = summary.error_name == "mistake rate"
+    is_classifier = summary.is_classifier
     last = head.created_at if head.updated_at is None else head.updated_at
     return wire.summary(head, summary.kind) | {
         "never_came": head.never_came,
@@ -50,11 +51,11 @@ def history(name: str, past: Past) -> Json:
     if view is None:
         nothing = dict.fromkeys(("error_name", "rival", "verdict", "points", "weights", "reliability"))
         return {"session": name, "t": past.t} | nothing | {"delays": [], "alarms": []}
-    is_classifier, weights = view.error_name == "mistake rate", view.weights
+    is_classifier, weights = view.is_classifier, view.weights
     return {
         "session": name,
         "t": past.t,
-        "error_name": view.error_name,
+        "error_name": error_name(is_classifier=is_classifier),
         "rival": None if view.verdict is None else view.verdict.rival,
         "verdict": verdict(view.verdict, is_classifier=is_classifier),
         "points": view.points,
@@ -87,9 +88,8 @@ def past_rounds(name: str, found: Iterable[PastRound]) -> Json:
 
 
 def _past_round(one: PastRound) -> Json:
-    is_mistake = one.label is not None
-    told = asdict(one) | {"x": _plain(one.x), "mistake": None, "error": one.error}
-    return told | {"mistake": bool(one.error), "error": None} if is_mistake else told
+    told = asdict(one) | {"x": _plain(one.x), "mistake": None}
+    return told if one.label is None else told | {"mistake": bool(one.error), "error": None}
 
 
 def _plain(x: Raw) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from okl_core import parse_spec
+from okl_core import LearnerSpec, parse_spec
 from okl_core.records.fields import Field, Fields
 from okl_core.records.preparation import Preparation
 from okl_core.records.survey import Declared
@@ -163,10 +163,9 @@ def headers(found: Inspected) -> dict[str, str]:
 def session(found: Inspected) -> Json:
     """Everything about one session."""
     frozen, spec, preparation = found.frozen, found.spec, found.preparation
-    asked = found.definition.learner
-    return summary(found.head, "auto" if asked is None else asked.kind) | {
+    return summary(found.head, found.definition.kind) | {
         "t": found.t,
-        "learner": None if spec is None else spec.model_dump(mode="json"),
+        "learner": _spec(spec),
         "settings": _settings(found.definition),
         "template": found.definition.template,
         "labels": list(found.labels) or None,
@@ -242,12 +241,10 @@ def _settings(definition: Definition) -> Json:
 
 
 def template(found: Template) -> Json:
-    spec = found.definition.learner
-    given = {"learner": None if spec is None else spec.model_dump(mode="json")} | _settings(found.definition)
     return {
         "name": found.name,
         "prefix": found.prefix,
-        "session": _without_none(given),
+        "session": _without_name(found.definition),
         "most": found.most,
         "idle_s": found.idle_s,
     }
@@ -275,9 +272,15 @@ def contender(champion: str, found: Contender) -> Json:
 
 def request_for(definition: Definition) -> Json:
     """What `POST /sessions` would be given to make a session of this definition."""
-    spec = definition.learner
-    given = {"name": definition.name, "learner": None if spec is None else spec.model_dump(mode="json")}
-    return _without_none(given | _settings(definition))
+    return {"name": definition.name} | _without_name(definition)
+
+
+def _without_name(definition: Definition) -> Json:
+    return _without_none({"learner": _spec(definition.learner)} | _settings(definition))
+
+
+def _spec(spec: LearnerSpec | None) -> Json | None:
+    return None if spec is None else spec.model_dump(mode="json")
 
 
 def _metrics(tally: Tally, is_classifier: bool) -> Json:

@@ -50,6 +50,8 @@ _DAMAGE = (ValueError, KeyError, TypeError, IndexError, struct.error, UnicodeDec
 
 
 class Framed(NamedTuple):
+    """A frame before its sizes and its digest are added."""
+
     kind: bytes
     document: dict[str, Any]
     blobs: Sequence[bytes]

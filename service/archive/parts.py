@@ -27,11 +27,15 @@ ENTRIES, ENTRY_BYTES = 1_000, 4 << 20
 
 
 class Load(NamedTuple):
+    """Some entries of the journal, or some of what waits and what is remembered."""
+
     entries: list[Entry]
     luggage: Luggage
 
 
 class Kept(NamedTuple):
+    """A checkpoint with its state."""
+
     checkpoint: Checkpoint
     state: bytes
 

@@ -14,7 +14,6 @@ from okl.errors import (
     InvalidSnapshot,
     LimitReached,
     Overloaded,
-    PreconditionFailed,
     SessionFollows,
     SessionNotFound,
 )
@@ -165,9 +164,7 @@ class States:
                 extra = {"session": name, "t": session.t, "instead_of": tip.round}
                 log.info("session goes on from another state", extra=extra)
                 return await self._sessions.inspect(name)
-        if at is not None:
-            raise PreconditionFailed(f"Session {name!r} has changed meanwhile; inspect it and decide again.")
-        raise Overloaded(f"Session {name!r} is written to all the while; try again.")
+        raise Overloaded(f"Session {name!r} is written to all the while; try again.", session=name)
 
     async def replace(self, name: str, position: Position, session: Session, *, unless_waiting: bool = False) -> bool:
         """Have the session go on from another one's state, if it still is at this position, and with `unless_waiting` if no

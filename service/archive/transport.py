@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from okl.errors import DamagedArchive, ServiceError, SessionExists
 
+from ..session.following import SESSION_NAME
 from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
 from .examination import Examine, Examining
 from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
 from .parts import LEASE_S, Held, Part, let_in, new_token, parts_of, take_in
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,63})?")
 LISTED = 1_000
 
 
@@ -114,7 +114,7 @@ async def import_file(store: Store, path: Path, tell: Tell, examine: Examine, *,
             if not isinstance(begun, Whole):
                 raise DamagedArchive(f"{path} is damaged: a session does not begin.")
             name = begun.head.name
-            if not NAME.fullmatch(name):
+            if not re.fullmatch(SESSION_NAME, name):
                 raise DamagedArchive(f"{path} has a session of a name that none may have.")
             if only and name not in only:
                 await _skip(_rest(reader, frames, begun))

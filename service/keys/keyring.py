@@ -121,7 +121,7 @@ class Keyring:
         return self._keys.get(key.id) == key and not self._is_over(key)
 
     def _is_over(self, key: Key | None) -> bool:
-        return key is None or (key.expires_at is not None and key.is_expired(self._wall_clock()))
+        return key is None or key.is_expired(self._wall_clock())
 
     async def admit(self, key: Key) -> None:
         """Take what one request costs. Raises TooManyRequests, or a StoreError."""

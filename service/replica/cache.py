@@ -7,7 +7,7 @@ from collections import OrderedDict
 from .replica import Replica
 
 SIZE_EVERY = 64
-"""Rounds and predictions between two looks at the memory that a copy takes."""
+"""Rounds and predictions after which a copy is measured again."""
 
 
 class Replicas:
@@ -17,7 +17,7 @@ class Replicas:
         self._most_bytes = most_bytes
         self._replicas: OrderedDict[str, Replica] = OrderedDict()
         self._sizes: dict[str, int] = {}
-        """Memory of each copy as it is in `nbytes`: to add up thousands of copies would take longer than a round."""
+        """What each copy adds to `nbytes`: to add up thousands of copies anew would take longer than a round."""
         self.nbytes = 0
         """Memory of all copies, about."""
 
@@ -25,7 +25,7 @@ class Replicas:
         return len(self._replicas)
 
     def enter(self, name: str) -> Replica:
-        """The place of this session, which stays until somebody says `leave` to it; nothing is loaded yet."""
+        """The copy of this session, which stays until `leave`; a new one is not loaded yet."""
         replica = self._replicas.get(name)
         if replica is None:
             replica = self._replicas[name] = Replica(name)
@@ -47,7 +47,7 @@ class Replicas:
             self._replicas[name].forget([id])
 
     def look(self, replica: Replica, added: int) -> None:
-        """Now and then, as so many rounds or predictions are added, look at the memory that the copy takes, and make room."""
+        """Count rounds and predictions; after every SIZE_EVERY of them measure the copy, and make room."""
         replica.added += added
         if replica.session is not None and replica.added >= SIZE_EVERY:
             replica.added = 0

@@ -17,13 +17,13 @@ WAITING_BYTES = 1 << 20
 """Waiting predictions of a session that a worker remembers; the store has them all."""
 
 SESSION_BYTES = 30_000
-"""What Python's objects take of a replica, beside the numbers in it: `python -m bench.scale`."""
+"""What the Python objects of a replica take beside its numbers, as `python -m bench.scale` measures it."""
 OBJECT_BYTES = 1_000
-"""The same, of a waiting prediction."""
+"""The same for a waiting prediction."""
 
 
 CONTENDED_S = 1.0
-"""For so long after other workers were first, a turn that learns ahead keeps a copy of the session from before it."""
+"""For so long after another worker was first at a session, a turn that learns ahead keeps a copy from before it."""
 
 COPIED_BYTES = 4 << 20
 """To copy a larger session costs more than a turn: while other workers compete for it, a turn takes one request, and needs a
@@ -72,8 +72,8 @@ class Journal:
 class Replica:
     """`session` is None until it is loaded, and while it is being changed; it stands at `position`.
 
-    `size` is the memory of the learner as it was last looked at, `beside` that of the history; `round_s` is about the time
-    that a round takes, 0 until the first was `timed`, which counts.
+    `size` is the memory of the learner when it was last measured, `beside` that of the history. A round takes about
+    `round_s`, which is 0 until a round was timed; `timed` counts the measurements.
     """
 
     name: str

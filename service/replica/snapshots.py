@@ -19,7 +19,7 @@ from .scheduling import Scheduler
 log = logging.getLogger("okl.sessions")
 
 BYTES_PER_S = 10e6
-"""Of snapshots, a second of learning: the largest states would else be packed and written most of the time."""
+"""A second of learning pays for so many bytes of snapshots: the largest states would else be packed most of the time."""
 
 
 class Snapshots:

@@ -18,10 +18,10 @@ from .replica import Replica
 log = logging.getLogger("okl.sessions")
 
 EVERY_S = 1.0
-"""So long after a round its session's summary is written; rounds that come meanwhile are in it."""
+"""From a round to the summary of its session, which has the rounds that come meanwhile too."""
 
 SHARE = 20.0
-"""What took long is done again after so many times as long: with very many sessions, summaries come less often."""
+"""The next summaries wait so many times as long as the last ones took: with very many sessions they come less often."""
 
 
 class Summaries:

@@ -18,8 +18,8 @@ from .replica import Replica
 
 @final
 class Sender:
-    """Has several requests under way, which are done in their order: where one is `refused` in a way that passes, so are
-    those after it, and the sender begins with that one again. `latest` is the answer of the one that it sent last."""
+    """Somebody with several requests under way, which are done in their order. Once one is `refused` for a reason that
+    passes, so are those after it, and the sender begins again with that one. `latest` is the answer to the last one sent."""
 
     __slots__ = ("latest", "refused")
 
@@ -140,7 +140,7 @@ def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, Waitin
 
 
 def tell(ticket: Ticket, tells: list[Tell] | ServiceError, outcomes: Mapping[str, Outcome]) -> bool:
-    """Answer a ticket whose turn is durable; was its round learned before? `outcomes`: of the turn's holds, by id."""
+    """Answer a ticket whose turn is durable, by the outcomes of the turn's holds. True if its round was learned before."""
     if ticket.answer.done():
         return False
     if isinstance(tells, ServiceError):

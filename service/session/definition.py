@@ -44,7 +44,7 @@ class Definition:
 
     Without a `learner` the service chooses one for what the truths are. `dim` and `schema` are None where the inputs
     decide; `hashed`: all names of the inputs share so many columns. `interval`: the share of truths that intervals, or sets
-    of labels, are to hold. `template` is that which it was made from on first use.
+    of labels, are to hold. `template` names the template that made it on first use.
     """
 
     name: str
@@ -63,6 +63,11 @@ class Definition:
     reservoir: bool = False
     alarm: AlarmRules = USUAL_ALARMS
     template: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of the learner, whoever chose it."""
+        return "auto" if self.learner is None else self.learner.kind
 
     @property
     def survey(self) -> Survey:

@@ -7,7 +7,7 @@ forecast and its truth, and else when the champion's was made, which is what wai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -115,7 +115,9 @@ class Follower:
         )
         # Without what waited nobody knows what it would have been at the time of the champion's.
         theirs = math.nan if lesson.is_late and made is None else lesson.errors[i]
-        self._note(tip, [theirs], 1, lesson.id if i == len(lesson.y) - 1 else None, encode_round(pending.entry))
+        assert session.following is not None
+        session.following.take(Note(self._learner, tip, self._skipped, [theirs]))
+        self._add(tip, [theirs], lesson.id if i == len(lesson.y) - 1 else None, encode_round(pending.entry))
         session.learn(pending)
 
     def _run(self, lesson: Lesson, moment: Moment) -> None:
@@ -138,18 +140,13 @@ class Follower:
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
             is_last = i == len(ran.entries) - 1
-            errors = lesson.errors[start : start + count]
-            note = Note(self._learner, lesson.tip if is_last else self._tip, self._skipped, errors)
-            self._append(count, lesson.id if is_last else None, encode_followed(note.encode(), blob))
-            self._skipped = 0
+            tip, errors = lesson.tip if is_last else self._tip, lesson.errors[start : start + count]
+            self._add(tip, errors, lesson.id if is_last else None, blob)
             start += count
-        self._rounds += len(lesson.y)
 
-    def _note(self, tip: Tip, errors: list[float], count: int, id: str | None, blob: bytes) -> None:
-        """An entry, and what is noted with it, for the state too."""
+    def _add(self, tip: Tip, errors: Sequence[float], id: str | None, blob: bytes) -> None:
+        """An entry with its note, of as many rounds as the champion has errors in it."""
         note = Note(self._learner, tip, self._skipped, errors)
-        assert self._session.following is not None
-        self._session.following.take(note)
-        self._append(count, id, encode_followed(note.encode(), blob))
+        self._append(len(errors), id, encode_followed(note.encode(), blob))
         self._skipped = 0
-        self._rounds += count
+        self._rounds += len(errors)

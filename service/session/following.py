@@ -30,6 +30,10 @@ from okl_core.types import Stored
 from ..store.base import DIGEST_BYTES, Tip
 
 MARK = "~"
+WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""The name that somebody gives a session, or what belongs to one."""
+SESSION_NAME = f"{WORD}({MARK}{WORD})?"
+"""A challenger's is its champion's, the mark, and its own."""
 _NOTE = struct.Struct(f"<IQ{DIGEST_BYTES}sQ")
 
 

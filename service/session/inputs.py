@@ -24,14 +24,14 @@ from okl_core.types import F64
 from .definition import Definition, Input
 
 NAMES_TOLD = 10
-"""An error names so many of a session's fields, labels or categories, and the last one."""
+"""The most fields, labels or categories of a session that an error names; the last one is always among them."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, "text": str, "category": str}
 
 
 def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
-    """The error of one wrong place in a request."""
-    return kind(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    """The error of one wrong place in a request; `pointer` is empty for the whole body."""
+    return kind(f"{pointer or 'the body'}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
 def listed(names: Sequence[object]) -> str:

@@ -55,6 +55,7 @@ class SessionLimits:
     def check_batch(self, rounds: int, truths: Truths, *, has_intervals: bool) -> None:
         """Raises PayloadTooLarge for more rounds than one request may have, or than one answer can tell of."""
         names = truths.names
+        # Of a round: all probabilities; or score and probability; or a value, with the ends of its interval.
         numbers = len(names) if truths.has_classes else 2 if names else 3 if has_intervals else 1
         labels = [len(to_json(name)) + 1 for name in names]
         # A set of labels may have all of them.

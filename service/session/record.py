@@ -48,6 +48,8 @@ class _Versioned(_Stored):
 
 
 class SessionRecord(_Stored):
+    """A definition in the store. Its defaults never change: what equals them is not written."""
+
     version: int
     identity: str
     name: str

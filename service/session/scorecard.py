@@ -227,18 +227,17 @@ class Scorecard:
         n = min(self.rounds, WINDOW)
         if not n:
             return Tally()
-        window_loss, window_error = float(self._losses[:n].mean()), float(self._errors[:n].mean())
         kept = float(self._kept[:n].mean())
         return Tally(
             self.rounds,
-            self.loss,
-            self.loss / self.rounds,
-            self.error,
-            self.error / self.rounds,
-            n,
-            window_loss,
-            window_error,
-            None if math.isnan(kept) else kept,
+            loss=self.loss,
+            mean_loss=self.loss / self.rounds,
+            error=self.error,
+            mean_error=self.error / self.rounds,
+            window=n,
+            window_loss=float(self._losses[:n].mean()),
+            window_error=float(self._errors[:n].mean()),
+            window_coverage=None if math.isnan(kept) else kept,
         )
 
     def pack(self) -> dict[str, F64]:

@@ -190,23 +190,22 @@ class Session:
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
         successor, made = (None, played.choices) if remade is None else remade
-        value = played.forecast.value
         note = note_of(self.task, task, None if successor is None else successor.spec)
         entry = RoundEntry(
             raw,
             y,
-            issued.value,
-            value,
-            made,
-            note,
-            lags,
-            issued.label,
-            ARITHMETIC,
-            weight,
-            promise,
-            issued.sure,
-            said,
-            moment,
+            issued=issued.value,
+            value=played.forecast.value,
+            choices=made,
+            note=note,
+            lags=lags,
+            label=issued.label,
+            arithmetic=ARITHMETIC,
+            weight=weight,
+            promise=promise,
+            sure=issued.sure,
+            said=said,
+            moment=moment,
         )
         loss, error = task.judge.round(issued, y)
         return Pending(entry, task, played, start, loss, error, successor)

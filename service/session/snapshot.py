@@ -9,7 +9,7 @@ import numpy as np
 
 from okl.errors import StateCorrupt
 from okl_core import FrozenLearner, LearnerSpec, ReservoirLearner, parse_spec, restore
-from okl_core.contract.state import from_bytes, part_of, to_bytes
+from okl_core.contract.state import from_bytes, part_of, prefixed, to_bytes
 from okl_core.errors import StateError, StateFormatError
 from okl_core.linalg.arithmetic import arithmetic
 from okl_core.records.kept import arrays_of, fields_of, fields_told, preparation_of, told_of
@@ -32,18 +32,18 @@ Json = dict[str, Any]
 
 def pack(session: Session, position: str) -> bytes:
     """The session at a position, which names its identity and tip."""
-    arrays: dict[str, Any] = {f"card.{name}": array for name, array in session.card.pack().items()}
+    arrays: dict[str, Any] = prefixed("card", session.card.pack())
     if session.learner is not None:
-        arrays |= {f"learner.{name}": array for name, array in session.learner.state().items()}
+        arrays |= prefixed("learner", session.learner.state())
     if session.warmup is not None:
-        arrays |= {f"warm.{name}": array for name, array in _warm(session.warmup).items()}
+        arrays |= prefixed("warm", _warm(session.warmup))
     arrays["history"], layout = _joined(session.history.pack())
     if session.coverage is not None:
-        arrays |= {f"coverage.{name}": array for name, array in session.coverage.pack().items()}
+        arrays |= prefixed("coverage", session.coverage.pack())
     following = None
     if session.following is not None:
         own, following = session.following.pack()
-        arrays |= {f"following.{name}": array for name, array in own.items()}
+        arrays |= prefixed("following", own)
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
     if preparation is not None:
         arrays |= arrays_of(preparation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -34,18 +34,22 @@ class Summary:
     took_s: float = 0.0
     rate: float = 0.0
     verdict: Judgement | None = None
-    sparkline: Sequence[float] = field(default=())
+    sparkline: Sequence[float] = ()
     alarms: int = 0
     alarm: Alarm | None = None
     expires_s: float | None = None
     template: str | None = None
     asked_at: float | None = None
 
+    @property
+    def is_classifier(self) -> bool:
+        """Is the error a mistake rate? False as long as there is none."""
+        return self.error_name == error_name(is_classifier=True)
+
 
 def first_summary(definition: Definition) -> Summary:
     """Of a session that has no rounds yet."""
-    kind = "auto" if definition.learner is None else definition.learner.kind
-    return Summary(kind, expires_s=definition.expires_s, template=definition.template)
+    return Summary(definition.kind, expires_s=definition.expires_s, template=definition.template)
 
 
 def summary_of(session: Session) -> Summary:

@@ -15,7 +15,7 @@ from okl_core import LearnerSpec, get_learner, parse_spec
 from okl_core.contract.learned_half_life import has_learned_half_life
 from okl_core.contract.learner import Learner, learner_kinds, parse_player, taken_dim
 from okl_core.errors import ConfigError, DivergedError, StateFormatError
-from okl_core.types import F64, LARGEST_TRUTH, MAX_CLASSES, LearnerConfig
+from okl_core.types import F64, LARGEST_AUTO_TRUTH, MAX_CLASSES, LearnerConfig
 
 from .definition import Definition, Scalar
 from .inputs import invalid
@@ -87,15 +87,15 @@ class Task:
                 raise invalid("/y", f"is {y!r}, and there are {MAX_CLASSES} labels already", WrongTruth)
             return float(len(self.truths.names)), self.with_label(y)
         truth = self.truths.to_learner(y)
-        if self.waits and abs(truth) > LARGEST_TRUTH:
+        if self.waits and abs(truth) > LARGEST_AUTO_TRUTH:
             # A stand-in would take it, and the learner that is made of it would not.
-            raise DivergedError(f"a truth is beyond {LARGEST_TRUTH:.0e}; scale the truths down", "y")
+            raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down", "y")
         return truth, self
 
     def reckoned_rows(self, ys: Sequence[Scalar]) -> F64 | None:
         """n truths that are nothing new, shape (n,); None if one of them needs a closer look."""
         found = self.truths.to_learner_rows(ys)
-        return None if found is None or (self.waits and np.abs(found).max(initial=0.0) > LARGEST_TRUTH) else found
+        return None if found is None or (self.waits and np.abs(found).max(initial=0.0) > LARGEST_AUTO_TRUTH) else found
 
     def with_label(self, label: Scalar) -> Task:
         """With one label more."""

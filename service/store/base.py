@@ -18,7 +18,7 @@ import importlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from okl.errors import ConfigurationError
@@ -246,8 +246,6 @@ class WaitingPage:
 
 class Store(Moving, Protocol):
     """Errors: StoreUnavailable, StoreTimeout, StoreCorrupt; a driver's own exceptions never leave a store."""
-
-    schemes: ClassVar[tuple[str, ...]]
 
     async def open(self) -> None: ...
 

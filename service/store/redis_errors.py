@@ -21,7 +21,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from okl.errors import StoreError, StoreRefused, StoreTimeout, StoreUnavailable
+from okl.errors import StoreCorrupt, StoreError, StoreRefused, StoreTimeout, StoreUnavailable
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 _REFUSED = (AuthenticationError, AuthorizationError)
@@ -72,9 +72,16 @@ def store_error(error: Exception) -> StoreError:
             return StoreUnavailable("Redis cannot serve.")
 
 
-def is_damage(error: ResponseError) -> bool:
-    """Whether the server refused a command for what is stored, and not for what it is allowed or able to do."""
-    return str(error).startswith(_DAMAGE)
+def refused(error: ResponseError, what: str, **extra: str) -> StoreError:
+    """What a command about `what` was refused for: what is stored, or what the server is allowed or able to do."""
+    if str(error).startswith(_DAMAGE):
+        return damaged(what, **extra)
+    log_failure(error)
+    return store_error(error)
+
+
+def damaged(what: str, **extra: str) -> StoreCorrupt:
+    return StoreCorrupt(f"{what} cannot be read: Redis holds something else there, or a part of it.", **extra)
 
 
 def is_refusal(error: Exception) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final, final
 
 from okl.errors import LimitReached
@@ -10,15 +9,13 @@ from okl.errors import LimitReached
 from . import redis_whole
 from .key_store import MOST_KEYS, Grant, KeyRecords, check_record
 from .redis_connections import Connections
-from .redis_scripts import Value
+from .redis_scripts import Script, Value
 
 KEYS_KEY: Final = "okl:keys"
 """No session's keys begin so: theirs have braces."""
 
-_LUA: Final = Path(__file__).with_name("lua")
-_KEYS_SCRIPT: Final = (_LUA / "keys.lua").read_bytes()
-_TAKE_SCRIPT: Final = (_LUA / "take.lua").read_bytes()
-_OF: Final = "keys"
+_KEYS, _TAKE = Script("keys"), Script("take")
+_OF: Final = "The list of keys"
 
 
 @final
@@ -28,27 +25,27 @@ class RedisKeys:
 
     async def add(self, id: str, record: bytes, version: str) -> bool:
         check_record(record)
-        outcome = await self._run(_KEYS_SCRIPT, KEYS_KEY, "add", version, id, record, MOST_KEYS, is_write=True)
+        outcome = await self._run(_KEYS, KEYS_KEY, "add", version, id, record, MOST_KEYS, is_write=True)
         if outcome < 0:
             raise LimitReached(f"There are {MOST_KEYS} keys; revoke one first.")
         return bool(outcome)
 
     async def revoke(self, id: str, version: str) -> bool:
-        was_there = await self._run(_KEYS_SCRIPT, KEYS_KEY, "revoke", version, id, is_write=True)
+        was_there = await self._run(_KEYS, KEYS_KEY, "revoke", version, id, is_write=True)
         # In a cluster the bucket is another slot. One that a worker fills once more expires by itself.
         await self._connections.call(("DEL", _bucket_of(id)), is_write=True)
         return bool(was_there)
 
     async def read(self, version: str) -> KeyRecords | None:
-        answer = await self._run(_KEYS_SCRIPT, KEYS_KEY, "ring", version)
+        answer = await self._run(_KEYS, KEYS_KEY, "ring", version)
         return None if answer is None else KeyRecords(*redis_whole.to_records(answer, _OF))
 
     async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
         numbers = (repr(owed), repr(wanted), repr(rate), repr(burst))
-        granted, wait_s = await self._run(_TAKE_SCRIPT, _bucket_of(id), *numbers)
+        granted, wait_s = await self._run(_TAKE, _bucket_of(id), *numbers)
         return Grant(float(granted), float(wait_s))
 
-    async def _run(self, script: bytes, key: str, *arguments: Value, is_write: bool = False) -> Any:
+    async def _run(self, script: Script, key: str, *arguments: Value, is_write: bool = False) -> Any:
         return await redis_whole.run(self._connections, script, key, *arguments, of=_OF, is_write=is_write)
 
 

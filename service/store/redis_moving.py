@@ -27,8 +27,8 @@ _HELD = struct.Struct("<dd")
 _APPLIED = struct.Struct("<d")
 
 
-def microsecond(time: float | None) -> int:
-    """A time, which unlike a duration may be any; 0 for never."""
+def time_us(time: float | None) -> int:
+    """When something was, or is to be: any time, and 0 for never."""
     return round((time or 0.0) * US)
 
 
@@ -75,11 +75,11 @@ def to_luggage(cursor: str | None, answer: Sequence[Any]) -> Luggage:
 def arrive_arguments(whole: Whole, note: bytes) -> list[Value]:
     head = whole.head
     arguments: list[Value] = [note, whole.record, head.summary, head.summary_round, head.told]
-    arguments += [microsecond(head.created_at), microsecond(head.updated_at)]
+    arguments += [time_us(head.created_at), time_us(head.updated_at)]
     arguments += [text_of(whole.first), text_of(whole.base), text_of(head.tip)]
     arguments += [head.journal_bytes, head.tail_bytes, head.never_came]
     if whole.snapshot is not None and head.snapshot_tip is not None:
-        arguments += [text_of(head.snapshot_tip), microsecond(head.snapshot_at), whole.snapshot]
+        arguments += [text_of(head.snapshot_tip), time_us(head.snapshot_at), whole.snapshot]
     return arguments
 
 
@@ -89,15 +89,15 @@ def unload_arguments(entries: Sequence[Entry], luggage: Luggage) -> list[Value]:
         arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob)
     arguments.append(len(luggage.held))
     for item in luggage.held:
-        expires_at, forget_at = microsecond(item.expires_at), microsecond(item.forget_at)
+        expires_at, forget_at = time_us(item.expires_at), time_us(item.forget_at)
         due = forget_at if item.is_expired else expires_at
         arguments += (item.id, _HELD.pack(expires_at, forget_at) + item.blob, due, int(item.is_expired))
     for item in luggage.remembered:
-        arguments += (item.id, _APPLIED.pack(microsecond(item.at)) + item.answer)
+        arguments += (item.id, _APPLIED.pack(time_us(item.at)) + item.answer)
     return arguments
 
 
 def kept_arguments(
     identity: bytes, bounds: tuple[int, int], checkpoint: str, tip: Tip, at: float | None, note: bytes, blob: bytes
 ) -> list[Value]:
-    return [identity, *bounds, checkpoint, text_of(tip), "" if at is None else microsecond(at), note, blob]
+    return [identity, *bounds, checkpoint, text_of(tip), "" if at is None else time_us(at), note, blob]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
+
+from redis.exceptions import NoScriptError
 
 from .base import Applied, Entry, Hold, Tip
+from .redis_connections import Connections
 
 KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "remembered", "kept", "states")
 
@@ -23,24 +26,33 @@ Value = bytes | str | int
 
 @final
 class Script:
-    """The file of its name after those that stand in front of it. `has_aside`: it is given the keys of what is aside too."""
+    """The files of these names, one after the other. `has_aside`: it is given the keys of what is aside too."""
 
-    def __init__(self, name: str, *in_front: str, has_aside: bool = False) -> None:
+    def __init__(self, *names: str, has_aside: bool = False) -> None:
         self.has_aside = has_aside
         folder = Path(__file__).with_name("lua")
-        self.source = b"".join((folder / f"{part}.lua").read_bytes() for part in ("session", *in_front, name))
-        self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
+        self._source = b"".join((folder / f"{name}.lua").read_bytes() for name in names)
+        self._sha = hashlib.sha1(self._source, usedforsecurity=False).hexdigest().encode()
+
+    async def run(self, connections: Connections, *call: Value, is_write: bool = False) -> Any:
+        """With the number of its keys, the keys and the arguments. Raises StoreUnavailable, StoreTimeout, ResponseError."""
+        try:
+            return await connections.call(("EVALSHA", self._sha, *call), is_write=is_write)
+        except NoScriptError:
+            return await connections.call(("EVAL", self._source, *call), is_write=is_write)
 
 
-CREATE, READ, FIND, SNAPSHOT, REWIND, LAST = map(Script, ("create", "read", "find", "snapshot", "rewind", "last"))
+_of_session = partial(Script, "session")
+
+CREATE, READ, FIND, SNAPSHOT, REWIND, LAST = map(_of_session, ("create", "read", "find", "snapshot", "rewind", "last"))
 WAITING, COUNT_WAITING, SUMMARIZE, TOLD, REPLACE = map(
-    Script, ("waiting", "count_waiting", "summarize", "told", "replace")
+    _of_session, ("waiting", "count_waiting", "summarize", "told", "replace")
 )
 KEEP, DROP, SEAL, WHOLE, LUGGAGE, ARRIVE, UNLOAD = map(
-    Script, ("keep", "drop", "seal", "whole", "luggage", "arrive", "unload")
+    _of_session, ("keep", "drop", "seal", "whole", "luggage", "arrive", "unload")
 )
-DELETE, UNSEAL = Script("delete", has_aside=True), Script("unseal", has_aside=True)
-COMMIT, CANCEL = Script("commit", "sweep"), Script("cancel", "sweep")
+DELETE, UNSEAL = _of_session("delete", has_aside=True), _of_session("unseal", has_aside=True)
+COMMIT, CANCEL = _of_session("sweep", "commit"), _of_session("sweep", "cancel")
 
 
 @lru_cache(4096)
@@ -48,7 +60,8 @@ def keys_of(name: str) -> Sequence[bytes]:
     return tuple(f"okl:{{{name}}}:{key}".encode() for key in KEYS)
 
 
-def microseconds(seconds: float) -> int:
+def duration_us(seconds: float) -> int:
+    """At least 0, and at most LONGEST_US."""
     return int(min(max(seconds, 0.0) * US, LONGEST_US))
 
 
@@ -65,5 +78,5 @@ def commit_arguments(
         answer = b"" if entry.answer is None else (b"*" if entry.is_fresh else b"+") + entry.answer
         arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)
     for hold in holds:
-        arguments += (hold.id, hold.blob, microseconds(hold.wait_s))
+        arguments += (hold.id, hold.blob, duration_us(hold.wait_s))
     return arguments

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final, final
 
 from . import redis_whole
 from .redis_connections import Connections
-from .redis_scripts import Value
+from .redis_scripts import Script, Value
 from .template_store import MOST_TEMPLATES, TemplateRecords, check_template, too_many
 
 TEMPLATES_KEY: Final = "okl:templates"
 """No session's keys begin so: theirs have braces."""
 
-_SCRIPT: Final = (Path(__file__).with_name("lua") / "templates.lua").read_bytes()
-_OF: Final = "templates"
+_SCRIPT: Final = Script("templates")
+_OF: Final = "The list of templates"
 
 
 @final

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar, final
+from typing import TypeVar, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from okl.errors import ConfigurationError, SessionExists, StoreTimeout, StoreUnavailable
@@ -59,8 +59,6 @@ WITHOUT_FLUSH = ("off", "normal")
 
 @final
 class SqliteStore:
-    schemes: ClassVar[tuple[str, ...]] = ("sqlite",)
-
     def __init__(
         self,
         path: str,
@@ -145,9 +143,12 @@ class SqliteStore:
 
         size = _size_of(entries, holds)
         if len(entries) + len(holds) > WRITTEN_HERE or size > WRITTEN_HERE_BYTES:
-            return await self._run(
-                lambda db: check_entries(tip, entries) or operation(db), writes=True, written_bytes=size
-            )
+
+            def checked(db: sqlite3.Cursor) -> Committed | Applied | Waiting | Behind | Gone:
+                check_entries(tip, entries)  # which takes long, too
+                return operation(db)
+
+            return await self._run(checked, writes=True, written_bytes=size)
         check_entries(tip, entries)
         is_question = not entries and not holds
         return await self._run_here(lambda db: operation(db, READ_HERE), operation, writes=not is_question)

@@ -115,9 +115,7 @@ def cancel(db: sqlite3.Cursor, limits: Limits, now: float, name: str, id: str) -
     check_open(db, session, now)
     forget_at = now + (forget_at - due)
     db.execute(CANCEL, (forget_at, session.key, id))
-    session.waiting, session.waiting_bytes = session.waiting - 1, session.waiting_bytes - size
-    session.expired, session.expired_bytes = session.expired + 1, session.expired_bytes + size
-    session.never_came += 1
+    session.expire(size)
     session.due_next = now
     _sweep_waiting(db, session, limits, now, SWEPT_HERE)
     save_commit(db, session)
@@ -224,9 +222,7 @@ def _sweep_waiting(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now:
             session.due_next = due
             break
         swept.append((session.key, id))
-        session.waiting, session.waiting_bytes = session.waiting - 1, session.waiting_bytes - size
-        session.expired, session.expired_bytes = session.expired + 1, session.expired_bytes + size
-        session.never_came += 1
+        session.expire(size)
     db.executemany(EXPIRE, swept)
     swept.clear()
     for id, due, size in db.execute(FIND_DUE, (session.key, 1)):

@@ -30,8 +30,6 @@ OF_CONTENT = frozenset(
 """Errors that come from what is in the file, and not from the file system."""
 DRIVER_ERRORS = (sqlite3.Error, OSError, UnicodeDecodeError)
 """What the driver raises; the last where it quotes what it found in a damaged file."""
-DRIVER_ERRORS = (sqlite3.Error, OSError, UnicodeDecodeError)
-"""The same, to be caught."""
 
 MEMORY = ":memory:"
 SYNCHRONOUS = ("off", "normal", "full", "extra")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, final
+from collections.abc import Callable
+from typing import final
 
-from okl.errors import LimitReached, StoreCorrupt
+from okl.errors import LimitReached
 
 from .key_store import MOST_KEYS, Grant, KeyRecords, check_record
-
-T = TypeVar("T")
+from .sqlite_whole import Runs, Table
 
 KEY_TABLES = """
 CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, record BLOB NOT NULL, tokens REAL, at REAL) WITHOUT ROWID;
@@ -18,13 +17,7 @@ CREATE TABLE IF NOT EXISTS key_version (one INTEGER PRIMARY KEY CHECK (one = 1),
 """
 """Not part of the sessions' schema: a program that knows no keys reads the same file."""
 
-_SET_VERSION = "INSERT INTO key_version VALUES (1, ?1) ON CONFLICT DO UPDATE SET version = ?1"
-
-
-class Runs(Protocol):
-    """Runs an operation in a transaction."""
-
-    def __call__(self, operation: Callable[[sqlite3.Cursor], T], *, writes: bool = False) -> Awaitable[T]: ...
+_KEYS = Table("keys", "id", "key_version")
 
 
 @final
@@ -41,17 +34,11 @@ class SqliteKeys:
         return outcome
 
     async def revoke(self, id: str, version: str) -> bool:
-        def operation(db: sqlite3.Cursor) -> bool:
-            db.execute("DELETE FROM keys WHERE id = ?", (id,))
-            was_there = db.rowcount > 0
-            if was_there:
-                db.execute(_SET_VERSION, (version,))
-            return was_there
-
-        return await self._run(operation, writes=True)
+        return await self._run(lambda db: _KEYS.delete(db, id, version), writes=True)
 
     async def read(self, version: str) -> KeyRecords | None:
-        return await self._run(lambda db: _read(db, version))
+        found = await self._run(lambda db: _KEYS.read(db, version))
+        return None if found is None else KeyRecords(*found)
 
     async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
         return await self._run(lambda db: _take(db, self._clock(), id, owed, wanted, rate, burst), writes=True)
@@ -64,19 +51,8 @@ def _add(db: sqlite3.Cursor, id: str, record: bytes, version: str) -> bool | Non
     if db.execute("SELECT COUNT(*) FROM keys").fetchone()[0] >= MOST_KEYS:
         return None
     db.execute("INSERT INTO keys (id, record) VALUES (?, ?)", (id, record))
-    db.execute(_SET_VERSION, (version,))
+    _KEYS.set_version(db, version)
     return True
-
-
-def _read(db: sqlite3.Cursor, version: str) -> KeyRecords | None:
-    found = db.execute("SELECT version FROM key_version").fetchone()
-    now = "" if found is None else found[0]
-    if now == version:
-        return None
-    records = dict(db.execute("SELECT id, record FROM keys").fetchall())
-    if not all(isinstance(id, str) and isinstance(record, bytes) for id, record in records.items()):
-        raise StoreCorrupt("The keys cannot be read from the SQLite file: a row is damaged.")
-    return KeyRecords(now, records)
 
 
 def _take(db: sqlite3.Cursor, now: float, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:

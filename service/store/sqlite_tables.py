@@ -124,6 +124,12 @@ class SessionRow:
     def is_sealed_for_good(self) -> bool:
         return self.sealed_until == FOR_GOOD
 
+    def expire(self, size: int) -> None:
+        """Count a prediction of this size as expired, no longer as one that waits."""
+        self.waiting, self.waiting_bytes = self.waiting - 1, self.waiting_bytes - size
+        self.expired, self.expired_bytes = self.expired + 1, self.expired_bytes + size
+        self.never_came += 1
+
     def start(self) -> Tip:
         """Where a reading of everything starts: at the snapshot, or where the session began."""
         if self.snapshot_round is None or self.snapshot_digest is None:
@@ -242,22 +248,22 @@ def noted_head(session: SessionRow, notes: tuple | None) -> Head:
         name,
         summary,
         Tip(session.round, session.digest),
-        session.created_at,
-        session.updated_at,
-        start if has_snapshot else None,
-        session.snapshot_at,
-        session.snapshot_bytes,
-        session.round - start.round,
-        session.journal_bytes,
-        session.tail_bytes,
-        session.waiting,
-        session.waiting_bytes,
-        session.remembered,
-        session.remembered_bytes,
-        session.never_came,
-        summary_round,
-        told,
-        seal if session.is_sealed_for_good else b"",
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        snapshot_tip=start if has_snapshot else None,
+        snapshot_at=session.snapshot_at,
+        snapshot_bytes=session.snapshot_bytes,
+        journal_rounds=session.round - start.round,
+        journal_bytes=session.journal_bytes,
+        tail_bytes=session.tail_bytes,
+        waiting=session.waiting,
+        waiting_bytes=session.waiting_bytes,
+        remembered=session.remembered,
+        remembered_bytes=session.remembered_bytes,
+        never_came=session.never_came,
+        summary_round=summary_round,
+        told=told,
+        seal=seal if session.is_sealed_for_good else b"",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from time import perf_counter
-from typing import ClassVar, TypeVar, final
+from typing import TypeVar, final
 
 from okl.errors import StoreError
 
@@ -34,8 +34,6 @@ T = TypeVar("T")
 @final
 class TimedStore:
     """Answers as the store that it is given."""
-
-    schemes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, store: Store, counts: Counts) -> None:
         self._store = store

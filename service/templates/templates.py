@@ -22,6 +22,7 @@ from okl.errors import (
     TemplateNotFound,
 )
 
+from ..session.inputs import invalid
 from ..sessions import Sessions
 from ..store.base import Gone, Store
 from ..store.template_store import TEMPLATE_BYTES, TemplateRecords, TemplateStore
@@ -85,8 +86,7 @@ class Templates:
         """
         for other in await self.all():
             if other.prefix == template.prefix and other.name != template.name:
-                errors = [{"pointer": "/prefix", "detail": f"must be another than that of template {other.name!r}"}]
-                raise InvalidInput(f"/prefix: {errors[0]['detail']}", errors=errors)
+                raise invalid("/prefix", f"must be another than that of template {other.name!r}")
         try:
             self._sessions.check(template.definition)
         except InvalidInput as error:

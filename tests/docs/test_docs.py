@@ -11,13 +11,13 @@ import pytest
 from pydantic import BaseModel
 from starlette.routing import WebSocketRoute
 
+from okl.errors import PROBLEMS
 from okl_core import types
 from okl_core.contract import lags
 from okl_core.kernels import kernels
 from okl_core.losses import LOSSES
 from service import cli
 from service.api import answers, guards, round_schemas, schemas, streams, watching_answers
-from service.api.problems import PROBLEMS
 from service.api.schemas import SessionCreate
 from service.replica import cache
 from service.session import scorecard

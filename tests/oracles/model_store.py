@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar, final
+from typing import TypeVar, final
 
 from okl.errors import SessionExists
 from service.store.base import (
@@ -233,8 +233,6 @@ class Session:
 
 @final
 class ModelStore:
-    schemes: ClassVar[tuple[str, ...]] = ()
-
     def __init__(
         self,
         limits: Limits | None = None,

@@ -17,10 +17,11 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, TypeAdapter
 from starlette.routing import BaseRoute, compile_path
 
+from okl.errors import PROBLEMS
 from okl_core import LearnerSpec
 from service.api.answers import Metrics
 from service.api.dependencies import Worker
-from service.api.problems import PROBLEM_JSON, PROBLEMS
+from service.api.problems import PROBLEM_JSON
 from service.app import create_app, make_worker
 from service.settings import Settings
 from service.store.base import Store

@@ -9,10 +9,10 @@ import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
-from okl.errors import ServiceError
+from okl.errors import PROBLEMS, ServiceError
 from service.api import schemas
 from service.api.dependencies import rounds_of
-from service.api.problems import PROBLEM_JSON, PROBLEMS
+from service.api.problems import PROBLEM_JSON
 from service.pages import routes as dashboard
 from tests.service import bad_requests
 from tests.service.api import Api, check_problem, serving

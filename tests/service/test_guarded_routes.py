@@ -16,10 +16,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from okl.errors import InvalidInput
+from okl.errors import PROBLEMS, InvalidInput
 from service.api import problems, routes
 from service.api.guards import Guards
-from service.api.problems import MAX_ERRORS, PROBLEMS
+from service.api.problems import MAX_ERRORS
 from service.app import ROUTERS, create_app
 from service.settings import Settings
 from tests.service.guarded_app import (

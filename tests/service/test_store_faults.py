@@ -5,16 +5,18 @@ from __future__ import annotations
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from okl.errors import StoreTimeout, StoreUnavailable
+from service.archive.states import TRIES
 from service.demo_data import magic
 from service.store.base import open_store
 from tests.redis_server import find_redis, free_port, wait_until_up
 from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import MEAN, POMDR
-from tests.service.worker import Watched
+from tests.service.worker import Call, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -107,6 +109,20 @@ async def test_a_session_whose_making_or_end_was_not_told(unwilling: tuple[Api, 
     await api.refused("store-timeout", method, path, body)
     store.work()
     await api.refused({"create": "session-exists", "delete": "session-not-found"}[name], method, path, body)
+
+
+async def test_a_session_that_is_written_to_all_the_while_is_not_put_back(unwilling: tuple[Api, Watched]) -> None:
+    """The refusal names the session, as each that is about one does."""
+    api, store = unwilling
+    await api.call("POST", "/sessions/s/checkpoints", {"name": "kept"}, status=201)
+
+    async def overtaken(call: Call, answer: Any) -> Any:
+        return False if call.method == "replace" else answer
+
+    store.after = overtaken
+    headers = {"If-Match": "*"}
+    told = await api.refused("overloaded", "POST", "/sessions/s/rollback", {"checkpoint": "kept"}, headers=headers)
+    assert (told["session"], len(store.of("replace"))) == ("s", TRIES)
 
 
 @pytest.mark.parametrize("snapshot_every", [None, 5])

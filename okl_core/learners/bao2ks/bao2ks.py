@@ -17,7 +17,6 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import KERNEL_WORK, rows_at_once
-from okl_core.errors import DivergedError
 from okl_core.first_order.in_blocks import BLOCK, FEW, run_in_blocks
 from okl_core.learners.bao2ks.bao2ks_block import Bao2ksBlock
 from okl_core.learners.bao2ks.bao2ks_round import (
@@ -30,6 +29,7 @@ from okl_core.learners.bao2ks.bao2ks_round import (
     restart,
 )
 from okl_core.learners.bao2ks.bao2ks_state import Bao2ksConfig, Bao2ksState
+from okl_core.linalg.guards import kernel_overflow
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Round
 
@@ -99,7 +99,7 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
         point, prime, g = _look(config, state, x)
         kappa = config.kernel.at(x)
         if not math.isfinite(kappa):
-            raise _overflow()
+            raise kernel_overflow()
         decision = decide_round(config, state, Bao2ksView(y, kappa, prime, g), rng)
         value = decision.value
         loss = max(0.0, 1.0 - y * value)
@@ -139,7 +139,7 @@ class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
     def run(self, config: Bao2ksConfig, state: Bao2ksState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         kappas = config.kernel.diag(X)
         if not np.isfinite(kappas).all():
-            raise _overflow()
+            raise kernel_overflow()
         M = config.reservoir
 
         def play(start: int) -> list[float]:
@@ -187,7 +187,3 @@ def _look_at_guess(config: Bao2ksConfig, state: Bao2ksState) -> None:
         part = slice(start, start + step)
         K_g += config.kernel.block(state.points, V[part]) @ guess[part]
     absorb_guess(state, float(state.coefficients.view @ K_g), float(guess @ K_g[:M]))
-
-
-def _overflow() -> DivergedError:
-    return DivergedError("k(x, x) overflows; scale the inputs down")

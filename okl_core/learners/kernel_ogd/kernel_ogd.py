@@ -16,12 +16,12 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import rows_at_once
-from okl_core.errors import DivergedError
 from okl_core.first_order.in_blocks import BLOCK, FEW, run_in_blocks
 from okl_core.first_order.steps import forecast_of
 from okl_core.learners.kernel_ogd.kernel_ogd_block import KernelOgdBlock
 from okl_core.learners.kernel_ogd.kernel_ogd_round import KernelOgdStep, OldestPoint, absorb, projected_step
 from okl_core.learners.kernel_ogd.kernel_ogd_state import KernelOgdConfig, KernelOgdState
+from okl_core.linalg.guards import kernel_overflow
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
 
@@ -104,7 +104,7 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
         point, row, m = _look(config, state, x)
         kappa = config.kernel.at(x)
         if not math.isfinite(kappa):
-            raise _overflow()
+            raise kernel_overflow()
         oldest = None
         if len(state.coefficients) == config.budget and config.has_norm:
             oldest = partial(_oldest, config, state, row)
@@ -133,7 +133,7 @@ class KernelOgd(Learner[KernelOgdConfig, KernelOgdState, KernelOgdRound]):
     def run(self, config: KernelOgdConfig, state: KernelOgdState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         kappas = config.kernel.diag(X)
         if not np.isfinite(kappas).all():
-            raise _overflow()
+            raise kernel_overflow()
 
         def play(start: int) -> list[float]:
             rows = rows_at_once(len(state.points), BLOCK)
@@ -172,7 +172,3 @@ def _oldest(config: KernelOgdConfig, state: KernelOgdState, row: F64) -> OldestP
     own = config.kernel.encoded_row(state.points, state.points.encoded(i))
     f = state.scale * ddot(state.coefficients.view, own)
     return OldestPoint(state.scale * state.coefficients.view.item(i), f, row.item(i), own.item(i))
-
-
-def _overflow() -> DivergedError:
-    return DivergedError("k(x, x) overflows; scale the inputs down")

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from okl_core.contract.rng import RoundRng
+from okl_core.contract.state import part_of, prefixed
 from okl_core.errors import ReplayDivergence, StateFormatError
 from okl_core.learners.metric_packing.metric_packing_config import MetricPackingConfig
 from okl_core.learners.metric_packing.work_schedule import WorkSchedule
@@ -132,11 +133,11 @@ class NextPacking:
     def pack(self) -> dict[str, Stored]:
         arrays = {"n": np.array(float(self.schedule.n)), "v": self.v.copy()}
         packed = {} if self.packing is None else self.packing.pack()
-        return arrays | {f"packing.{name}": array for name, array in packed.items()}
+        return arrays | prefixed("packing", packed)
 
     @classmethod
     def unpack(cls, arrays: dict[str, Stored]) -> NextPacking:
-        packed = {name.removeprefix("packing."): a for name, a in arrays.items() if name.startswith("packing.")}
+        packed = part_of(arrays, "packing")
         packing = Packing.unpack(packed) if packed else None
         return cls(int(arrays["n"].item()), np.array(arrays["v"], dtype=np.float64, order="C"), packing)
 

@@ -23,11 +23,11 @@ from scipy.linalg.blas import ddot  # pyright: ignore[reportAttributeAccessIssue
 from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import KERNEL_WORK, rows_at_once
-from okl_core.errors import DivergedError
 from okl_core.first_order.in_blocks import BLOCK, run_in_blocks
 from okl_core.learners.pomdr.pomdr_block import PomdrBlock
 from okl_core.learners.pomdr.pomdr_round import PomdrStep, PomdrView, absorb, learning_rate, mirror_step
 from okl_core.learners.pomdr.pomdr_state import POMD, PomdrConfig, PomdrState
+from okl_core.linalg.guards import kernel_overflow
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Round
 
@@ -147,7 +147,7 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
     def run(self, config: PomdrConfig, state: PomdrState, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
         kappas = config.kernel.diag(X)
         if not np.isfinite(kappas).all():
-            raise _overflow()
+            raise kernel_overflow()
 
         def play(start: int) -> list[float]:
             block = slice(start, start + rows_at_once(len(state.points), BLOCK))
@@ -182,14 +182,10 @@ def _look(config: PomdrConfig, state: PomdrState, x: F64) -> tuple[F64, F64, flo
     M, t = config.window, state.t
     point, kappa = state.points.encode(x), config.kernel.at(x)
     if not math.isfinite(kappa):
-        raise _overflow()
+        raise kernel_overflow()
     if t == 0:
         return point, np.full(M, kappa), kappa, 0.0, 0.0
     row = config.kernel.encoded_row(state.points, point)
     # scipy's calls of BLAS cost a third of numpy's, but take no empty arrays.
     prime = state.scale * ddot(state.coefficients.view, row[M:]) if len(row) > M else 0.0
     return point, row, kappa, prime, ddot(state.labels, row[:M]) / min(t, M)
-
-
-def _overflow() -> DivergedError:
-    return DivergedError("k(x, x) overflows; scale the inputs down")

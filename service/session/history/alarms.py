@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from okl_core.contract.state import pack, part_of, unpack
+from okl_core.contract.state import pack, part_of, prefixed, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.drift import DriftAlarm, Rise
 from okl_core.types import F64, Stored
@@ -48,7 +48,7 @@ class WindowedError(NamedTuple):
 
 
 class Alarms:
-    """Raises StateFormatError from `unpack` only."""
+    """What a session has raised: by the test, if its rules have one, and by their threshold, if there is one."""
 
     __slots__ = ("_drift", "_is_above", "_rules", "count", "latest")
 
@@ -102,8 +102,7 @@ class Alarms:
             "latest": np.array(rows, dtype=np.float64).reshape(-1, len(Alarm._fields)),
             "counts": np.array([self.count, self._is_above], dtype=np.float64),
         }
-        drift = {} if self._drift is None else pack(self._drift)
-        return arrays | {f"drift.{name}": array for name, array in drift.items()}
+        return arrays if self._drift is None else arrays | prefixed("drift", pack(self._drift))
 
     @classmethod
     def unpack(cls, rules: AlarmRules, arrays: Mapping[str, Stored]) -> Alarms:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from okl_core.contract.state import pack, part_of, unpack
+from okl_core.contract.state import pack, part_of, prefixed, unpack
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.plain import Plain, PlainClasses, PlainNumbers
 from okl_core.monitoring.thinned import Thinned
@@ -51,6 +51,12 @@ SUMS: Final = (
     "took_s",
 )
 LATEST: Final = ("at", "waiting", "never_came", "dictionary", "bytes", "regret", *(f"quantile_{q}" for q in QUANTILES))
+_PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
+"""Those of a history's fields that are stored by themselves, if they are there."""
+
+FIXED_BYTES: Final = 8 << 10
+"""What the parts that do not grow take together, about."""
+
 COLUMNS: Final = {name: i for i, name in enumerate((*SUMS, *LATEST))}
 
 
@@ -252,7 +258,7 @@ class History:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes; the parts that are not counted have a fixed size."""
+        """About what it takes."""
         return FIXED_BYTES + self.points.nbytes + (0 if self.standings is None else self.standings.nbytes)
 
     @property
@@ -269,7 +275,7 @@ class History:
         for name, part in parts.items():
             if part is not None:
                 packed = pack(part) if isinstance(part, StatePart) else part.pack()
-                arrays |= {f"{name}.{key}": array for key, array in packed.items()}
+                arrays |= prefixed(name, packed)
         last = self._moment
         counts = (self.rounds, last.at, last.nbytes, last.waiting, last.never_came, self.has_regret, self.bound)
         return arrays | {"counts": np.array(counts, dtype=np.float64)}
@@ -299,7 +305,3 @@ class History:
 def _plain_of(task: Task) -> Plain:
     """Before the first truth."""
     return PlainClasses.of(len(task.truths.names)) if task.truths.is_classifier else PlainNumbers()
-
-
-_PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
-FIXED_BYTES: Final = 8 << 10

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from okl_core.contract.state import part_of
+from okl_core.contract.state import part_of, prefixed
 from okl_core.errors import StateFormatError
 from okl_core.monitoring.thinned import Thinned
 from okl_core.types import F64, Standing, Stored
@@ -65,7 +65,7 @@ class Standings:
 
     def pack(self) -> dict[str, F64]:
         names = np.frombuffer("\n".join(self.names).encode(), dtype=np.uint8).astype(np.float64)
-        return {"names": names} | {f"points.{name}": array for name, array in self._points.pack().items()}
+        return {"names": names} | prefixed("points", self._points.pack())
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, Stored]) -> Standings:

@@ -15,7 +15,6 @@ from ..scorecard import WINDOW
 from .alarms import Alarm
 from .history import COLUMNS, SUMS, History
 from .spread import BINS, DELAYS_S, QUANTILES
-from .words import error_name
 
 SPARKS = 32
 """Points of the small picture in a list."""
@@ -58,9 +57,10 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """`points` by name; `error_name` says what an error is; the `verdict` is against the better trivial forecaster so far."""
+    """`points` by name; errors are mistake rates of a classifier, else RMSE; the `verdict` is against the better trivial
+    forecaster so far."""
 
-    error_name: str
+    is_classifier: bool
     verdict: Judgement | None
     points: dict[str, Column]
     weights: Weights | None
@@ -87,7 +87,7 @@ def view_of(history: History, *, is_classifier: bool) -> HistoryView:
     judged = None if history.verdict is None else history.verdict.told()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
-        error_name=error_name(is_classifier=is_classifier),
+        is_classifier=is_classifier,
         verdict=judged,
         points=_points(history, judged, is_classifier=is_classifier),
         weights=_weights(history),
@@ -104,7 +104,7 @@ def outline_of(history: History, *, is_classifier: bool) -> Outline:
     few = np.linspace(0, len(errors) - 1, min(SPARKS, len(errors))).round().astype(int)
     [coverage] = _shares(table.window("kept")[-1:], table.window("promised")[-1:])
     took_s = (table.point("took_s")[-1] / table.point("rounds")[-1]).item()
-    t, at = table.total("rounds"), table.latest("at")
+    t, at = table.total("rounds"), table.point("at")
     then = max(int(np.searchsorted(at, at[-1] - RATE_S, side="right")) - 1, 0)
     seconds = (at[-1] - at[then]).item()
     rate = (t[-1] - t[then]).item() / seconds if seconds > 0.0 else 0.0
@@ -112,7 +112,8 @@ def outline_of(history: History, *, is_classifier: bool) -> Outline:
 
 
 class _Table:
-    """The points of a history by their columns' names: sums of each, of all up to it, and of the window that ends with it."""
+    """The points of a history by their columns' names: each by itself, and sums of all up to it and of the window that ends
+    with it."""
 
     def __init__(self, history: History) -> None:
         self._rows = history.rows()
@@ -128,9 +129,6 @@ class _Table:
     def point(self, name: str) -> F64:
         return self._rows[:, COLUMNS[name]]
 
-    def latest(self, name: str) -> F64:
-        return self.point(name)
-
     def total(self, name: str) -> F64:
         return self._totals[:, COLUMNS[name]]
 
@@ -145,7 +143,7 @@ def _errors(means: F64, *, is_classifier: bool) -> F64:
 def _points(history: History, judged: Judgement | None, *, is_classifier: bool) -> dict[str, Column]:
     table = _Table(history)
     rival = "first" if judged is None or judged.rival in _FIRST else "second"
-    low, median, high = (table.latest(f"quantile_{q}") for q in QUANTILES)
+    low, median, high = (table.point(f"quantile_{q}") for q in QUANTILES)
     none = [None] * len(table)
 
     def mean(sums: Callable[[str], F64], name: str) -> Column:
@@ -156,7 +154,7 @@ def _points(history: History, judged: Judgement | None, *, is_classifier: bool) 
 
     return {
         "t": _whole(table.total("rounds")),
-        "at": table.latest("at").tolist(),
+        "at": table.point("at").tolist(),
         "rounds": _whole(table.point("rounds")),
         "loss": mean(table.point, "loss"),
         "error": error(table.point, "error"),
@@ -173,14 +171,14 @@ def _points(history: History, judged: Judgement | None, *, is_classifier: bool) 
         "low": none if is_classifier else low.tolist(),
         "median": none if is_classifier else median.tolist(),
         "high": none if is_classifier else high.tolist(),
-        "dictionary": table.latest("dictionary").tolist(),
-        "bytes": table.latest("bytes").tolist(),
+        "dictionary": table.point("dictionary").tolist(),
+        "bytes": table.point("bytes").tolist(),
         "took_s": mean(table.point, "took_s"),
-        "waiting": _whole(table.latest("waiting")),
-        "never_came": _whole(table.latest("never_came")),
+        "waiting": _whole(table.point("waiting")),
+        "never_came": _whole(table.point("never_came")),
         "late": _whole(table.point("late")),
         "delay_s": _shares(table.point("waited_s"), table.point("late")),
-        "regret": table.latest("regret").tolist() if history.has_regret else none,
+        "regret": table.point("regret").tolist() if history.has_regret else none,
         "bound": none if math.isnan(history.bound) else [history.bound] * len(table),
     }
 
