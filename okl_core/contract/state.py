@@ -118,11 +118,12 @@ def require_like(state: StatePart, arrays: Mapping[str, Stored], new: StatePart)
 
 def _require_sizes(state: StatePart, new: StatePart, within: str = "") -> None:
     for field in dataclasses.fields(new):
-        own, first = getattr(state, field.name), getattr(new, field.name)
+        own: object = getattr(state, field.name)
+        first: object = getattr(new, field.name)
         if isinstance(own, StatePart) and isinstance(first, StatePart):
             _require_sizes(own, first, f"{within}{field.name}.")
-        elif new.is_fixed and np.shape(own) != np.shape(first):
-            told = f"the array {within + field.name!r} has shape {np.shape(own)}, a new one {np.shape(first)}"
+        elif new.is_fixed and isinstance(own, np.ndarray) and isinstance(first, np.ndarray) and own.shape != first.shape:
+            told = f"the array {within + field.name!r} has shape {own.shape}, a new one {first.shape}"
             raise StateFormatError(told)
 
 
