@@ -122,7 +122,9 @@ def _require_sizes(state: StatePart, new: StatePart, within: str = "") -> None:
         first: object = getattr(new, field.name)
         if isinstance(own, StatePart) and isinstance(first, StatePart):
             _require_sizes(own, first, f"{within}{field.name}.")
-        elif new.is_fixed and isinstance(own, np.ndarray) and isinstance(first, np.ndarray) and own.shape != first.shape:
+        elif (
+            new.is_fixed and isinstance(own, np.ndarray) and isinstance(first, np.ndarray) and own.shape != first.shape
+        ):
             told = f"the array {within + field.name!r} has shape {own.shape}, a new one {first.shape}"
             raise StateFormatError(told)
 
