@@ -28,6 +28,8 @@ from .pursuit import Pursuit
 
 MOST_LETTERS = 64
 """Of the name of a checkpoint."""
+TRIES = 8
+"""Of a promotion, before what waits at the champion is looked at again."""
 
 log = logging.getLogger("okl.challengers")
 
@@ -170,9 +172,11 @@ class Challengers:
 
         while loop.time() < give_up:
             await self._pursuit.follow(champion, name)
-            if await self._rounds.look(champion, at_last):
-                await self._sessions.delete(own)
-                return await self._sessions.inspect(champion)
+            # Another worker's round comes between now and then; the next try has only that one to catch up with.
+            for _ in range(TRIES):
+                if await self._rounds.look(champion, at_last):
+                    await self._sessions.delete(own)
+                    return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
     async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:

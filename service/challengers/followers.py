@@ -140,6 +140,10 @@ class Followers:
             if not isinstance(error, ServiceError):
                 log.exception("unexpected error", extra={"session": champion})
         else:
+            if pursued is None:
+                # Another worker follows it, but may not know of the last round.
+                self.note(champion)
+                return
             if pursued.refused is None:
                 if self._not_before.pop(pair, None) is not None:
                     self._troubles.pop(pair, None)

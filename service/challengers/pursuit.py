@@ -18,7 +18,6 @@ from okl.errors import (
     InvalidConfig,
     InvalidInput,
     NumericalFailure,
-    Overloaded,
     SessionFull,
     SessionNotFound,
 )
@@ -75,15 +74,16 @@ class Pursuit:
         self._places: OrderedDict[str, str] = OrderedDict()
         """Up to where this worker has looked through what waits at a champion, by challenger."""
 
-    async def follow(self, champion: str, name: str) -> Pursued:
-        """Bring the challenger to where its champion is now. Raises SessionNotFound, Overloaded."""
+    async def follow(self, champion: str, name: str) -> Pursued | None:
+        """Bring the challenger to where its champion is now. None if other workers, which follow too, were first each time.
+        Raises SessionNotFound."""
         own = challenger_name(champion, name)
         lock = self._locks.setdefault(own, asyncio.Lock())
         # Two of one worker would only be in each other's way.
         async with lock:
             return await self._catch_up(champion, own)
 
-    async def _catch_up(self, champion: str, own: str) -> Pursued:
+    async def _catch_up(self, champion: str, own: str) -> Pursued | None:
         for _ in range(TRIES):
             before = await self._rounds.look(champion, Champion.of)
             tip = await self._rounds.look(own, _tip_of)
@@ -101,7 +101,7 @@ class Pursuit:
                 return pursued
             # Another worker follows: whoever is first is so by chance.
             await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
-        raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
+        return None
 
     async def _read(self, champion: str, tip: Tip | None) -> Reading:
         """What follows the tip; where that is not there any more, all that is kept. Raises SessionNotFound."""
