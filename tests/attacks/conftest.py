@@ -10,14 +10,13 @@ from bench.processes import Worker
 from okl.client import Client
 
 HEAD_S, BODY_S = 2.0, 2.0
-CONNECTIONS = 60
 
 
 @pytest.fixture(scope="session")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """At the end it still serves, and none of the attacks has left a traceback."""
     log = tmp_path_factory.mktemp("attacks") / "log"
-    worker = Worker("sqlite://", log=log, head_timeout_s=HEAD_S, body_timeout_s=BODY_S, max_connections=CONNECTIONS)
+    worker = Worker("sqlite://", log=log, head_timeout_s=HEAD_S, body_timeout_s=BODY_S, max_connections=60)
     worker.start()
     try:
         with Client(worker.url) as client:
