@@ -26,7 +26,7 @@ from ..archive.journals import read_archive
 from ..challengers.champion import challenger_of, lesson_of
 from ..session.definition import Definition
 from ..session.following import challenger_name
-from ..session.history.words import outcome_text
+from ..session.history.words import error_name, outcome_text
 from ..session.record import decode_record
 from ..session.requests import Follow, Lesson, Question
 from ..session.scorecard import WINDOW
@@ -153,7 +153,7 @@ def table_of_backtest(found: Backtested) -> Table:
     caption = f"{rounds}, each forecast when the session did."
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=caption, caption_justify="left")
     for i, heading in enumerate((*HEADINGS, BESIDE)):
-        shown = ("mistake rate" if is_classifier else "RMSE") if heading == "error" else heading
+        shown = error_name(is_classifier=is_classifier) if heading == "error" else heading
         is_text = i in (0, len(HEADINGS) - 1, len(HEADINGS))
         table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     known = [error for error in found.errors if not math.isnan(error)]

@@ -22,6 +22,7 @@ from rich.text import Text
 from okl.comparing import HEADINGS, TOLD, Line, error_shown
 from okl.errors import ConfigurationError
 
+from ..session.history.words import error_name
 from ..session.limits import SessionLimits
 from ..settings import Settings
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual
@@ -54,7 +55,7 @@ class Compared:
 
     @property
     def error_name(self) -> str:
-        return "mistake rate" if any(one.is_classifier for one in self.contestants) else "RMSE"
+        return error_name(is_classifier=any(one.is_classifier for one in self.contestants))
 
 
 def compare(console: Console, path: Path, selection: Selection, learners: Sequence[str], *, delay: int = 0) -> Compared:

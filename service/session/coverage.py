@@ -100,6 +100,13 @@ def promise_of(task: Task, forecast: Forecast, threshold: float, y: float, lag: 
     return Promise(_score(task, forecast, y), threshold, lag)
 
 
+def promise_kept(task: Task, forecast: Forecast, threshold: float | None, y: float, lag: int) -> Promise | None:
+    """The same of a prediction that waited; None if it had no interval, or nothing was forecast."""
+    if threshold is None or math.isnan(forecast.value):
+        return None
+    return promise_of(task, forecast, threshold, y, max(0, lag))
+
+
 def _score(task: Task, forecast: Forecast, y: float) -> float:
     """How wrong a forecast was: the distance of a number, or what it left of 1 to the true label."""
     if forecast.probabilities is not None:

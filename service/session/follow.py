@@ -17,7 +17,7 @@ from okl_core import errors as core
 
 from ..store.base import Tip
 from .codec import WaitingEntry, encode_followed, encode_round
-from .coverage import promise_of
+from .coverage import promise_kept
 from .following import Note
 from .limits import SessionLimits
 from .moment import Moment
@@ -107,9 +107,7 @@ class Follower:
             issued=None if made is None else made.forecast,
             lags=None if made is None else made.lags,
             weight=lesson.weight,
-            promise=None
-            if made is None or made.threshold is None or math.isnan(made.forecast.value)
-            else promise_of(task, made.forecast, made.threshold, y, max(0, session.t - made.t)),
+            promise=None if made is None else promise_kept(task, made.forecast, made.threshold, y, session.t - made.t),
             said=None if made is None else made.said,
             moment=moment,
         )

@@ -7,7 +7,6 @@ ahead; if its commit is refused, the session is dropped, or its copy from before
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -29,7 +28,7 @@ from okl_core.types import F64, Forecast
 
 from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
 from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
-from .coverage import Promise, answer_to, promise_of
+from .coverage import Promise, answer_to, promise_kept
 from .definition import Input
 from .follow import Follower
 from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
@@ -263,9 +262,9 @@ class Turn:
 
     def _promise_of(self, made: WaitingEntry | _Round, y: float, task: Task) -> Promise | None:
         """What the interval of a waiting prediction comes to; None if there was none, or nothing was forecast."""
-        if isinstance(made, _Round) or made.threshold is None or math.isnan(made.forecast.value):
+        if isinstance(made, _Round):
             return None
-        return promise_of(task, made.forecast, made.threshold, y, max(0, self.session.t - made.t))
+        return promise_kept(task, made.forecast, made.threshold, y, self.session.t - made.t)
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
