@@ -28,7 +28,7 @@ ROUNDS = 400
 DELAY = 7
 """Rounds after which a truth comes."""
 
-KILLS = 12 * TIMES
+KILLS = 8 * TIMES
 LAST = 20
 """Messages that come when all kills are over."""
 
