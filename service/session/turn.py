@@ -28,7 +28,7 @@ from okl_core.types import F64, Forecast
 
 from ..store.base import Applied, Entry, Full, Hold, Tip, Waiting
 from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
-from .coverage import Promise, answer_to, promise_kept
+from .coverage import answer_to, promise_kept
 from .definition import Input
 from .follow import Follower
 from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
@@ -233,11 +233,11 @@ class Turn:
             self.learn()
             # The round before may have brought the label.
             y, task = self.session.reckoned(report.y)
-        raw, promise = made.x, self._promise_of(made, y, task)
         if report.weight != 1.0:
             check_weights(task)
-        said, moment = None, self._moment
+        raw, promise, said, moment = made.x, None, None, self._moment
         if isinstance(made, WaitingEntry):
+            promise = promise_kept(task, made.forecast, made.threshold, y, self.session.t - made.t)
             moment = moment.after(made.at)
             # Only where rounds came between, or the session went back, was anything else said.
             said = made.said if made.t != self.session.t else None
@@ -259,12 +259,6 @@ class Turn:
         if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(made, WaitingEntry):
             self._waits[report.id] = made
         return lambda _: told
-
-    def _promise_of(self, made: WaitingEntry | _Round, y: float, task: Task) -> Promise | None:
-        """What the interval of a waiting prediction comes to; None if there was none, or nothing was forecast."""
-        if isinstance(made, _Round):
-            return None
-        return promise_kept(task, made.forecast, made.threshold, y, self.session.t - made.t)
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
