@@ -1,13 +1,21 @@
-"""Where a service is and what it is shown: urls and keys are looked at before anything is sent."""
+"""The address of a service and the key for it, checked before anything is sent; mistakes in TLS that no retry mends."""
 
 from __future__ import annotations
 
 import os
+import ssl
 from ipaddress import ip_address
+from typing import Final
 
 import httpx
 
 from okl.errors import ConfigurationError
+
+TLS_MISTAKES: Final = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here: name that of its authority in SSL_CERT_FILE",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS: try http:// instead of https://",
+}
+"""What to change, by OpenSSL's reason."""
 
 
 def checked_url(url: str) -> str:
@@ -30,6 +38,16 @@ def is_this_machine(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def tls_mistake(url: str, error: BaseException) -> ConfigurationError | None:
+    """The error to raise instead of retrying, if `error` comes from a TLS handshake that will fail every time."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and cause.reason in TLS_MISTAKES:
+            return ConfigurationError(f"Cannot connect to {url}: {TLS_MISTAKES[cause.reason]} ({cause}).")
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def headers_of(key: str | None) -> dict[str, str]:

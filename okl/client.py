@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from okl.addresses import checked_url, headers_of, is_this_machine
+from okl.addresses import checked_url, headers_of, is_this_machine, tls_mistake
 from okl.errors import ServiceError, Unreachable
 from okl.events import EventReader
 from okl.forks import PerProcess
@@ -289,7 +289,7 @@ def _answer(call: Call, response: httpx.Response) -> Any:
 def _unreachable(url: str, error: httpx.TransportError) -> ServiceError:
     if isinstance(error, httpx.TimeoutException):
         return Unreachable(f"The service at {url} did not answer in time.")
-    return Unreachable(f"No service answers at {url} ({error}); start one with `okl serve`.")
+    return tls_mistake(url, error) or Unreachable(f"No service answers at {url} ({error}); start one with `okl serve`.")
 
 
 def _since(last_id: str | None) -> dict[str, str]:
@@ -297,7 +297,7 @@ def _since(last_id: str | None) -> dict[str, str]:
 
 
 def _cut(session: str, url: str, error: httpx.TransportError) -> ServiceError:
-    return Unreachable(f"The events of {session!r} from {url} were cut ({error}).")
+    return tls_mistake(url, error) or Unreachable(f"The events of {session!r} from {url} were cut ({error}).")
 
 
 def local_url(host: str, port: int, scheme: str = "http") -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from okl.addresses import is_this_machine
+from okl.addresses import is_this_machine, tls_mistake
 from okl.errors import NotFinite, PayloadTooLarge, ServiceError, Unreachable, WrongType, passes
 from okl.forks import Ids
 from okl.problems import error_of
@@ -229,6 +229,8 @@ class Conversation:
                 if not is_passing or time.monotonic() - started > BACK_WITHIN_S:
                     raise refused from error
             except (OSError, InvalidHandshake, TimeoutError) as error:
+                if (mistake := tls_mistake(self._url, error)) is not None:
+                    raise mistake from error
                 if time.monotonic() - started > BACK_WITHIN_S:
                     raise Unreachable(f"No service answers at {self._url} ({error}).") from error
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from typing import Any
 
@@ -114,7 +114,10 @@ def _from_numpy(value: Any) -> Any:
 
 
 def frame_of(value: Any) -> Any:
-    """The frame or series of narwhals for one of any library; None for anything else."""
+    """The narwhals view of a data frame or series of any library; None for anything else.
+
+    Raises WrongType if two columns share a name.
+    """
     if _library(value) in ("builtins", "numpy"):
         return None
     try:
@@ -125,7 +128,10 @@ def frame_of(value: Any) -> Any:
             raise ImportError("frames are read with narwhals: pip install 'okl[frames]'") from None
         return None
 
-    found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
+    try:
+        found = narwhals.from_native(value, eager_only=True, allow_series=True, pass_through=True)
+    except narwhals.exceptions.DuplicateError:
+        raise _duplicates(list(getattr(value, "column_names", value.columns))) from None
     return found if isinstance(found, narwhals.DataFrame | narwhals.Series) else None
 
 
@@ -135,4 +141,13 @@ def _names(series: Any) -> list[str] | None:
 
     index = narwhals.maybe_get_index(series)
     names = [] if index is None else list(index)
-    return names if names and all(isinstance(name, str) for name in names) else None
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    if len(set(names)) < len(names):
+        raise _duplicates(names)
+    return names
+
+
+def _duplicates(names: Sequence[Any]) -> WrongType:
+    name = next(name for name in names if names.count(name) > 1)
+    return WrongType(f"The columns of a frame need distinct names; {name!r} names {names.count(name)}.", errors=[])

@@ -122,6 +122,13 @@ def test_many_are_several(one: Any) -> None:
             read(one)
 
 
+@pytest.mark.parametrize("take", [rows, column, lambda frame: row(frame.iloc[:1]), lambda frame: row(frame.iloc[0])])
+def test_two_columns_of_one_name_are_refused(take: Any) -> None:
+    """As JSON objects the rows would silently lose one of them."""
+    with pytest.raises(WrongType, match="'a' names 2"):
+        take(pd.DataFrame([[1, 2, 3], [4, 5, 6]], columns=["a", "b", "a"]))
+
+
 def test_without_names_rows_are_lists() -> None:
     X = np.array([[1.0, np.nan], [3.0, 4.0]])
     expected = [[1.0, None], [3.0, 4.0]]

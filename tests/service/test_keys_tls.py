@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import okl
 from okl.errors import ConfigurationError
 from service.server import config
 from service.settings import Settings
@@ -74,11 +76,30 @@ def test_the_service_speaks_tls_and_the_commands_find_it(certificates: Path, tmp
             httpx.get(f"{url}/healthz")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{url.replace('https', 'http')}/healthz")
+        _refused_at_once(url, "SSL_CERT_FILE")
         environment = dict(os.environ) | files | {"SSL_CERT_FILE": str(certificates / "ca.pem")}
         environment |= {"OKL_PORT": url.rpartition(":")[2]}
         program = [sys.executable, "-m", "service.start", "sessions", "s", "--json"]
         listed = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert '"t": 2000' in listed.stdout, listed.stderr
+
+
+def test_a_service_without_tls_is_not_asked_again(tmp_path: Path) -> None:
+    with served(tmp_path) as url:
+        _refused_at_once(url.replace("http", "https"), "http://")
+
+
+def _refused_at_once(url: str, fix: str) -> None:
+    """A client that retries for 30 s gives up at the first handshake, and says what to change."""
+    started = time.monotonic()
+    with okl.Client(url) as client:
+        with pytest.raises(ConfigurationError, match=fix):
+            client.session("s").describe()
+        with pytest.raises(ConfigurationError, match=fix):
+            client.stream("s")
+        with pytest.raises(ConfigurationError, match=fix):
+            next(client.events("s"))
+    assert time.monotonic() - started < 10.0
 
 
 def test_clients_need_a_certificate_where_an_authority_is_named(certificates: Path, tmp_path: Path) -> None:
