@@ -34,6 +34,7 @@ class Proxy:
             task.cancel()
 
     async def close(self) -> None:
+        await asyncio.sleep(0)  # a connection accepted in this turn of the loop has no task yet
         self.cut()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -42,20 +43,22 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        pumps = [
-            asyncio.create_task(self._requests(reader, upstream, upstream_writer)),
-            asyncio.create_task(self._replies(upstream, writer)),
-        ]
+        writers, pumps = [writer], []
         try:
+            upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            writers.append(upstream_writer)
+            pumps = [
+                asyncio.create_task(self._requests(reader, upstream, upstream_writer)),
+                asyncio.create_task(self._replies(upstream, writer)),
+            ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             pass  # cut: the server that runs this task must not hear of it
         finally:
             for pump in pumps:
                 pump.cancel()
-            writer.close()
-            upstream_writer.close()
+            for each in writers:
+                each.close()
             self._tasks.discard(task)
 
     async def _requests(

@@ -36,23 +36,18 @@ class Receiver:
         raise AssertionError("it has not come so far")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            lines = [line.partition(": ") for line in head.splitlines()[1:] if line]
-            headers = {name.lower(): value for name, _, value in lines}
-            body = await reader.readexactly(int(headers["content-length"]))
-            self.posts.append((headers, body))
-            status = self.answers.pop(0) if self.answers else 204
-            if status == HANG:
-                await asyncio.sleep(60.0)
-            if status != CLOSE:
-                location = "location: /elsewhere\r\n" if 300 <= status < 400 else ""
-                writer.write(
-                    f"HTTP/1.1 {status} x\r\n{location}content-length: 0\r\nconnection: close\r\n\r\n".encode()
-                )
-                await writer.drain()
-        finally:
-            writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lines = [line.partition(": ") for line in head.splitlines()[1:] if line]
+        headers = {name.lower(): value for name, _, value in lines}
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.posts.append((headers, body))
+        status = self.answers.pop(0) if self.answers else 204
+        if status == HANG:
+            await asyncio.sleep(60.0)
+        if status != CLOSE:
+            location = "location: /elsewhere\r\n" if 300 <= status < 400 else ""
+            writer.write(f"HTTP/1.1 {status} x\r\n{location}content-length: 0\r\nconnection: close\r\n\r\n".encode())
+            await writer.drain()
 
 
 @asynccontextmanager
@@ -63,6 +58,7 @@ async def receiving() -> AsyncIterator[Receiver]:
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(receiver.serve(reader, writer))
         tasks.add(task)
+        task.add_done_callback(lambda _: writer.close())  # one that is cancelled before it begins has no `finally`
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     receiver.port = server.sockets[0].getsockname()[1]
