@@ -1,1 +1,1 @@
-"""What every learner keeps to: the contract, a learner in use, its state, its coins, and the checks of all that."""
+"""The learner contract: its base class, learners in use, their state and randomness, and the contract's checks."""

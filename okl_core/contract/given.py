@@ -1,4 +1,4 @@
-"""The numbers that a caller gives: of any type that numpy reads, such as rows and columns of data frames."""
+"""Conversion of a caller's numbers to float64, from any type that NumPy reads, such as rows and columns of data frames."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _F64 = np.dtype(np.float64)
 
 
 def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
-    """The value as float64: the very array if it is one, a copy of anything else. Null, and what is masked, is NaN.
+    """The value as float64: the same array if it already is one, else a copy. Null and masked values become NaN.
 
-    Raises InputError for what are no real numbers, a text of digits or a date among it, and ShapeError for rows of
+    Raises InputError for anything but real numbers, including strings of digits and dates, and ShapeError for rows of
     different lengths.
     """
     if type(value) is np.ndarray and value.dtype is _F64:
@@ -35,15 +35,14 @@ def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
         return np.array([_number(one, name, field) for one in given.flat], dtype=np.float64).reshape(given.shape)
     if given.dtype.kind not in "biuf":
         raise InputError(f"{name} holds values of type {given.dtype}; it takes real numbers", field)
-    with np.errstate(over="ignore"):  # of long doubles; infinite numbers are told as such
+    with np.errstate(over="ignore"):  # long doubles may overflow to infinity, which is reported later
         return given.astype(np.float64)
 
 
 def as_number(value: Any, name: str, field: str) -> float:
-    """The same for one number."""
-    if isinstance(
-        value, int | np.integer | np.floating
-    ):  # an array of it would take longer than a small learner's round
+    """`as_numbers` for a single number."""
+    # Making an array would take longer than a small learner's round.
+    if isinstance(value, int | np.integer | np.floating):
         return _number(value, name, field)
     number = as_numbers(value, name, field)
     if number.ndim:
