@@ -256,7 +256,7 @@ class FrozenLearner:
 
     @property
     def t(self) -> int:
-        """Rounds learned before the learner was frozen."""
+        """Rounds learned up to the frozen state."""
         return self._learner.t
 
     @property
@@ -292,7 +292,7 @@ class FrozenLearner:
         return self._learner.describe()
 
     def standing(self) -> Standing | None:
-        """The `standing` of the learner when it was frozen."""
+        """The `standing` of the frozen state."""
         return self._learner.standing()
 
     @property
