@@ -57,7 +57,7 @@ class DelayedLearner(ABC, Generic[W]):
         return tuple(self._waiting)
 
     def issue(self, x: ArrayLike) -> IssuedForecast:
-        """Issue the forecast for x, shape (d,). Raises InputError, also if 1,000 forecasts already wait, and DivergedError."""
+        """The forecast for x, shape (d,). Raises DivergedError, and InputError, also if 1,000 forecasts wait already."""
         with self._one_thread():
             x = checked_input(x, self.dim)
             if len(self._waiting) >= MAX_WAITING:
