@@ -1,1 +1,1 @@
-"""The parts of the self-tuning learner `auto`: its fitted kernel, its regressions, and the mixtures of their forecasts."""
+"""Parts of the self-tuning learner: its fitted kernel, its regressions, and the mixtures of their forecasts."""

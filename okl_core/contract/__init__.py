@@ -1,1 +1,1 @@
-"""The learner contract: its base class, learners in use, their state and randomness, and the contract's checks."""
+"""The learner contract: the base class, learners in use, state and randomness, and checks of the contract."""
