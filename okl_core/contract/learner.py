@@ -188,7 +188,7 @@ def or_a_kind(schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSch
 
 
 class LearnerSpec(BaseModel):
-    """The specification of a learner: kind, seed, lags and parameters. A kind alone is short for an object with it."""
+    """The specification of a learner: kind, seed, lags and parameters. A string is short for {"kind": ...}."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -1,4 +1,4 @@
-"""The contract of a loss as functions: its members must agree with each other and with the inequalities of `okl_core.losses`.
+"""The contract of a loss as functions: consistency of its members, and the inequalities of `okl_core.losses`.
 
 Each check takes a loss and returns None or raises ContractViolation. `check_loss` runs them all:
 

@@ -75,7 +75,7 @@ class RoundRng:
     def begin_forks(self, parts: Mapping[str, int], first: int, rounds: int) -> list[RoundRng]:
         """A generator for each part of a learner, with a separate record, for `rounds` rounds from `first` on.
 
-        `parts` maps each name to the part's own number of the first round; a part that skips rounds counts fewer. The
+        `parts` maps each name to the number that the part gives the first round; a part that skips rounds counts fewer. The
         draws depend on the seed, the name and the part's round. `end_forks` merges their choices into this record.
         """
         replays: list[list[int]] | None = None

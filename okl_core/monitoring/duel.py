@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     state: State
     low: float
     high: float
-    """95 % band, valid at all times, for the rival's mean error minus the own one: mistakes, or cut squared errors."""
+    """95 % band, valid at all times, for the rival's mean error minus the forecaster's: mistakes, or cut squared errors."""
 
 
 @final
@@ -39,8 +39,8 @@ class Duel(StatePart):
     >>> duel = Duel(is_of_numbers=False)
     >>> for t in range(300):
     ...     duel.add(0.0, float(t % 2))
-    >>> told = duel.told()
-    >>> told.rounds, told.own, told.rival, told.state
+    >>> outcome = duel.told()
+    >>> outcome.rounds, outcome.own, outcome.rival, outcome.state
     (300, 0.0, 0.5, 'better')
     """
 

@@ -43,7 +43,7 @@ class Judgement(NamedTuple):
     state: State
     low: float
     high: float
-    """95 % band, valid at all times, for the rival's mean error minus the own one: mistakes, or cut squared errors."""
+    """95 % band, valid at all times, for the rival's mean error minus the session's: mistakes, or cut squared errors."""
 
 
 @final
@@ -56,8 +56,8 @@ class Verdict(StatePart):
     >>> verdict = Verdict(is_of_numbers=False)
     >>> for t in range(300):
     ...     verdict.add(0.0, issued=(0.0, 1.0), truth=t % 2)
-    >>> told = verdict.told()
-    >>> told.rival, told.gain, told.state
+    >>> judgement = verdict.told()
+    >>> judgement.rival, judgement.gain, judgement.state
     ('majority', 1.0, 'better')
     """
 
@@ -185,7 +185,7 @@ class Verdict(StatePart):
 
 
 def state_of(low: float, high: float, own: float, rival: float) -> State:
-    """The state given the band for the rival's error minus the own one, unless the sums of uncut errors say the opposite."""
+    """The state from the band for the rival's error minus the own error; undecided if the uncut errors contradict it."""
     if low > 0.0 and own < rival:
         return "better"
     return "worse" if high < 0.0 and own > rival else "undecided"
