@@ -32,7 +32,7 @@ A = TypeVar("A")
 
 
 def pack(state: StatePart) -> dict[str, Stored]:
-    """The state as {name: array}, with the fields of a part named "part.field". They are float64, or float32 in single precision.
+    """The state as {name: array}, where the fields of a part are named "part.field". Arrays are float64, or float32.
 
     Objects that are not a `StatePart` must have a `pack` method. A field that is None has no array. If the field may be
     None, any other value must pack to several arrays: the loss of a single one would look like None.

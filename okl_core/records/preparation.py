@@ -22,7 +22,7 @@ class Preparation:
     """The fields of a stream's inputs, their scaling (None if columns are not scaled), and the use of spare columns.
 
     The fields are found from all inputs so far (`Survey`) and then fixed. `see` learns from an input, and affects later
-    ones: it fills spare columns, and sets the spans of columns that were constant so far.
+    ones: it assigns spare columns, and sets the spans of columns that were constant so far.
     """
 
     fields: Fields
