@@ -113,7 +113,7 @@ class Conformal(Parameters):
         lags = 0.0, state.mean_lag, float(state.longest_lag)
         scores = state.scores
         if not 0 <= counts[0] <= counts[1] <= counts[2] or not lags[0] <= lags[1] <= lags[2] < math.inf:
-            raise StateFormatError(f"misses, rounds counted and rounds {counts} with lags {lags[1:]} cannot be")
+            raise StateFormatError(f"misses, rounds counted and rounds {counts} with lags {lags[1:]} are impossible")
         if scores.shape != (self.kept,) or not (np.isfinite(scores) & (scores >= 0.0)).all():
             raise StateFormatError(f"a level of {self.level} keeps {self.kept} scores, finite and not negative")
         return state

@@ -38,7 +38,7 @@ def checked_dim(dim: SupportsIndex) -> int:
     try:
         size = index(dim)
     except TypeError as error:
-        raise ShapeError(f"dim is {dim!r}; it is the number of inputs, a whole one") from error
+        raise ShapeError(f"dim is {dim!r}; the number of inputs must be a whole number") from error
     if size < 1:
         raise ShapeError(f"dim is {size}; a learner needs at least one input")
     return size

@@ -113,7 +113,7 @@ class ReservoirLearner:
     def kept(self) -> OnlineLearner:
         """An independent learner in the state before `kept_round`. Raises StateError before the first round."""
         if not self._round:
-            raise StateError("no round was learned: there is none to draw")
+            raise StateError("no round has been learned: there is none to draw")
         return restore(self.spec, self._kept, self.dim)
 
     def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
@@ -331,7 +331,7 @@ def freeze(learner: OnlineLearner | ReservoirLearner, rule: Rule = "last") -> Fr
         online = learner.learner if isinstance(learner, ReservoirLearner) else learner
         return FrozenLearner(online.copy(), rule)
     if rule != "uniform":
-        raise ConfigError(f"there is no rule {rule!r}; freeze the state that is 'last', or a 'uniform' one")
+        raise ConfigError(f"unknown rule {rule!r}; the rules are 'last' and 'uniform'")
     if not isinstance(learner, ReservoirLearner):
         raise StateError("only a ReservoirLearner keeps a state to draw; freeze the last one")
     return FrozenLearner(learner.kept(), rule)

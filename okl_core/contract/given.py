@@ -30,7 +30,7 @@ def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
     except OverflowError:
         given = np.array(np.inf)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name} is no array: {str(error)[:MAX_QUOTED]}", field) from error
+        raise ShapeError(f"{name} is not an array: {str(error)[:MAX_QUOTED]}", field) from error
     if given.dtype.kind == "O":
         return np.array([_number(one, name, field) for one in given.flat], dtype=np.float64).reshape(given.shape)
     if given.dtype.kind not in "biuf":
@@ -46,7 +46,7 @@ def as_number(value: Any, name: str, field: str) -> float:
         return _number(value, name, field)
     number = as_numbers(value, name, field)
     if number.ndim:
-        raise ShapeError(f"{name} has shape {number.shape}; it is one number", field)
+        raise ShapeError(f"{name} has shape {number.shape}; it must be one number", field)
     return float(number)
 
 

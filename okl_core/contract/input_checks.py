@@ -91,6 +91,6 @@ def check_extreme_inputs(subject: Subject) -> None:
             probability, many = info.forecast.probability, info.forecast.probabilities
             require(probability is None or 0.0 <= probability <= 1.0, f"{what} inputs, round {t + 1}: {info}")
             is_distribution = many is None or _is_distribution(many, t)
-            require(is_distribution, f"{what} inputs, round {t + 1}: the probabilities are no distribution: {many}")
+            require(is_distribution, f"{what} inputs, round {t + 1}: the probabilities are not a distribution: {many}")
         for name, array in learner.state().items():
-            require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is not finite any more")
+            require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is no longer finite")

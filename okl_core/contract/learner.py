@@ -298,7 +298,7 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
     learner = get_learner(parsed.kind)
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
     if parsed.lags and learner.target(config) == "class":
-        message = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
+        message = "classes are not numbers, so a learner of classes cannot have lags: leave `lags` out"
         raise ConfigError(f"{parsed.kind}: lags: {message}", [(("lags",), message)])
     if learner.dims is not None and parsed.lags >= learner.dims:
         message = f"lags are inputs too, and there is room for {learner.dims - 1}"

@@ -45,7 +45,9 @@ class Comparison(StatePart):
         """Raise StateFormatError for sums that no differences can have."""
         most = self.count * (1.0 + SLACK)
         if not (self.count >= 0 and abs(self.total) <= most and 0.0 <= self.spread <= 4.0 * most):
-            raise StateFormatError(f"{self.count} differences of sum {self.total} and spread {self.spread} cannot be")
+            raise StateFormatError(
+                f"{self.count} differences of sum {self.total} and spread {self.spread} are impossible"
+            )
 
     @property
     def mean(self) -> float:

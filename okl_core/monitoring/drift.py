@@ -189,13 +189,13 @@ class DriftAlarm(StatePart):
             or first > UNCOUNTED
             or (self.count and self.is_of_numbers and first < UNCOUNTED)
         ):
-            raise StateFormatError(f"{self.seen} and {self.count} of {self.t} rounds cannot be")
+            raise StateFormatError(f"{self.seen} and {self.count} of {self.t} rounds are impossible")
         if not (0.0 <= self.settled <= self.total <= most and 0.0 <= self.spread <= most and 0.0 < self.ceiling <= 1.0):
             raise StateFormatError(
-                f"errors of sum {self.total}, spread {self.spread} and ceiling {self.ceiling} cannot be"
+                f"errors of sum {self.total}, spread {self.spread} and ceiling {self.ceiling} are impossible"
             )
         if not 0.0 <= self.mean <= LARGEST * (1.0 + SLACK):
-            raise StateFormatError(f"a mean squared error of {self.mean} cannot be")
+            raise StateFormatError(f"a mean squared error of {self.mean} is impossible")
 
     def add(self, error: float) -> Rise | None:
         """Add one error, in the order in which the truths arrive. Takes about 2 us.
@@ -212,7 +212,7 @@ class DriftAlarm(StatePart):
         if math.isnan(error):
             raise NonFiniteError("an error is not a number", "y")
         if error < 0.0 or (error > 1.0 and not self.is_of_numbers):
-            raise InputError(f"an error of {error}; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError(f"an error of {error}; errors of classes are in [0, 1], of numbers at least 0", "y")
         error = float(error)
         self.t += 1
         if self.is_of_numbers and self.seen < UNCOUNTED:
@@ -242,7 +242,7 @@ class DriftAlarm(StatePart):
         if np.isnan(rows).any():
             raise NonFiniteError("an error is not a number", "y")
         if (rows < 0.0).any() or (not self.is_of_numbers and (rows > 1.0).any()):
-            raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError("an error is out of range; errors of classes are in [0, 1], of numbers at least 0", "y")
         found: list[Rise] = []
         while len(rows):
             single = max(UNCOUNTED - self.seen, 0) if self.is_of_numbers else 0

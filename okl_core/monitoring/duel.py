@@ -60,7 +60,7 @@ class Duel(StatePart):
         is_possible = self.seen >= 0 and 0.0 <= self.own <= most and 0.0 <= self.rival <= most
         if not (is_possible and 0.0 <= self.scale <= LARGEST * (1.0 + SLACK) and self.against.count == counted):
             errors = f"errors {self.own} and {self.rival} of {self.seen} rounds, {self.against.count} of them counted"
-            raise StateFormatError(f"{errors}, cannot be")
+            raise StateFormatError(f"{errors}, are impossible")
 
     def add(self, own_error: float, rival_error: float) -> None:
         """Add the errors of one round: 0 or 1, or for numbers squared errors, at least 0, perhaps infinite.
@@ -70,7 +70,9 @@ class Duel(StatePart):
         own, rival = float(own_error), float(rival_error)
         # The condition is negated so that NaN is refused.
         if not (own >= 0.0 and rival >= 0.0 and (self.is_of_numbers or max(own, rival) <= 1.0)):
-            raise InputError(f"errors of {own} and {rival}; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError(
+                f"errors of {own} and {rival}; errors of classes are in [0, 1], of numbers at least 0", "y"
+            )
         if not self.is_of_numbers:
             self._count(own, rival, 1.0)
             self.seen += 1

@@ -70,7 +70,7 @@ class PlainClasses(StatePart):
         known = max(len(n), 1)
         if n.sum() != self.rounds or not 0 <= self.last < known or not 0 <= self.repeats <= max(self.rounds - 1, 0):
             raise StateFormatError(
-                f"{self.rounds} truths, {self.repeats} repeats and a last one of {self.last} cannot be"
+                f"{self.rounds} truths, {self.repeats} repeats and a last one of {self.last} are impossible"
             )
         if self.top != (int(n.argmax()) if len(n) else 0):
             raise StateFormatError(f"{self.top} is not the most frequent class")
@@ -164,7 +164,7 @@ class PlainNumbers(StatePart):
     def __post_init__(self) -> None:
         """Raise StateFormatError for a state that no truths can lead to."""
         if self.rounds < 0 or not (math.isfinite(self.mean) and math.isfinite(self.last)):
-            raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, cannot be")
+            raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, are impossible")
 
     def issued(self) -> SaidBoth:
         """The two numbers."""
@@ -190,7 +190,7 @@ class PlainNumbers(StatePart):
         Raises NonFiniteError; the state is then unchanged.
         """
         if not np.isfinite(truths).all():
-            raise NonFiniteError("a truth is no finite number", "y")
+            raise NonFiniteError("a truth is not a finite number", "y")
         values = np.empty((len(truths), 2))
         values[1:, 1] = truths[:-1]
         values[:1, 1] = self.last

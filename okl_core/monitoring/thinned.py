@@ -177,7 +177,7 @@ class Thinned:
             thinned._rows = thinned._with_room(np.asarray(rows, dtype=np.float64))
             thinned._pending = np.array(pending, dtype=np.float64)
         except (ValueError, TypeError, OverflowError, IndexError, MemoryError) as error:
-            raise StateFormatError(f"no thinned rows: {error}") from error
+            raise StateFormatError(f"not thinned rows: {error}") from error
         return thinned
 
     def _with_room(self, rows: F64, more: int = 0) -> F64:

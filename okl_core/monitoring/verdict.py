@@ -83,7 +83,7 @@ class Verdict(StatePart):
             or not all(0.0 <= one <= most for one in sums)
             or not 0.0 <= min(scales) <= max(scales) <= LARGEST * (1.0 + SLACK)
         ):
-            raise StateFormatError(f"errors {sums} of {self.seen} rounds at scales of {scales} cannot be")
+            raise StateFormatError(f"errors {sums} of {self.seen} rounds at scales of {scales} are impossible")
         if not self.against_first.count == self.against_second.count == counted:
             raise StateFormatError(f"{self.against_first.count} and {self.against_second.count} rounds of {counted}")
 
@@ -107,7 +107,7 @@ class Verdict(StatePart):
         if math.isnan(own_error) or not (math.isfinite(first) and math.isfinite(second) and math.isfinite(truth)):
             raise NonFiniteError(f"an error of {own_error} and forecasts {issued} for a truth of {truth}", "y")
         if own_error < 0.0 or (own_error > 1.0 and not self.is_of_numbers):
-            raise InputError(f"an error of {own_error}; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError(f"an error of {own_error}; errors of classes are in [0, 1], of numbers at least 0", "y")
         if not self.is_of_numbers:
             self._count(own_error, float(first != truth), float(second != truth), 1.0, 1.0)
             self.seen += 1
@@ -126,9 +126,9 @@ class Verdict(StatePart):
         Raises NonFiniteError, InputError; the state is then unchanged.
         """
         if np.isnan(own_errors).any() or not (np.isfinite(issued).all() and np.isfinite(truths).all()):
-            raise NonFiniteError("an error, a forecast or a truth is no number", "y")
+            raise NonFiniteError("an error is NaN, or a forecast or truth is not finite", "y")
         if (own_errors < 0.0).any() or (not self.is_of_numbers and (own_errors > 1.0).any()):
-            raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError("an error is out of range; errors of classes are in [0, 1], of numbers at least 0", "y")
         if not self.is_of_numbers:
             wrong = (issued != truths[:, None]).astype(np.float64)
             self._count_rows(own_errors, wrong, np.ones((2, 1)))

@@ -100,7 +100,7 @@ class Extension:
                 {(name, category): int(count) for name, category, count in counts},
             )
         except (ValueError, TypeError) as error:
-            raise StateFormatError(f"what joined the fields cannot be read: {error}") from error
+            raise StateFormatError(f"the extension of the fields cannot be read: {error}") from error
 
     def told(self) -> Mapping[Key, int]:
         """The spare column of each key, counted from the first spare one."""

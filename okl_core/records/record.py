@@ -133,9 +133,9 @@ def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Recor
         elif isinstance(value, list | tuple):
             _flatten(enumerate(value), name + ".", place, record)
         elif not _is_text(name):
-            raise RecordError(place[:-1], "has a name that is no text: half a surrogate pair is in it")
+            raise RecordError(place[:-1], "has a name with an unpaired surrogate")
         elif name in record:
-            raise RecordError(place, f"is the second value that is called {name!r}")
+            raise RecordError(place, f"is the second value with the name {name!r}")
         elif len(name) > MAX_NAME:
             raise RecordError(place, f"has a name of more than {MAX_NAME} characters")
         else:
@@ -144,7 +144,7 @@ def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Recor
 
 def _value(value: Any, path: tuple[str | int, ...]) -> Value:
     if isinstance(value, str) and not _is_text(value):
-        raise RecordError(path, "is no text: half a surrogate pair is in it")
+        raise RecordError(path, "contains an unpaired surrogate")
     if value is None or isinstance(value, bool | str):
         return value
     if not isinstance(value, int | float):
@@ -171,7 +171,7 @@ def _sparse(indices: list[Any], values: Any) -> Record:
         if not is_whole or not 0 <= index < 2**53:
             raise RecordError(("indices", i), "must be a whole number that is not negative")
         if str(int(index)) in record:
-            raise RecordError(("indices", i), "is there twice")
+            raise RecordError(("indices", i), "appears twice")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RecordError(("values", i), "must be a number")
         record[str(int(index))] = _value(value, ("values", i))
