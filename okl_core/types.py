@@ -192,10 +192,10 @@ class Registered:
         self._is_described: ContextVar[bool] = ContextVar("is_described", default=False)
 
     def _adapter(self) -> TypeAdapter[Any]:
-        names, made = list(self._register), self._made
-        if made is None or made[0] != names:
-            self._made = made = names, TypeAdapter(self._choice())
-        return made[1]
+        names, cached = list(self._register), self._made
+        if cached is None or cached[0] != names:
+            self._made = cached = names, TypeAdapter(self._choice())
+        return cached[1]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         # Errors keep their location: pydantic merges a ValidationError raised by a validator into the outer one.

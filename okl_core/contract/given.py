@@ -26,17 +26,17 @@ def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
     if isinstance(value, np.ma.MaskedArray):
         value = np.where(np.ma.getmaskarray(value), np.nan, np.ma.getdata(value))
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
     except OverflowError:
-        given = np.array(np.inf)
+        array = np.array(np.inf)
     except (TypeError, ValueError) as error:
         raise ShapeError(f"{name} is not an array: {str(error)[:MAX_QUOTED]}", field) from error
-    if given.dtype.kind == "O":
-        return np.array([_number(one, name, field) for one in given.flat], dtype=np.float64).reshape(given.shape)
-    if given.dtype.kind not in "biuf":
-        raise InputError(f"{name} holds values of type {given.dtype}; it takes real numbers", field)
+    if array.dtype.kind == "O":
+        return np.array([_number(one, name, field) for one in array.flat], dtype=np.float64).reshape(array.shape)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} holds values of type {array.dtype}; it takes real numbers", field)
     with np.errstate(over="ignore"):  # long doubles may overflow to infinity, which is reported later
-        return given.astype(np.float64)
+        return array.astype(np.float64)
 
 
 def as_number(value: Any, name: str, field: str) -> float:

@@ -361,8 +361,8 @@ def _config_error(model: type[BaseModel], error: ValidationError, what: str, pre
     if error.error_count() > MAX_ERRORS_TOLD:
         many = f"{error.error_count():,} places are wrong, too many to tell"
         return ConfigError(f"{what}: {many}", [(prefix, many)])
-    found = error.errors(include_url=False)
-    errors = [((*prefix, *item["loc"]), told(model, item)) for item in found]
+    items = error.errors(include_url=False)
+    errors = [((*prefix, *item["loc"]), told(model, item)) for item in items]
     listed = "; ".join(f"{'.'.join(str(part)[:MAX_QUOTED] for part in path)}: {message}" for path, message in errors)
     return ConfigError(f"{what}: {listed}", errors)
 

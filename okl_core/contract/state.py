@@ -75,20 +75,20 @@ def unpack(
     used: set[str] = set()
     kinds: dict[str, Any] = _hints(state_type) | dict(parts or {})
     for name, kind in kinds.items():
-        own = {part: f"{name}.{part}" for part in part_of(arrays, name)}
+        keys = {part: f"{name}.{part}" for part in part_of(arrays, name)}
         if NoneType in get_args(kind):
             [kind] = set(get_args(kind)) - {NoneType}
-            if not own:
+            if not keys:
                 values[name] = None
                 continue
-        if name not in arrays and not own:
+        if name not in arrays and not keys:
             raise StateFormatError(f"the state has no array {within + name!r}; {state_type.__name__} needs it")
-        used.update(own.values() if own else [name])
+        used.update(keys.values() if keys else [name])
         try:
-            if own and isinstance(kind, type) and issubclass(kind, StatePart):
-                values[name] = unpack(kind, {part: arrays[key] for part, key in own.items()}, None, f"{within}{name}.")
-            elif own:
-                values[name] = kind.unpack({part: arrays[key] for part, key in own.items()})
+            if keys and isinstance(kind, type) and issubclass(kind, StatePart):
+                values[name] = unpack(kind, {part: arrays[key] for part, key in keys.items()}, None, f"{within}{name}.")
+            elif keys:
+                values[name] = kind.unpack({part: arrays[key] for part, key in keys.items()})
             elif hasattr(kind, "unpack"):
                 values[name] = kind.unpack(arrays[name])
             elif kind in (int, float, bool):
