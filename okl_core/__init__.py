@@ -1,6 +1,6 @@
 """Online kernel learning: learners that predict, observe, and are never retrained.
 
-What a name takes to import is imported when it is first used.
+Each public name imports its module on first use.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ _WHERE: Final = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'okl_core' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return found
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,20 +1,20 @@
-"""What can go wrong in the library, as a tree.
+"""The exceptions of the library, as a tree.
 
 OklError
 ├── ConfigError              a spec or config that does not validate
-│   └── UnknownKind       a kind that nobody registered
-├── InputError               an input refused at the border; nothing has changed
+│   └── UnknownKind          a kind that is not registered
+├── InputError               an input that fails validation; nothing has changed
 │   ├── ShapeError
 │   ├── NonFiniteError
 │   ├── LabelError
-│   └── WeightError          a weight that is none, or that the learner does not take
+│   └── WeightError          a weight out of range, or for a learner that takes none
 ├── NumericalError           the arithmetic of a round failed; the state is as before the round
 │   ├── NotPositiveDefiniteError
 │   └── DivergedError
 └── StateError
     ├── FrozenError          a frozen learner is asked to learn
     ├── StateFormatError     arrays that are not a state of this learner
-    └── ReplayDivergence     a replayed round does not give what was recorded
+    └── ReplayDivergence     a replayed round differs from its record
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 MAX_QUOTED = 64
-"""Characters of a wrong word that are told, and compared with those there are."""
+"""Characters of an unknown word that are quoted, and compared with the known words."""
 
 
 def quoted(word: str) -> str:
@@ -33,7 +33,7 @@ def quoted(word: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean `budget`?" if one of the known words is near, and all of them: the end of a sentence.
+    """The end of an error message: the closest known word, if one is near, and the list of all known words.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class UnstableWarning(UserWarning):
-    """A learner is made with parameters under which rounding grows."""
+    """A learner is created with parameters under which rounding errors grow."""
 
 
 class OklError(Exception):
@@ -57,7 +57,7 @@ class OklError(Exception):
 
 
 class ConfigError(OklError):
-    """`errors` holds one (path, what is wrong) pair for each field at fault."""
+    """An invalid spec or config; `errors` holds one (path, message) pair for each invalid field."""
 
     def __init__(self, message: str, errors: Sequence[tuple[tuple[str | int, ...], str]] = ()) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class ConfigError(OklError):
 
 
 def unresolved(waiting: Sequence[tuple[tuple[str, ...], str]]) -> ConfigError:
-    """The error for fields that still wait for inputs: their paths and words."""
+    """The error for fields that still wait for inputs, given as (path, word) pairs."""
     words = " and ".join(f'{path[-1]} "{word}"' for path, word in waiting)
     return ConfigError(
         f"{words} must be resolved on data first: okl_core.resolve(spec, X)",
@@ -74,7 +74,7 @@ def unresolved(waiting: Sequence[tuple[tuple[str, ...], str]]) -> ConfigError:
 
 
 class UnknownKind(ConfigError):
-    """`known` lists the registered kinds."""
+    """A kind that is not registered; `known` lists those that are."""
 
     def __init__(self, kind: str, known: Sequence[str]) -> None:
         message = f"unknown learner kind {quoted(kind)}{did_you_mean(kind, known)}"
@@ -84,7 +84,7 @@ class UnknownKind(ConfigError):
 
 
 class InputError(OklError):
-    """`field` is "x", "y", "lags" or "weight"; `index` the offending position where there is one."""
+    """An invalid input: `field` is "x", "y", "lags", "weight" or "id", `index` the offending position, if any."""
 
     def __init__(self, message: str, field: str = "x", index: int | None = None) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ class InputError(OklError):
 
 
 class ShapeError(InputError):
-    """The wrong number of dimensions or features."""
+    """A wrong number of dimensions or features."""
 
 
 class NonFiniteError(InputError):
@@ -101,7 +101,7 @@ class NonFiniteError(InputError):
 
 
 class LabelError(InputError):
-    """A truth outside what the loss of this learner takes."""
+    """A truth that the learner's loss does not accept."""
 
 
 class WeightError(InputError):
@@ -112,8 +112,10 @@ class WeightError(InputError):
 
 
 class NumericalError(OklError):
-    """The arithmetic of a round failed: of its input, or of its truth alone ("y"). `index` is its row among several, where
-    that is known."""
+    """The arithmetic of a round failed.
+
+    `field` is "x" if the input caused it, "y" if the truth alone did. `index` is the row within a block, if known.
+    """
 
     def __init__(self, message: str, field: Literal["x", "y"] = "x", index: int | None = None) -> None:
         super().__init__(message)
@@ -122,13 +124,13 @@ class NumericalError(OklError):
 
     @property
     def round(self) -> int | None:
-        """The learner's round that the text names, as that of a learner within another one does too."""
-        found = re.search(r"\bround (\d+)\b(?! or later)", str(self))
-        return None if found is None else int(found[1])
+        """The round number in the message, if it names one; messages of nested learners count too."""
+        match = re.search(r"\bround (\d+)\b(?! or later)", str(self))
+        return None if match is None else int(match[1])
 
 
 class NotPositiveDefiniteError(NumericalError):
-    """A matrix that theory says is positive definite is not, in floating point."""
+    """A matrix that is positive definite in theory is not, because of rounding."""
 
 
 class DivergedError(NumericalError):
@@ -148,4 +150,4 @@ class StateFormatError(StateError):
 
 
 class ReplayDivergence(StateError):
-    """A replayed round does not give what was recorded."""
+    """A replayed round differs from its record."""

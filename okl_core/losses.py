@@ -1,8 +1,8 @@
 r"""Losses l(a, y) of a prediction a and a truth y: value, derivative, curvature, probability and convex conjugate.
 
 `curvature(C)` is the largest sigma with l(a) >= l(b) + l'(b)(a - b) + (sigma/2) l'(b)^2 (a - b)^2 for all |a|, |b| <= C
-and every truth; `weight(b, y, C)` is the same constant at the point b that was played, times l'(b)^2, so that it never
-divides by a derivative that may be 0. Truths that are real numbers have |y| <= C.
+and every truth. `weight(b, y, C)` is the same constant at the played point b, times l'(b)^2; this form avoids a division
+by l'(b), which may be 0. Real-valued truths have |y| <= C.
 
 References: [calandriello2017] assumption 2; [jezequel2020] lemma 5 for the logistic weight; [boyd2004] section 3.3.
 """
@@ -19,25 +19,28 @@ from okl_core.errors import ConfigError
 from okl_core.types import F64, Registered, Target
 
 NEAR = 1e-2
-"""Nearer to the largest |u| the formula of `least_flatness` loses more than 1e-13, and five terms of its series less."""
+"""Distance to the largest |u| below which `least_flatness` uses five terms of its series.
+
+There the closed formula has an error above 1e-13, and the series a smaller one.
+"""
 FAINT = 1e-300
-"""A smaller probability times the square of `NEAR` would have fewer digits than float64, or be 0."""
+"""Smallest probability whose product with the square of `NEAR` keeps full float64 precision."""
 LEAST_PROBABILITY = 1e-300
-"""The least that learners of several classes give one of them: logarithms stay finite, whichever the truth is."""
+"""Smallest probability that multiclass learners give to a class, so that the log-loss stays finite for every truth."""
 
 
 class Loss(ABC):
-    """A convex loss: what a learner steps along, what bounds its regret, and how its best competitor is found."""
+    """A convex loss: its derivatives for the learner, constants for regret bounds, and its conjugate for the comparator."""
 
     name: ClassVar[str]
     """Wire name, kebab-case, permanent."""
     target: ClassVar[Target]
     kink: ClassVar[bool] = False
-    """Does the derivative jump somewhere? A learner then records whether it was 0, and `side` follows the record."""
+    """Whether the derivative jumps somewhere. A learner then records whether it was 0, and `side` follows the record."""
     has_flat_part: ClassVar[bool] = True
-    """Can the derivative be 0?"""
+    """Whether the derivative can be 0."""
     has_margin: ClassVar[bool] = False
-    """Is the loss 0 for all a with y a >= 1?"""
+    """Whether the loss is 0 for all a with y a >= 1."""
 
     @abstractmethod
     def value(self, a: float, y: float) -> float:
@@ -45,14 +48,14 @@ class Loss(ABC):
 
     @abstractmethod
     def values(self, a: F64, y: F64) -> F64:
-        """The same for n rounds, shape (n,)."""
+        """l(a) for n rounds, shape (n,)."""
 
     @abstractmethod
     def derivative(self, a: float, y: float) -> float:
-        """l'(a), at a kink one of the slopes there."""
+        """l'(a); at a kink, one of the subgradients."""
 
     def side(self, a: float, y: float, is_active: bool) -> float:
-        """The derivative on the recorded side of a kink: 0 unless `is_active`, whatever rounding made of a."""
+        """The derivative on the recorded side of a kink: 0 unless `is_active`, regardless of rounding in a."""
         return self.derivative(a, y) if is_active else 0.0
 
     @abstractmethod
@@ -61,31 +64,31 @@ class Loss(ABC):
 
     @abstractmethod
     def weight(self, a: float, y: float, C: float) -> float:
-        """The curvature at the point played times the squared derivative: w of adaptive steps."""
+        """The curvature at the played point times the squared derivative: w of adaptive steps."""
 
     @abstractmethod
     def lipschitz(self, C: float) -> float:
         """L = max |l'| over |a| <= C and every truth; infinite for an infinite C if no number bounds it."""
 
     def probability(self, a: float) -> float | None:
-        """P(y = +1) of the prediction a, None where the loss defines none."""
+        """P(y = +1) for the prediction a; None if the loss defines no probability."""
         return None
 
     @abstractmethod
     def conjugate(self, p: F64, y: F64, C: float) -> F64:
         """sup_{|a| <= C} (p a - l(a, y)) for n slopes p, shape (n,).
 
-        A truth may be beyond C. Without a bound, C = inf, p is taken to be a slope of the loss, to rounding.
+        A truth may exceed C. Without a bound, C = inf, p must be a slope of the loss, up to rounding.
         """
 
     def lines(self, y: F64) -> tuple[F64, F64]:
-        """b and c, shape (k, n), with l(a, y) = h(max_k (b_k + c_k a)) for a smooth h; k = 0 where l itself is smooth."""
+        """b and c, shape (k, n), with l(a, y) = h(max_k (b_k + c_k a)) for a smooth h; k = 0 if l itself is smooth."""
         none = np.empty((0, len(y)))
         return none, none
 
     @abstractmethod
     def slopes(self, u: F64, y: F64) -> tuple[F64, F64]:
-        """First and second derivative at n points, shape (n,) each: of h where there are `lines`, of l elsewhere."""
+        """First and second derivative at n points, shape (n,) each: of h if `lines` are given, else of l."""
 
 
 LOSSES: dict[str, Loss] = {}
@@ -93,12 +96,12 @@ LOSSES: dict[str, Loss] = {}
 
 
 def register_loss(loss: Loss) -> Loss:
-    """Make a loss known to every config by its name.
+    """Register a loss, so that configs accept its name.
 
     Parameters
     ----------
     loss : Loss
-        Once more the same is harmless. `okl_core.contract.loss_checks.check_loss` tells whether it keeps its promises.
+        Registering an equal loss again is harmless. `okl_core.contract.loss_checks.check_loss` checks its contract.
 
     Returns
     -------
@@ -108,7 +111,7 @@ def register_loss(loss: Loss) -> Loss:
     Raises
     ------
     ConfigError
-        Another loss has the name.
+        A different loss has the same name.
     """
     known = LOSSES.setdefault(loss.name, loss)
     if type(known) is not type(loss) or vars(known) != vars(loss):
@@ -117,7 +120,7 @@ def register_loss(loss: Loss) -> Loss:
 
 
 LossName = Annotated[str, Registered(LOSSES, lambda: Literal[tuple(LOSSES)])]
-"""What a config says of its loss: the name of a registered one."""
+"""The loss of a config: the name of a registered loss."""
 
 
 @final
@@ -263,8 +266,8 @@ class SquaredHinge(Loss):
         return self.weight(-C, 1.0, C) / self.derivative(-C, 1.0) ** 2
 
     def weight(self, a: float, y: float, C: float) -> float:
-        # On |a| <= C <= 1 the loss is the parabola (1 - y a)^2, to the end where s = 0. Beyond:
-        # with s = 1 - y b > 0 and u = y (a - b) the condition is max(0, s - u)^2 >= s^2 - 2su + w u^2 / 2, tightest at
+        # For C <= 1 the loss on |a| <= C is the parabola (1 - y a)^2, up to the end where s = 0. For C > 1,
+        # with s = 1 - y b > 0 and u = y (a - b), the condition is max(0, s - u)^2 >= s^2 - 2su + w u^2 / 2, tightest at
         # the largest u = C - 1 + s when that exceeds s.
         s = max(0.0, 1.0 - y * a)
         if C <= 1.0:
@@ -293,18 +296,18 @@ class SquaredHinge(Loss):
 
 
 def _margin_lines(y: F64) -> tuple[F64, F64]:
-    """The lines 0 and 1 - y a of both hinges."""
+    """The lines 0 and 1 - y a of the two hinge losses."""
     return np.array((np.zeros_like(y), np.ones_like(y))), np.array((np.zeros_like(y), -y))
 
 
 def probabilities(loss: Loss, values: F64) -> F64 | None:
-    """P(y = +1) of n predictions, shape (n,); None where the loss defines none."""
-    found = [loss.probability(value) for value in values.tolist()]
-    return None if None in found else np.array(found, dtype=np.float64)
+    """P(y = +1) for n predictions, shape (n,); None if the loss defines no probability."""
+    single = [loss.probability(value) for value in values.tolist()]
+    return None if None in single else np.array(single, dtype=np.float64)
 
 
 def log_loss(p: float) -> float:
-    """-log p of the probability that was given to the truth."""
+    """-log p, p the probability forecast for the truth."""
     return -math.log(p) if p > 0.0 else math.inf
 
 
@@ -319,11 +322,11 @@ def sigmoid(a: float) -> float:
 def least_flatness(a: float, reach: float) -> float:
     """The least kappa with l(a) + l'(a) (u - a) + l''(a) (u - a)^2 / (2 kappa) <= l(u) for all |u| <= reach, l logistic.
 
-    It is at most 1 + reach / 2, which is the answer from |a| = 691 on; before, its relative error is at most 1e-12.
+    kappa is at most 1 + reach / 2, which is returned from |a| = 691 on; below that the relative error is at most 1e-12.
 
-    The parabola touches l once more where |u| is largest, on the side of a: docs/theorems.md, 2. With d from |a| to there,
-    l(u) - l(a) - l'(a) (u - a) is p d + log(1 - p + p e^-d): what generates the cumulants of a coin that shows p, from the
-    second on. They are the terms of the series.
+    The parabola touches l once more where |u| is largest, on the side of a: docs/theorems.md, 2. With d the distance from
+    |a| to that point, l(u) - l(a) - l'(a) (u - a) is p d + log(1 - p + p e^-d): the cumulant generating function of a
+    Bernoulli(p) variable from its second cumulant on. The cumulants are the terms of the series.
     """
     b = abs(a)
     d, p = reach - b, sigmoid(-b)
@@ -339,7 +342,7 @@ def least_flatness(a: float, reach: float) -> float:
 
 
 def sigmoids(a: F64) -> F64:
-    """The same of each, elementwise; scipy's costs a service a twentieth of its start."""
+    """`sigmoid`, elementwise. Importing scipy's version would take a twentieth of a service's start-up time."""
     with np.errstate(over="ignore"):
         return 1.0 / (1.0 + np.exp(-a))
 

@@ -1,4 +1,4 @@
-"""The small types that everything shares."""
+"""Small types shared by the whole library."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from pydantic_core import CoreSchema, core_schema
 F64 = NDArray[np.float64]
 
 Stored = NDArray[np.floating[Any]]
-"""An array of a state: float64, or float32 where a learner keeps it in single precision."""
+"""An array of a state: float64, or float32 if the learner keeps it in single precision."""
 
 Interval = tuple[float, float]
-"""Both ends, which belong to it unless they are infinite."""
+"""Lower and upper end; finite ends belong to the interval."""
 
 REALS: Interval = (-math.inf, math.inf)
 
 Target = Literal["binary", "class", "real", "any"]
-"""What a learner takes as truth: a label in {-1, +1}, a class in {0, ..., K - 1}, a real number, or label or number."""
+"""The kind of truth: a label in {-1, +1}, a class in {0, ..., K - 1}, a real number, or either a label or a number."""
 
 MAX_CLASSES = 1000
 
 MAX_GRAM_POINTS = 2000
-"""Stored points of which a learner makes the whole kernel matrix at once: 32 MB, several times over."""
+"""The most stored points whose whole kernel matrix a learner forms at once: several matrices of 32 MB."""
 
 SMALLEST_PARAMETER, LARGEST_PARAMETER = 1e-150, 1e150
-"""Between which a number of a config lies, if it is not 0: its square and the inverse of that are numbers too."""
+"""Bounds on the size of a nonzero config number, chosen so that its square and the inverse of the square are finite."""
 
 LARGEST_AUTO_TRUTH = 1e100
-"""Of a number that `auto` learns: its fourth power is a number too, not that of a larger one."""
+"""The largest truth that `auto` accepts: the fourth power of a larger number would overflow."""
 
 ClassCount = Annotated[
     int,
@@ -57,12 +57,12 @@ ClassCount = Annotated[
 
 
 class Forecast(NamedTuple):
-    """What a learner says before it sees the truth.
+    """A learner's prediction, made before it sees the truth.
 
     `value` is the real-valued output: the score of a classifier (its sign is the label, with sign(0) = +1) or the
-    predicted value of a regressor. `probability` is that of the label +1, where the loss defines one. A learner of K
-    classes gives the `probabilities` of all, which sum to one; `value` is the largest of them. Where K grows there are
-    those of the classes so far, none at first, and after t rounds they may sum to 1 - 1 / (t + 1).
+    predicted value of a regressor. `probability` is that of the label +1, if the loss defines one. A learner of K
+    classes gives the `probabilities` of all classes, which sum to one; `value` is the largest of them. If K grows,
+    `probabilities` covers the classes seen so far, is empty at first, and may sum to 1 - 1 / (t + 1) after t rounds.
     """
 
     value: float
@@ -71,7 +71,7 @@ class Forecast(NamedTuple):
 
     @property
     def label(self) -> int:
-        """-1 or +1; of K classes the most probable one, the first if there are several, 0 if there is none yet."""
+        """-1 or +1; for K classes the most probable class, the lowest on ties, and 0 if none is known yet."""
         if self.probabilities is not None:
             if not self.probabilities:
                 return 0
@@ -81,10 +81,10 @@ class Forecast(NamedTuple):
 
 @dataclass(slots=True)
 class Round:
-    """One played round that has not been learned yet: `learn` carries it into the state.
+    """A round that has been played but not yet learned; `learn` carries it into the state.
 
-    A learner subclasses it with the numbers it needs to do so. `t` is the round's number (1-based), `choices` the
-    outcomes of its coins and thresholds.
+    Learners subclass it to add the numbers that `learn` needs. `t` is the round's number (1-based), `choices` holds
+    the outcomes of its coins and threshold tests.
     """
 
     t: int
@@ -96,7 +96,7 @@ class Round:
 
 
 class RoundInfo(NamedTuple):
-    """What a caller sees of one round: its number, the forecast made before the truth, and the loss of it."""
+    """The result of one round: its number, the forecast made before the truth was seen, and its loss."""
 
     t: int
     forecast: Forecast
@@ -104,23 +104,23 @@ class RoundInfo(NamedTuple):
 
 
 class BlockInfo(NamedTuple):
-    """What a caller sees of n rounds in order: `t` is the number of the last one."""
+    """The results of n consecutive rounds; `t` is the number of the last one."""
 
     t: int
     values: F64
-    """Shape (n,): the forecasts' values."""
+    """The forecasts' values, shape (n,)."""
     losses: F64
-    """Shape (n,)."""
+    """The losses, shape (n,)."""
     probabilities: F64 | None
-    """Shape (n,), where the loss defines a probability; (n, K) from a learner of K classes."""
+    """Shape (n,) if the loss defines a probability; (n, K) from a learner of K classes."""
     choices: bytes
 
 
 class Standing(NamedTuple):
-    """How the parts of a learner made of several do: their weights, shape (N,), in the order of their names.
+    """The current standing of the parts of a composite learner: `weights`, shape (N,), in the order of `names`.
 
-    Where there are `losses`, the cumulative ones of the parts, shape (N,), `loss` is that of the learner, and `bound` what
-    its regret to the best of them is at most; NaN where none is known.
+    `losses`, shape (N,), are the cumulative losses of the parts, and `loss` is that of the learner. `bound` is an upper
+    bound on the regret against the best part; NaN if none is known.
     """
 
     names: tuple[str, ...]
@@ -131,7 +131,10 @@ class Standing(NamedTuple):
 
 
 class Parameters(BaseModel):
-    """Frozen, finite, nothing unknown. Some may be words for what is found from the first inputs."""
+    """A frozen set of parameters: finite numbers, no unknown fields.
+
+    A field may hold a word, such as "median", for a value that is found from the first inputs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
@@ -146,9 +149,9 @@ class Parameters(BaseModel):
 
     @property
     def dim(self) -> int | None:
-        """The number of inputs that one of them is made for; None if they fit any."""
-        made_for = [part.dim for _, part in self if isinstance(part, Parameters)]
-        return next((dim for dim in made_for if dim is not None), None)
+        """The number of inputs that the parameters are made for; None if they fit any number."""
+        dims = [part.dim for _, part in self if isinstance(part, Parameters)]
+        return next((dim for dim in dims if dim is not None), None)
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         """Path and word of each field that waits for inputs: [(("kernel", "sigma"), "median")]."""
@@ -156,15 +159,15 @@ class Parameters(BaseModel):
         return [((name, *path), word) for name, part in parts for path, word in part.waiting()]
 
     def resolved(self, X: F64, y: F64 | None = None) -> Self:
-        """The same with these fields found from the rows of X, shape (n, d), and their truths y, shape (n,) or (n, k).
+        """A copy with the waiting fields found from the rows of X, shape (n, d), and their truths y, shape (n,) or (n, k).
 
-        Raises ShapeError for a field that needs y where there is none.
+        Raises ShapeError for a field that needs y if y is None.
         """
         parts = {name: part.resolved(X, y) for name, part in self if isinstance(part, Parameters)}
         return self.model_copy(update=parts)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with these fields replaced, not validated. What the original has computed from its own is not copied."""
+        """A copy with these fields replaced, without validation. Cached properties of the original are not copied."""
         copied = super().model_copy(update=update, deep=deep)
         for name in vars(copied).keys() - type(copied).model_fields.keys():
             del vars(copied)[name]
@@ -173,14 +176,14 @@ class Parameters(BaseModel):
 
 @final
 class Registered:
-    """Marks a config's field that takes whatever is registered when a value is validated.
+    """Annotation for a config field whose choices are the entries of a register at validation time.
 
     Parameters
     ----------
     register : Mapping[str, object]
-        It grows, and loses nothing.
+        Entries may be added but are never removed.
     choice : Callable[[], Any]
-        Gives the type of the field from what is registered by then.
+        Returns the field's type, given what is registered by then.
     """
 
     def __init__(self, register: Mapping[str, object], choice: Callable[[], Any]) -> None:
@@ -189,18 +192,18 @@ class Registered:
         self._is_described: ContextVar[bool] = ContextVar("is_described", default=False)
 
     def _adapter(self) -> TypeAdapter[Any]:
-        names, made = list(self._register), self._made
-        if made is None or made[0] != names:
-            self._made = made = names, TypeAdapter(self._choice())
-        return made[1]
+        names, cached = list(self._register), self._made
+        if cached is None or cached[0] != names:
+            self._made = cached = names, TypeAdapter(self._choice())
+        return cached[1]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        # Errors keep their place: a ValidationError raised by a validator becomes a part of the outer one.
+        # Errors keep their location: pydantic merges a ValidationError raised by a validator into the outer one.
         return core_schema.no_info_plain_validator_function(lambda value: self._adapter().validate_python(value))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         if self._is_described.get():
-            # Within one of them, such as a kernel made of kernels: to list them all again would never end.
+            # A nested choice, such as a kernel made of kernels: listing all choices again would never end.
             return {"description": "Any of the same."}
         token = self._is_described.set(True)
         try:
@@ -214,7 +217,7 @@ class LearnerConfig(Parameters):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What to beware of with these parameters, a sentence each."""
+        """Warnings about these parameters, one sentence each."""
         return ()
 
 
@@ -222,15 +225,15 @@ class LearnerConfig(Parameters):
 class StatePart:
     """A group of a state's fields: numbers, float64 arrays, other parts, and objects with `pack`, `unpack` and `nbytes`.
 
-    `copy.deepcopy` must give a part that shares nothing with it that either writes to. One with `is_fixed` has as many
-    numbers as at first, whatever it learns.
+    `copy.deepcopy` must give a part that shares no data that either part writes to. A part with `is_fixed` never changes
+    the number of values it holds, whatever it learns.
     """
 
     is_fixed: ClassVar[bool] = False
 
     @property
     def nbytes(self) -> int:
-        """Memory that its arrays take, in bytes."""
+        """Memory taken by its arrays, in bytes."""
         values = (getattr(self, field.name) for field in fields(self))
         return sum(getattr(value, "nbytes", 0) for value in values)
 

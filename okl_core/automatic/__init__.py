@@ -1,1 +1,1 @@
-"""The parts of a learner that finds its own parameters: what it fits first, remembers, and how it puts forecasts together."""
+"""Parts of the self-tuning learner: its fitted kernel, its regressions, and the mixtures of their forecasts."""

@@ -58,12 +58,12 @@ class AutoConfig(LearnerConfig):
 
     @property
     def growing(self) -> bool:
-        """Does the number of classes grow?"""
+        """Whether the number of classes grows."""
         return self.truth == "classes" and self.classes is None
 
     @property
     def first_truths(self) -> int:
-        """Columns of truths before the first round."""
+        """Number of truth columns before the first round."""
         return 1 if self.truth == "numbers" else self.classes or 0
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The state of `auto`, a round of it, and what the mixture answers."""
+"""The state of `auto`, its rounds, and the forecasts of its mixture."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from okl_core.losses import log_loss
 from okl_core.types import F64, LARGEST_AUTO_TRUTH, Forecast, LearnerState, Round
 
 Made = ClassForecast | NumberForecast | None
-"""What a mixture makes of the regressions' forecasts; None if there was no class yet."""
+"""A mixture's forecast from those of the regressions; None if no class is known yet."""
 
 
 @final
 @dataclass(slots=True)
 class AutoState(LearnerState):
-    """One of the two mixtures; `first` is the first truth, where these are numbers, and `loss` the cumulative loss."""
+    """The regressions and one of the two mixtures; `first` is the first truth, for numbers, `loss` the cumulative loss."""
 
     regressors: RegressorsState
     classes: ClassMixture | None
@@ -37,19 +37,22 @@ class AutoState(LearnerState):
 @final
 @dataclass(slots=True)
 class AutoRound(Round):
-    """What the regressions and the mixture make of a round."""
+    """A played round, with the results of the regressions and of the mixture."""
 
     turn: RegressorsRound
     made: Made
 
 
 def made_of(state: AutoState, F: F64) -> Made:
-    """From the forecasts of one round, shape (E, k)."""
+    """The mixture's forecast from the regressions' forecasts of one round, shape (E, k)."""
     return next(made_in_turn(state, F[None, :, :]))
 
 
 def made_in_turn(state: AutoState, F: F64) -> Iterator[Made]:
-    """From those of n rounds, (n, E, k), no class being new but in the last: each as the state is when it is asked for."""
+    """Yield the mixture's forecasts from those of n rounds, (n, E, k), each from the state at the time it is requested.
+
+    Only the last round may have a new class.
+    """
     if state.numbers is not None:
         for values in F[:, :, 0]:
             yield state.numbers.forecast(values)
@@ -80,7 +83,7 @@ def loss_of(state: AutoState, forecast: Forecast, y: float) -> float:
 
 
 def check_truths(config: AutoConfig, state: AutoState, y: F64) -> None:
-    """Raises LabelError for a class that skips one, DivergedError for a number that is too large."""
+    """Raise LabelError for a class that skips a number, DivergedError for a number that is too large."""
     if state.classes is None:
         if np.abs(y).max(initial=0.0) > LARGEST_AUTO_TRUTH:
             raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down")

@@ -1,20 +1,20 @@
-r"""Probabilities of classes from regressions: a stack of their logarithms, mixed with each and with the trivial forecasts.
+r"""Class probabilities from regressions: a stack of their logarithms, mixed with each regression and trivial forecasts.
 
 | symbol | meaning                                                                              | shape  |
 |--------|--------------------------------------------------------------------------------------|--------|
-| K      | classes, perhaps those seen so far                                                   |        |
+| K      | number of classes; those seen so far, if it grows                                    |        |
 | F      | the regressions' forecasts of the one-hot truth                                      | (E, K) |
-| Z      | logarithms of F, cut off at FLOOR and scaled to sum 1, and of the classes' frequencies with HALF_LIVES | (D, K) |
+| Z      | logarithms of F, clipped at FLOOR and scaled to sum 1, and of class frequencies with HALF_LIVES | (D, K) |
 | w      | the stack's weights: p_k is proportional to exp((w^T Z)_k)                           | (D,)   |
-| A      | (1 - FORGOTTEN)-discounted sum of Cov_p(Z), and PRIOR I: the Hessian of the log-loss | (D, D) |
+| A      | (1 - FORGOTTEN)-discounted sum of Cov_p(Z), plus PRIOR I: the Hessian of the log-loss | (D, D) |
 | Q      | probabilities of the stack, of each regression, of the majority and of the last label | (N, K) |
 | pi     | their weights in the mixture q = pi^T Q                                              | (N,)   |
 
-The stack learns by a Newton step, w <- w - A^{-1} (Z p - Z_y). The mixture is Bayes' with a share s: pi_i is multiplied by
-Q_{i,y}, and s of all weight goes back to the prior. So the cumulative log-loss on classes that are known is at most that of
-expert i plus
+The stack learns by a Newton step, w <- w - A^{-1} (Z p - Z_y). The mixture is Bayesian with a fixed share s: pi_i is
+multiplied by Q_{i,y}, and a share s of all weight returns to the prior. So the cumulative log-loss on known classes is at
+most that of expert i plus
 
-    ln(1 / pi_i) + T ln(1 / (1 - s)),    pi_1 = 1/2 of the stack, 1 / (2 (N - 1)) of each other.
+    ln(1 / pi_i) + T ln(1 / (1 - s)),    with initial weights 1/2 for the stack, 1 / (2 (N - 1)) for each other expert.
 
 References: [cesabianchi2006] section 9.2 (mixture forecasters), section 5.2 (share); [genest1986] for pools of logarithms.
 """
@@ -30,34 +30,34 @@ from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIs
 from okl_core.types import F64, StatePart
 
 FLOOR = 0.01
-"""Of a regression's forecast: beyond it says nothing about probability."""
+"""Lower limit of a regression's forecast; smaller values say nothing about probability."""
 
 HALF_LIVES = np.array([1.0, 8.0, 64.0])
-"""Rounds."""
+"""Half-lives of the discounted class frequencies, in rounds."""
 
 DECAY = 0.5 ** (1.0 / HALF_LIVES)
 
 PRIOR = 2.0
 FORGOTTEN = 0.004
 FIRST_WEIGHT = 1.5
-"""Of the first regression in the stack; the others begin with 0."""
+"""Initial weight of the first regression in the stack; all others start at 0."""
 
 UNIFORM = 1e-3
-"""Share of the stack's probability that is spread evenly: its loss is bounded."""
+"""Share of the stack's probability that is spread evenly, so that its loss is bounded."""
 
 SHARE = 1e-3
 
 HALF_COUNT = 0.5
-"""Rounds that a class is taken to have had before the first."""
+"""Prior count of a class, in rounds."""
 
 FRESH_COUNT = 0.1
-"""The same, for the frequencies that forget."""
+"""Prior count of a class in the discounted frequencies."""
 
 TRIVIAL = ("majority", "last_label")
 
 
 class ClassForecast(NamedTuple):
-    """The letters of the module's table, and q."""
+    """A forecast of the mixture, with the symbols of the module's table, and q = pi^T Q."""
 
     q: F64
     Q: F64
@@ -68,7 +68,11 @@ class ClassForecast(NamedTuple):
 @final
 @dataclass(slots=True)
 class ClassMixture(StatePart):
-    """w, A, pi; the `counts` of the classes, (K,), and those that forget, (3, K); the last class or -1, and repetitions."""
+    """The stack (w, A), the weights pi, and the class frequencies.
+
+    `counts`, shape (K,), and `fresh`, shape (3, K), count the classes without and with forgetting. `last` is the last
+    class, or -1; `stays` counts the rounds that repeated it.
+    """
 
     w: F64
     A: F64
@@ -87,7 +91,7 @@ class ClassMixture(StatePart):
         return cls(w, PRIOR * np.eye(D), prior, np.zeros(classes), np.zeros((len(HALF_LIVES), classes)), -1.0, 0.0)
 
     def forecast(self, base: F64, logs: F64) -> ClassForecast:
-        """From the `scaled_forecasts` of the regressions and their logarithms, shapes (E, K), K >= 1."""
+        """The forecast from the regressions' `scaled_forecasts` and their logarithms, shape (E, K) each, K >= 1."""
         E, K = base.shape
         fresh = self.fresh + FRESH_COUNT
         fresh /= np.add.reduce(fresh, axis=1, keepdims=True)
@@ -106,7 +110,7 @@ class ClassMixture(StatePart):
         return ClassForecast(self.pi @ Q, Q, Z, p)
 
     def _of_last(self, majority: F64) -> F64:
-        """The last class with the rate at which classes stay, the others by their frequencies."""
+        """Probabilities of the last-label expert: the rate of repeats for the last class, frequencies for the rest."""
         K, last = len(majority), int(self.last)
         if last < 0 or K == 1:
             return majority
@@ -116,7 +120,7 @@ class ClassMixture(StatePart):
         return q
 
     def learn(self, made: ClassForecast, y: int) -> None:
-        """The truth y of a class that was known when the forecast was made."""
+        """Learn a truth y whose class was known when the forecast was made."""
         _, Q, Z, p = made
         pi = self.pi * Q[:, y]
         pi *= (1.0 - SHARE) / pi.sum()
@@ -128,12 +132,12 @@ class ClassMixture(StatePart):
         self.A += (Z * p) @ Z.T
         self.A -= np.multiply.outer(mean, mean)
         self.A.ravel()[:: len(mean) + 1] += FORGOTTEN * PRIOR
-        # A is PRIOR I at least: it has a factor.
+        # A >= PRIOR I, so the factorisation succeeds.
         self.w = self.w - dposv(self.A, mean - Z[:, y], lower=1)[1]
         self.count(y)
 
     def count(self, y: int) -> None:
-        """The truth y joins the frequencies; of a new class nothing else was forecast."""
+        """Count the truth y in the frequencies; for a new class, that is all there is to learn."""
         if y == len(self.counts):
             self.counts = np.append(self.counts, 0.0)
             self.fresh = np.hstack((self.fresh, np.zeros((len(HALF_LIVES), 1))))
@@ -145,14 +149,14 @@ class ClassMixture(StatePart):
 
 
 def scaled_forecasts(F: F64) -> F64:
-    """The regressions' forecasts, shape (..., E, K), cut off at FLOOR and scaled to sum 1."""
+    """The regressions' forecasts, shape (..., E, K), clipped at FLOOR and scaled to sum 1."""
     base = np.maximum(F, FLOOR)
     base /= base.sum(axis=-1, keepdims=True)
     return base
 
 
 def first_weights(count: int) -> F64:
-    """Half of the weight is the stack's."""
+    """Initial weights of the experts: half for the stack, the rest shared evenly."""
     weights = np.full(count, 0.5 / (count - 1))
     weights[0] = 0.5
     return weights

@@ -1,12 +1,12 @@
-r"""The parameters of the relevance kernel by the evidence of the first rounds: those under which the truths are most likely.
+r"""Parameters of the relevance kernel, fitted by maximising the evidence of the first rounds.
 
 | symbol | meaning                                                              | shape  |
 |--------|----------------------------------------------------------------------|--------|
-| X, Y   | rows, and truths centred, a column for each class                    |        |
-| C      | K + linear X X^T + I: variance of a truth, in units of the noise     | (n, n) |
+| X, Y   | rows, and centred truths, one column per class                       |        |
+| C      | K + linear X X^T + I: covariance of a truth, in units of the noise   | (n, n) |
 | theta  | logarithms of rho, w, p, the smooth amount and the linear one        |        |
 
-Minimised is, with k columns and the variance of the noise profiled out,
+The objective to be minimised, for k columns and with the noise variance profiled out, is
 
     k/2 log det C + n k / 2 log tr(Y^T C^{-1} Y) + sum (theta - theta_0)^2 / (2 SPREAD^2)
 
@@ -24,24 +24,24 @@ from okl_core.automatic.relevance_kernel import CENTRE, RelevanceKernel, cauchy,
 from okl_core.types import F64
 
 ROWS = 160
-"""Rounds that the evidence is taken of at most, evenly spaced: a step costs O(ROWS^3)."""
+"""Most rounds used for the evidence, evenly spaced: a step costs O(ROWS^3)."""
 
 ROUGH = 10
-"""Coordinates with steps, at most."""
+"""Most coordinates with steps."""
 
 STEPS = 10
-"""Evaluations: the optimiser is stopped early, and SPREAD is narrow, since the first rounds may not be like the others."""
+"""Evaluations: the optimiser is stopped early, and SPREAD is narrow, since the first rounds may not be typical."""
 
 SPREAD = 0.5
 
 AMOUNT, LINEAR = 10.0, 1.0
-"""Where the search begins, in units of the noise's variance. The weights of steps, and of pairs, begin with the sum 1."""
+"""Start of the search, in units of the noise variance. The weights of steps start with sum 1, as do those of pairs."""
 
 LEAST_VARIANCE = 1e-3
-"""Of the rows, where they hardly differ."""
+"""Lower limit on the variance of the rows, if they hardly differ."""
 
 LARGEST = 12.0
-"""Of the logarithm of a parameter."""
+"""Largest absolute logarithm of a parameter."""
 
 
 def fit(X: F64, Y: F64) -> RelevanceKernel:
@@ -53,16 +53,19 @@ def fit(X: F64, Y: F64) -> RelevanceKernel:
     evidence = Evidence(X, Y, rough_coordinates(X, Y))
     theta = evidence.start
     if np.abs(Y).max(initial=0.0) > 0.0:
-        from scipy.optimize import minimize  # a fifth of what a service takes to start, were it imported then
+        from scipy.optimize import minimize  # imported here, as it would add a fifth to a service's start-up time
 
         options = {"maxfun": STEPS, "maxiter": STEPS}
-        found = minimize(evidence.value, theta, jac=True, method="L-BFGS-B", options=options)
-        theta = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else theta
+        result = minimize(evidence.value, theta, jac=True, method="L-BFGS-B", options=options)
+        theta = result.x if np.isfinite(result.fun) and np.isfinite(result.x).all() else theta
     return evidence.kernel(theta)
 
 
 def rough_coordinates(X: F64, Y: F64) -> list[int]:
-    """Those of more than two values that tell the truths apart best, by the means in quarters of the rounds."""
+    """The coordinates that best separate the truths, by the mean truths within the quarters of their distinct values.
+
+    Coordinates with fewer than three distinct values are left out.
+    """
     scores: dict[int, float] = {}
     for j in range(X.shape[1]):
         values = np.unique(X[:, j])
@@ -77,7 +80,7 @@ def rough_coordinates(X: F64, Y: F64) -> list[int]:
 
 @final
 class Evidence:
-    """What is minimised, for rows X, shape (n, d), and centred truths Y, (n, k), with steps along the coordinates `rough`."""
+    """The objective for rows X, shape (n, d), and centred truths Y, (n, k), with steps along the coordinates `rough`."""
 
     def __init__(self, X: F64, Y: F64, rough: list[int]) -> None:
         self.X, self.Y, self.rough = X, Y, rough
@@ -91,7 +94,7 @@ class Evidence:
         self.start = np.log(first)
 
     def kernel(self, theta: F64) -> RelevanceKernel:
-        """The kernel that theta is the parameters of."""
+        """The kernel with the parameters theta."""
         d, m = self.X.shape[1], len(self.rough)
         values = np.exp(np.clip(theta, -LARGEST, LARGEST))
         steps, pairs = np.zeros(d), np.zeros(d)
@@ -105,6 +108,7 @@ class Evidence:
         )
 
     def value(self, theta: F64) -> tuple[float, F64]:
+        """The objective and its gradient."""
         X, Y = self.X, self.Y
         (n, d), m, k = X.shape, len(self.rough), Y.shape[1]
         v = np.exp(np.clip(theta, -LARGEST, LARGEST))

@@ -1,15 +1,15 @@
-r"""The truths of the inputs nearby among the last rounds, weighed by the inverse eighth power of the distance.
+r"""A nearest-neighbour regression on the last rounds, weighted by the inverse eighth power of the distance.
 
 | symbol | meaning                                              | shape  |
 |--------|------------------------------------------------------|--------|
-| W      | window: rounds that are remembered                   |        |
+| W      | window: number of rounds remembered                  |        |
 | Z      | the last W inputs, in units of their length scales   | (W, d) |
-| rows   | they as one product takes them: [-2 z, \|z\|^2, 1]   |        |
-| Y      | their truths                                         | (W, k) |
+| rows   | Z encoded for one matrix product: [-2 z, \|z\|^2, 1] |        |
+| Y      | the truths of the last W rounds                      | (W, k) |
 
     f(z) = sum_i v_i y_i / sum_i v_i,   v_i = (|z - z_i|^2 + NEAREST)^{-4}
 
-is the Hilbert kernel estimate: no bandwidth, and no sorting, so that the forecast is a continuous function of all numbers.
+is the Hilbert kernel estimate. It has no bandwidth and needs no sorting, so the forecast is continuous in all its arguments.
 
 References: [devroye1998].
 """
@@ -24,12 +24,12 @@ from okl_core.errors import StateFormatError
 from okl_core.types import F64
 
 NEAREST = 1e-3
-"""Squared distance, in length scales, below which inputs are the same: far above what a product of matrices loses of one."""
+"""Squared distance, in length scales, below which inputs count as equal: far above the rounding of the matrix product."""
 
 
 @final
 class Neighbourhood:
-    """The last W rounds, round i in row i mod W; `count` rounds have been."""
+    """The last W rounds, with round i in row i mod W; `count` is the number of all rounds so far."""
 
     __slots__ = ("Y", "count", "rows", "window")
 
@@ -45,7 +45,7 @@ class Neighbourhood:
         return min(self.count, self.window)
 
     def forecast(self, z: F64) -> F64:
-        """f of z, shape (d,); 0 before the first round. O(W d)."""
+        """f(z) for z of shape (d,); 0 before the first round. O(W d)."""
         size = len(self)
         if not size:
             return np.zeros(self.Y.shape[1])
@@ -53,10 +53,10 @@ class Neighbourhood:
         return (v @ self.Y[:size]) / v.sum()
 
     def learn(self, Z: F64, Y: F64) -> F64:
-        """Remember n rounds, Z of shape (n, d) and Y of shape (n, k); their forecasts, each from the W rounds before it."""
+        """Learn n rounds, Z of shape (n, d) and Y of shape (n, k), and return each forecast from the W rounds before it."""
         n, size = len(Z), len(self)
         V = inverse_powers(np.concatenate((self.rows[:size], encoded(Z))), asked(Z))
-        # A round is no neighbour of itself or of those before it, nor of those W rounds later.
+        # A round is a neighbour only of the W rounds after it.
         V[size:] *= np.triu(np.ones((n, n)), 1) * np.tri(n, n, self.window)
         last = self.count - 1
         rounds = last - (last - np.arange(size)) % self.window
@@ -69,7 +69,7 @@ class Neighbourhood:
         return forecasts
 
     def remember(self, Z: F64, Y: F64) -> None:
-        """n rounds, Z of shape (n, d) and Y of shape (n, k)."""
+        """Remember n rounds, Z of shape (n, d) and Y of shape (n, k)."""
         n = len(Z)
         needed = min(self.count + n, self.window)
         if needed > len(self.Y):
@@ -93,13 +93,13 @@ class Neighbourhood:
         rows, Y, (window, count) = arrays["rows"], arrays["Y"], arrays["numbers"].astype(int).tolist()
         if rows.ndim != 2 or Y.ndim != 2 or not len(rows) == len(Y) == min(window, count):
             raise StateFormatError(f"{count} rounds in a window of {window}, with {rows.shape} and {Y.shape} numbers")
-        made = cls(window, rows.shape[1] - 2, Y.shape[1])
-        made.rows, made.Y, made.count = rows.copy(), Y.copy(), count
-        return made
+        neighbours = cls(window, rows.shape[1] - 2, Y.shape[1])
+        neighbours.rows, neighbours.Y, neighbours.count = rows.copy(), Y.copy(), count
+        return neighbours
 
 
 def encoded(Z: F64) -> F64:
-    """Rows [-2 z, |z|^2, 1] of Z, shape (n, d): one product with [a, 1, |a|^2 + NEAREST] is the distance to a."""
+    """Rows [-2 z, |z|^2, 1] of Z, shape (n, d): their product with [a, 1, |a|^2 + NEAREST] is |z - a|^2 + NEAREST."""
     rows = np.empty((len(Z), Z.shape[1] + 2))
     np.multiply(Z, -2.0, out=rows[:, :-2])
     np.einsum("ij,ij->i", Z, Z, out=rows[:, -2])
@@ -118,7 +118,7 @@ def asked(Z: F64) -> F64:
 
 
 def inverse_powers(rows: F64, columns: F64) -> F64:
-    """v, shape (n, m), for encoded rows and the columns asked about."""
+    """v, shape (n, m), for `encoded` rows and `asked` columns."""
     v = rows @ columns
     np.maximum(v, NEAREST, out=v)
     v *= v

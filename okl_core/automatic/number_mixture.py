@@ -1,23 +1,24 @@
-r"""One number from many forecasts: a mixture of theirs and of a stack's, guarded by the mean and by the last truth.
+r"""One number from many forecasts: a mixture of them and of a stack, guarded by the mean and the last truth.
 
 | symbol   | meaning                                                                                       | shape  |
 |----------|-----------------------------------------------------------------------------------------------|--------|
-| f        | forecasts of the regressions, the last truth and the mean, cut to the range of the truths, WIDENED | (E + 2,) |
+| f        | forecasts of the regressions, the last truth and the mean, clipped to the WIDENED range of truths | (E + 2,) |
 | e        | the regressions' errors in the last round                                                      | (E,)   |
 | h        | features of the stack: (f - base, e), base = sum pi f                                          | (D,)   |
-| A, b     | discounted sums of h h^T and h (y - base): the stack says base + h^T (A + ridge)^{-1} b        |        |
-| v, n     | discounted squared errors of each expert, and rounds                                          | (N,)   |
-| pi       | weights of the N = E + 3 experts, the stack the last, by Student's density with variance v / n | (N,)   |
-| M        | SPREAD times the largest distance of a guarded forecast to a truth, whenever it grew           |        |
+| A, b     | discounted sums of h h^T and h (y - base); the stack is base + h^T (A + ridge)^{-1} b          |        |
+| v, n     | discounted sum of squared errors of each expert, and discounted number of rounds              | (N,)   |
+| pi       | weights of the N = E + 3 experts, with the stack last, by Student's density of variance v / n  | (N,)   |
+| M        | SPREAD times the distance of a guarded forecast to a truth, updated when that exceeds M        |        |
 | L        | cumulative squared losses of the mixture, the last truth and the mean                          | (3,)   |
 
-The answer is the mean of these three by the weights prior exp(-L / (2 M^2)), prior = GUARD. Squared loss is exp-concave with
-1 / (2 M^2) as long as no distance is above M, and the rounds in which one is cost at most sum s^2 <= 2 S^2, since s grows by
-sqrt(2) at least from one to the next; S is the largest distance. So, from the second round on,
+The answer averages the mixture, the last truth and the mean with weights prior exp(-L / (2 M^2)), prior = GUARD. Squared loss
+is exp-concave with 1 / (2 M^2) as long as no distance exceeds M. The rounds in which a distance s exceeds M cost at most
+sum s^2 <= 2 S^2, since s grows by a factor of at least sqrt(2) from one to the next; S is the largest distance. So, from the
+second round on,
 
     loss <= loss of one of the three + 4 S^2 ln(1 / prior) + 2 S^2.
 
-All is equivariant to shift and scale of the truths.
+The answer is equivariant to shift and scale of the truths.
 
 References: [cesabianchi2006] sections 2.3 (a rate that falls) and 3.3 (exp-concavity); [breiman1996] for the stack.
 """
@@ -38,23 +39,23 @@ TRIVIAL_NUMBERS = ("last_value", "mean")
 SPREAD = math.sqrt(2.0)
 WIDENED = 0.25
 FORGOTTEN = 0.002
-"""Of the stack, a round."""
+"""Share of the stack's sums that is forgotten per round."""
 RIDGE = 0.01
-"""Of the stack, as a share of its mean squared feature."""
+"""Ridge of the stack, as a share of its mean squared feature."""
 ERRORS_HALF_LIFE = 100.0
 DECAY_OF_ERRORS = 0.5 ** (1.0 / ERRORS_HALF_LIFE)
 FIRST_ERRORS = 0.05
-"""Rounds with the largest error that an expert is taken to have had."""
+"""Prior rounds of each expert, with the largest error."""
 DEGREES = 2.0
-"""Of freedom, of Student's density."""
+"""Degrees of freedom of Student's density."""
 SHARE_OF_NUMBERS = 0.01
 LEAST_VARIANCE = 1e-14
-"""Of the largest squared error."""
+"""Smallest variance, as a share of the largest squared error."""
 TINY = 1e-300
 
 
 class NumberForecast(NamedTuple):
-    """`value` is the answer, `guarded` the three that it is made of; f has the stack as the last."""
+    """`value` is the answer, `guarded` the three forecasts that it averages; f has the stack as its last entry."""
 
     value: float
     guarded: F64
@@ -66,9 +67,9 @@ class NumberForecast(NamedTuple):
 @final
 @dataclass(slots=True)
 class NumberMixture(StatePart):
-    """The letters of the module's table; `low` and `high` are the range, `largest` the largest squared error.
+    """The symbols of the module's table; `low` and `high` are the range of truths, `largest` the largest squared error.
 
-    Truths are counted from the first one on, which is 0.
+    Truths are relative to the first truth, which is 0.
     """
 
     A: F64
@@ -92,7 +93,7 @@ class NumberMixture(StatePart):
         return cls(zeros((D, D)), zeros(D), zeros(regressions), zeros(N), np.full(N, 1.0 / N), zeros(3), *[0.0] * 7)
 
     def forecast(self, F: F64) -> NumberForecast:
-        """From the regressions, shape (E,)."""
+        """The forecast from those of the regressions, shape (E,)."""
         margin = WIDENED * (self.high - self.low)
         low, high = self.low - margin, self.high + margin
         E = len(F)
@@ -124,7 +125,7 @@ class NumberMixture(StatePart):
         return weights / weights.sum()
 
     def learn(self, made: NumberForecast, t: int, y: float) -> None:
-        """The truth y of round t, with the first truth taken off."""
+        """Learn the truth y of round t, relative to the first truth."""
         if t > 1:
             self._weigh(made, y)
         self.low, self.high = min(self.low, y), max(self.high, y)

@@ -1,15 +1,15 @@
-r"""The regressions of one stream: a kernel with and without forgetting, a linear function, the neighbours, and a series.
+r"""The regressions of one stream: kernel regression with and without forgetting, linear, nearest-neighbour, and a series.
 
-All of them regress the truths, one column for each class, on the input. What is computed of an input is shared: one
-dictionary serves both kernel posteriors, and one posterior all classes.
+All of them regress the truths, one column per class, on the input. Computations are shared: one dictionary serves both
+kernel posteriors, and one posterior serves all classes.
 
-| name       | what it regresses on                                                             |
+| name       | regressors                                                                       |
 |------------|----------------------------------------------------------------------------------|
-| kernel     | 1, the inputs where they are few, and the coordinates of the dictionary          |
-| fading     | the same, and the weight of a past round halves every `half_life` rounds         |
+| kernel     | 1, the inputs if they are few, and the coordinates of the dictionary             |
+| fading     | the same, but the weight of a past round halves every `half_life` rounds         |
 | neighbours | the last `window` rounds                                                         |
-| linear     | 1 and the inputs, if these are at most LINEAR                                    |
-| series     | numbers: 1, the inputs and the last truths, likewise                             |
+| linear     | 1 and the inputs, only for at most LINEAR inputs                                 |
+| series     | 1, the inputs and the last truths, only for numbers and at most LINEAR inputs    |
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from okl_core.second_order.forgetting import HalfLife
 from okl_core.types import F64, StatePart
 
 LIMIT = 8.0
-"""How far beyond [0, 1] an input counts: a coordinate that is farther is taken to be there."""
+"""Distance beyond [0, 1] at which input coordinates are clipped."""
 
 INTERCEPT = 10.0
-"""The constant feature: its coefficient is hardly shrunk."""
+"""The constant feature, large so that its coefficient is hardly shrunk."""
 
 LINEAR = 1000
-"""Inputs up to which there are linear regressions, whose posterior is a matrix of that size."""
+"""Most inputs for which there are linear regressions, whose posterior is a matrix of that size."""
 
 BLOCK = 64
-"""Rounds that are learned at once."""
+"""Most rounds learned at once."""
 
 DICTIONARY = KorsDictionary(regularization=1.0, oversampling=1.0)
 
@@ -47,7 +47,7 @@ DICTIONARY = KorsDictionary(regularization=1.0, oversampling=1.0)
 @final
 @dataclass(slots=True)
 class RegressorsState(StatePart):
-    """What each of them has learned; `embedding` is that of the dictionary."""
+    """The states of all regressions, and the embedding given by their dictionary."""
 
     embedding: EmbeddingState
     kernel: SharedPosterior
@@ -59,7 +59,7 @@ class RegressorsState(StatePart):
 
 @final
 class RegressorsRound(NamedTuple):
-    """What one input makes of the state; F are the forecasts, shape (E, k)."""
+    """The projections of one input on the state; F holds the forecasts, shape (E, k)."""
 
     x: F64
     F: F64
@@ -71,7 +71,7 @@ class RegressorsRound(NamedTuple):
     series: SharedProjection | None
 
     def with_truths(self, count: int) -> RegressorsRound:
-        """The same with truths that were 0 in every round so far."""
+        """The same round with `count` further truths that were 0 in every round so far."""
         linear = None if self.linear is None else self.linear.with_truths(count)
         return self._replace(
             kernel=self.kernel.with_truths(count), fading=self.fading.with_truths(count), linear=linear
@@ -80,7 +80,7 @@ class RegressorsRound(NamedTuple):
 
 @final
 class Regressors(NamedTuple):
-    """All of them, for one config; `is_series`: truths are numbers, so that there may be a series."""
+    """All regressions for one config; with `is_series`, truths are numbers, so that there may be a series."""
 
     kernel: RelevanceKernel
     budget: int
@@ -119,13 +119,13 @@ class Regressors(NamedTuple):
         )
 
     def predict(self, state: RegressorsState, x: F64) -> F64:
-        """F of x, shape (E, k)."""
+        """The forecasts F for x, shape (E, k)."""
         x = np.clip(x, -LIMIT, 1.0 + LIMIT)
         row = self.embedding.kernel.row(state.embedding.points, x)
         return self._project(state, x, self.embedding.coordinates(state.embedding, row), None).F
 
     def play(self, state: RegressorsState, t: int, x: F64, rng: RoundRng) -> RegressorsRound:
-        """Round t, nothing changed."""
+        """Play round t; changes nothing."""
         x = np.clip(x, -LIMIT, 1.0 + LIMIT)
         embedding, known = self.embedding, state.embedding
         row, kappa = self.kernel.row(known.points, x), self.kernel.at(x)
@@ -162,11 +162,11 @@ class Regressors(NamedTuple):
         self._forget(state, t)
 
     def room(self, t: int, most: int) -> int:
-        """Rounds after round t that may be learned at once."""
+        """The number of rounds after round t that may be learned at once."""
         return self.forgetting.room(t, most) if most < BLOCK else self.forgetting.room(t, BLOCK)
 
     def learn_block(self, state: RegressorsState, t: int, X: F64, Y: F64, rng: RoundRng) -> F64:
-        """Learn n rounds, t the first of them, n at most `room`: the forecasts, (n, E, k), each made before its round."""
+        """Learn n rounds from round t on, n at most `room`; the forecasts, (n, E, k), are each made before their round."""
         X = np.clip(X, -LIMIT, 1.0 + LIMIT)
         inputs = EmbeddingBlock(self.embedding, state.embedding, t, X)
         added: list[F64] = []
@@ -191,7 +191,7 @@ class Regressors(NamedTuple):
         return np.stack(forecasts, axis=1)
 
     def add_truths(self, state: RegressorsState, count: int) -> None:
-        """Truths that were 0 in every round so far."""
+        """Add truths that were 0 in every round so far."""
         state.kernel.add_truths(count)
         state.fading.add_truths(count)
         state.neighbours.add_truths(count)
@@ -204,7 +204,7 @@ class Regressors(NamedTuple):
         return 8 * (2 * size * size + ((1 + dim) ** 2 * (1 + self.is_series) if few else 0))
 
     def conditioning(self, state: RegressorsState, t: int) -> float:
-        """The conditions of the embedding and of A, whose eigenvalues are between 1 and 1 + sum |phi|^2: O(|I|)."""
+        """The sum of the conditions of the embedding and of A, whose eigenvalues are in [1, 1 + sum |phi|^2]. O(|I|)."""
         kappa = float(self.kernel.diag(np.full((1, len(self.kernel.smooth)), CENTRE))[0]) + INTERCEPT**2
         return self.embedding.condition(state.embedding) + 1.0 + t * kappa
 

@@ -1,4 +1,4 @@
-r"""A kernel that knows which coordinates matter: smooth in all of them, with steps along some and along pairs of these.
+r"""A kernel with coordinate relevances: smooth in all coordinates, with steps along some of them and along pairs of these.
 
 | symbol | meaning                                                                | shape |
 |--------|------------------------------------------------------------------------|-------|
@@ -9,9 +9,9 @@ r"""A kernel that knows which coordinates matter: smooth in all of them, with st
 
     k(x, z) = amount / (1 + sum_j rho_j (x_j - z_j)^2 / 2) + sum_j w_j E_j + sum_{i<j} p_i p_j E_i E_j
 
-The first part is the rational quadratic kernel, a mixture of Gaussian kernels of all length scales. The others are the
+The first term is the rational quadratic kernel, a mixture of Gaussian kernels of all length scales. The others are the
 first two orders of an ANOVA kernel, for rules on one or two coordinates. With more than EXPLICIT coordinates the inner
-product `linear` <x - CENTRE, z - CENTRE> is added: with fewer the owner keeps it as features of its own.
+product `linear` <x - CENTRE, z - CENTRE> is added; otherwise the owner represents it by explicit features.
 
 References: [rasmussen2006] section 4.2.1 (equation 4.19); [duvenaud2011] section 3 for sums over the orders of interaction.
 """
@@ -31,13 +31,13 @@ from okl_core.kernels.points import Points
 from okl_core.types import F64
 
 ROUGHNESS = 4.0
-"""Of the steps, for coordinates that are mostly in [0, 1]."""
+"""Inverse length scale of the steps, for coordinates that are mostly in [0, 1]."""
 
 CENTRE = 0.5
-"""Of each coordinate."""
+"""Centre of each coordinate in the linear part."""
 
 EXPLICIT = 64
-"""Coordinates up to which linear features cost less than points of the dictionary that stand for them."""
+"""Most coordinates for which explicit linear features cost less than the dictionary points that would replace them."""
 
 Weights = Annotated[list[Annotated[float, Field(ge=0.0, le=1e6)]], Field(min_length=1)]
 
@@ -54,7 +54,7 @@ def cauchy(A: F64, B: F64) -> F64:
 
 def step_values(a: F64, b: F64) -> F64:
     """E of one coordinate, shape (n, m), for a of shape (n,) and b of shape (m,), in [-150, 150]."""
-    # exp(-|a - b|) is the smaller of exp(a) exp(-b) and exp(b) exp(-a): n + m exponentials in place of n m.
+    # exp(-|a - b|) is the smaller of exp(a) exp(-b) and exp(b) exp(-a), so n + m exponentials suffice instead of n m.
     u, v = np.exp(ROUGHNESS * a), np.exp(-ROUGHNESS * b)
     E = np.multiply.outer(u, v)
     return np.minimum(E, np.multiply.outer(1.0 / u, 1.0 / v), out=E)
@@ -62,7 +62,7 @@ def step_values(a: F64, b: F64) -> F64:
 
 @final
 class RelevanceKernel(Kernel):
-    """The kernel of this module. Three lists of one length, a number for each coordinate."""
+    """The kernel of this module; `smooth`, `steps` and `pairs` have one number per coordinate."""
 
     kind: Literal["relevance"] = "relevance"
     translation_invariant: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class RelevanceKernel(Kernel):
 
     @property
     def is_explicit(self) -> bool:
-        """Is the linear part left to features of the owner's?"""
+        """Whether the linear part is left to explicit features of the owner."""
         return len(self.smooth) <= EXPLICIT
 
     @cached_property
@@ -92,7 +92,7 @@ class RelevanceKernel(Kernel):
 
     @cached_property
     def _weights(self) -> tuple[NDArray[np.intp], F64, F64]:
-        """The coordinates with steps, their w and their p."""
+        """The coordinates with steps, with their w and p."""
         w, p = np.array(self.steps), np.array(self.pairs)
         rough = np.flatnonzero((w > 0.0) | (p > 0.0))
         return rough, w[rough], p[rough]

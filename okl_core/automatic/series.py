@@ -1,13 +1,13 @@
-r"""Numbers as a series: the next difference from the last differences, the last level and the input, by least squares.
+r"""A time-series regression: the next difference from the last differences, the last level and the input, by least squares.
 
 | symbol | meaning                                                         | shape |
 |--------|-----------------------------------------------------------------|-------|
-| y      | truths from the first one on, as differences from it            |       |
-| past   | the last LAGS truths, newest first, 0 before there were any     | (L,)  |
+| y      | truths minus the first truth                                    |       |
+| past   | the last LAGS truths, newest first, padded with zeros           | (L,)  |
 | s      | largest \|y\| before the round                                  |       |
 
-The features are GAIN times y_{t-1} / s and the L - 1 differences of neighbours in `past` over s, and those of the input; the
-truth is (y_t - y_{t-1}) / s, cut to [-JUMP, JUMP]. Features and truth alike are free of scale and shift, and bounded.
+The features are those of the input, and GAIN / s times y_{t-1} and the L - 1 consecutive differences in `past`. The target is
+(y_t - y_{t-1}) / s, clipped to [-JUMP, JUMP]. Both are invariant to scale and shift of the truths, and bounded.
 
 References: [box2015] chapter 4: an autoregression of the differences.
 """
@@ -24,18 +24,18 @@ from okl_core.automatic.shared_posterior import SharedPosterior, SharedProjectio
 from okl_core.types import F64, StatePart
 
 LAGS = 16
-"""Truths that it looks back on: more than a year of months, two weeks of days."""
+"""Number of lagged truths: more than a year of monthly data, or two weeks of daily data."""
 
 JUMP = 10.0
 
 GAIN = 4.0
-"""Of the features from past truths: s is several times what differences mostly are."""
+"""Factor on the features from past truths, since s is several times a typical difference."""
 
 
 @final
 @dataclass(slots=True)
 class Series(StatePart):
-    """The posterior, `past`, and s."""
+    """The posterior, `past`, and `scale`, which is s."""
 
     posterior: SharedPosterior
     past: F64
@@ -43,11 +43,11 @@ class Series(StatePart):
 
     @classmethod
     def empty(cls, size: int) -> Series:
-        """Before the first round, with `size` features of an input."""
+        """The state before the first round, with `size` features per input."""
         return cls(SharedPosterior(size + LAGS, 1), np.zeros(LAGS), 0.0)
 
     def project(self, phi: F64) -> tuple[float, SharedProjection]:
-        """The forecast of y for the features of an input, shape (p,)."""
+        """The forecast of y for the features of an input, shape (p,), and the projection that `absorb` takes."""
         projection = self.posterior.project(
             self._features(phi[:, None], self.past[:, None], np.array([self.scale]))[:, 0]
         )
@@ -58,13 +58,13 @@ class Series(StatePart):
         self._extend(np.array([y]))
 
     def learn(self, Phi: F64, y: F64) -> F64:
-        """Learn n rounds, Phi of shape (p, n) and y of shape (n,); their forecasts, (n,)."""
+        """Learn n rounds, Phi of shape (p, n) and y of shape (n,), and return their forecasts, (n,)."""
         known = np.concatenate((self.past[::-1], y))
         past = sliding_window_view(known, LAGS)[:-1, ::-1].T
         scales = np.maximum.accumulate(np.append(self.scale, np.abs(y)))[:-1]
-        made = self.posterior.learn(self._features(Phi, past, scales), _jumps(y, past[0], scales)[:, None])
+        jumps = self.posterior.learn(self._features(Phi, past, scales), _jumps(y, past[0], scales)[:, None])
         self._extend(y)
-        return made[:, 0] * scales + past[0]
+        return jumps[:, 0] * scales + past[0]
 
     def _features(self, Phi: F64, past: F64, scales: F64) -> F64:  # past: (L, n), scales: (n,)
         lags = past * (GAIN / np.where(scales > 0.0, scales, 1.0))
@@ -76,6 +76,6 @@ class Series(StatePart):
 
 
 def _jumps(y: F64, last: F64, scales: F64) -> F64:
-    """The truths, shape (n,); 0 where there is no scale yet."""
+    """The targets, shape (n,); 0 while the scale is 0."""
     moved = (y - last) / np.where(scales > 0.0, scales, 1.0)
     return np.where(scales > 0.0, np.clip(moved, -JUMP, JUMP), 0.0)

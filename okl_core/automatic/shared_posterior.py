@@ -1,21 +1,21 @@
-r"""One least-squares posterior for many truths: they share A^{-1}, which the inputs alone decide.
+r"""One least-squares posterior for many truths, which share A^{-1}, since it depends only on the inputs.
 
 | symbol | meaning                                                              | shape  |
 |--------|----------------------------------------------------------------------|--------|
 | P      | A^{-1}, A = I + sum phi phi^T                                        | (p, p) |
-| U      | P sum phi y^T, a column for each truth                               | (p, k) |
-| m, q   | U^T phi and phi^T P phi: the means, and the variance that they share | (k,)   |
-| Phi, Y | features, a column each, and truths of n rounds                      |        |
+| U      | P sum phi y^T, one column per truth                                  | (p, k) |
+| m, q   | U^T phi and phi^T P phi: the means, and their common variance        | (k,)   |
+| Phi, Y | features of n rounds as columns, and truths as rows                  |        |
 | M, S   | Phi^T U and Phi^T P Phi before the block                             |        |
 | L      | lower Cholesky factor of I + S                                       | (n, n) |
 
-Elimination in the order of the rounds is what learns them one after the other: with E = L^{-1} (Y - M) the forecasts, each
+Elimination in the order of the rounds is the same as learning them one by one: with E = L^{-1} (Y - M), the forecasts, each
 made before its round is learned, are Y_t - L_tt E_t, and
 
     P <- P - Z^T Z,  U <- U + Z^T E,  Z = L^{-1} (P Phi)^T.
 
-So n rounds are a few products of matrices, whatever k is. A truth that was 0 in every round so far has a column of zeros: a
-new class is learned as if it had been there from the start.
+So n rounds take a few matrix products for any k. A truth that was 0 in every round so far has a column of zeros, so a new
+class is learned as if it had existed from the start.
 
 References: [zhdanov2013] section 2; [golub2013] section 4.2 for the factor.
 """
@@ -34,20 +34,20 @@ from okl_core.types import F64, Stored
 
 
 class SharedProjection(NamedTuple):
-    """What the past says of a feature vector; the letters of the module's table, and g = P phi."""
+    """The predictive moments for a feature vector, with the symbols of the module's table, and g = P phi."""
 
     m: F64
     q: float
     g: F64
 
     def with_truths(self, count: int) -> SharedProjection:
-        """The same with truths that were 0 in every round so far."""
+        """The same projection with `count` further truths that were 0 in every round so far."""
         return self._replace(m=np.concatenate((self.m, np.zeros(count))))
 
 
 @final
 class SharedPosterior:
-    """P and U. A round costs O(p^2 + p k)."""
+    """The posterior (P, U). A round costs O(p^2 + p k)."""
 
     __slots__ = ("P", "U")
 
@@ -73,7 +73,7 @@ class SharedPosterior:
         self.P.add_outer(-1.0 / (1.0 + q), g)
 
     def learn(self, Phi: F64, Y: F64) -> F64:
-        """Learn n rounds, Phi of shape (p, n) and Y of shape (n, k); their forecasts, (n, k).
+        """Learn n rounds, Phi of shape (p, n) and Y of shape (n, k), and return their forecasts, (n, k).
 
         Raises NotPositiveDefiniteError before anything has changed.
         """
@@ -85,7 +85,7 @@ class SharedPosterior:
         if info:
             raise NotPositiveDefiniteError("a posterior is lost to rounding; scale the inputs down")
         E = dtrsm(1.0, L, Y - Phi.T @ self.U, lower=1)
-        # Z^T in place of G.
+        # This Z is Z^T of the module, and overwrites G.
         Z = dtrsm(1.0, L, G, side=1, lower=1, trans_a=1, overwrite_b=1)
         self.P.add_gram(-1.0, Z)
         self.U += Z @ E
@@ -101,9 +101,9 @@ class SharedPosterior:
         self.U = np.hstack((self.U, np.zeros((len(self.U), count))))
 
     def discount(self, factor: float) -> None:
-        """A <- factor A + (1 - factor) I, the sums of U likewise, 0 < factor < 1: O(p^3)."""
+        """A <- factor A + (1 - factor) I, and likewise for the sums in U, 0 < factor < 1. O(p^3)."""
         full = self.P.full()
-        # Its eigenvalues are at least `factor`: P = B^{-1} P is as stable as P.
+        # The eigenvalues of B are at least `factor`, so the new P = B^{-1} P is as stable as the old one.
         B = (1.0 - factor) * full
         B[np.diag_indices_from(B)] += factor
         L, info = dpotrf(B, lower=1)

@@ -1,4 +1,4 @@
-"""Intervals and sets around a forecast that hold the truth as often as promised."""
+"""Prediction intervals and sets that contain the truth as often as promised."""
 
 from okl_core.conformal.conformal import (
     Conformal,

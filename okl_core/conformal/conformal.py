@@ -1,34 +1,35 @@
 r"""Adaptive conformal prediction: a threshold on the scores of forecasts that is exceeded in a share alpha of the rounds.
 
-A score says how wrong a forecast was: |y - forecast| of a number, 1 - p of a class, p the probability that its label had.
-A forecast is issued with the threshold q of that moment; it is *missed* if its score turns out above that q. The q of now is
-a quantile of the last scores, of a level that follows what was missed, so that no assumption on the stream is needed.
+A score measures how wrong a forecast was: |y - forecast| for a number, and 1 - p for a class, where p is the forecast
+probability of the true label. Each forecast is issued with the current threshold q, and counts as *missed* if its score
+turns out above that q. The current q is a quantile of the last scores, at a level that adapts to the misses, so that no
+assumption on the stream is needed.
 
 | symbol | meaning                                                                                       |
 |--------|-----------------------------------------------------------------------------------------------|
 | alpha  | 1 - level, the share of rounds that may be missed                                             |
-| E      | misses - alpha n, n the rounds learned: how many more were missed than promised (`excess`)    |
+| E      | misses - alpha n, with n the rounds learned: misses beyond the promise (`excess`)             |
 | lag    | of a round: rounds learned between its forecast and its own truth; 0 if truths are not late   |
-| m      | max(1, alpha (1 + mean lag)): misses that are on their way                                    |
-| a      | alpha (1 - E / (5 m)), the share to miss now: alpha if the promise is kept                    |
+| m      | max(1, alpha (1 + mean lag)): expected misses among forecasts whose truths are pending        |
+| a      | alpha (1 - E / (5 m)), the share to miss now: alpha if the promise is kept exactly            |
 | W      | scores kept, 10 / alpha                                                                       |
 
-q is the (1 - a) (k + 1)-th smallest of the k scores kept, between two of them the line. Beyond the largest it is a line to
-twice that, at a = 0, then doubles once per 4 m misses, and after 5 doublings it is infinite; below the smallest it is a line
-to 0, which it is for a >= 1.
+q is the (1 - a) (k + 1)-th smallest of the k scores kept, with linear interpolation. Above the largest score, q rises
+linearly to twice that score at a = 0, then doubles once per 4 m misses, and after 5 doublings it is infinite. Below the
+smallest score, q falls linearly to 0, which it reaches at a = 1.
 
 **Guarantee.** With l the longest lag, M = max(1, alpha (1 + l)), for every stream of scores and after every n rounds,
 
     misses <= alpha n + 25 M + (1 - alpha) (1 + l),
     misses >= alpha n - 5 M (1 - alpha) / alpha - alpha (1 + l),
 
-where the second n leaves out the rounds with a score of 0 at a q of 0: nothing can be missed there, and they are not counted
-in E. If no score is above R times the largest of the scores kept when its forecast was issued, 5 M + 4 M max(log2(R / 2), 0)
-may stand in place of 25 M. The proof is that of theorem 11 in docs/theorems.md.
+where the second n leaves out the rounds with a score of 0 at a q of 0: they cannot be missed, and do not count in E. If no
+score is above R times the largest of the scores kept when its forecast was issued, 25 M may be replaced by
+5 M + 4 M max(log2(R / 2), 0). The proof is that of theorem 11 in docs/theorems.md.
 
-This is the level of [gibbs2021], a_{t+1} = a_t + gamma (alpha - miss_t), gamma = alpha / (5 m), written as a sum: where gamma
-does not change both are the same. The infinite answer of a below 0, there at once, comes here after five doublings, at the
-price of 20 M misses at worst; gamma shrinks with the lags, without which it swings as any control with a delay does.
+This is the level of [gibbs2021], a_{t+1} = a_t + gamma (alpha - miss_t), gamma = alpha / (5 m), written as a sum; for a
+constant gamma the two are the same. There, the threshold is infinite as soon as a < 0; here only after five doublings, which
+costs at most 20 M misses. gamma shrinks with the lags: otherwise the level would oscillate, as any control with a delay does.
 
 References: [gibbs2021] (2) and proposition 4.1; [angelopoulos2023] for quantiles tracked without an assumption.
 """
@@ -49,19 +50,19 @@ from okl_core.errors import InputError, NonFiniteError, StateFormatError
 from okl_core.types import F64, REALS, Interval, Parameters, StatePart, Stored
 
 PATIENCE = 5.0
-"""Excess misses, over m, from which on q is above all scores kept. Fewer, and q swings; more, and a change takes longer."""
+"""Excess misses, divided by m, at which q exceeds all scores kept. With fewer, q oscillates; with more, it adapts late."""
 MISSES_PER_DOUBLING = 4.0
-"""Over m."""
+"""Excess misses per doubling of q, divided by m."""
 DOUBLINGS = 5
-"""To 64 times all scores kept, as the first is twice them, before an interval without ends is the only honest one."""
+"""Doublings before q becomes infinite. They start at twice the largest score kept, and so reach 64 times that score."""
 KEPT = 10.0
-"""Scores kept, over 1 / alpha: enough for the quantile, and few enough that an old scale is soon forgotten."""
+"""Scores kept, times alpha: enough for the quantile, and few enough that an old scale is soon forgotten."""
 
 
 @final
 @dataclass(slots=True)
 class ConformalState(StatePart):
-    """Of the W scores the first min(rounds, W) are known; `counted` leaves out the rounds that no q misses."""
+    """The first min(rounds, W) of the W `scores` are known; `counted` leaves out rounds with a score of 0 at a q of 0."""
 
     rounds: int
     counted: int
@@ -73,7 +74,7 @@ class ConformalState(StatePart):
 
 @final
 class Conformal(Parameters):
-    """Thresholds that scores exceed in a share 1 - `level` of the rounds; the letters of the module's table.
+    """Thresholds that scores exceed in a share 1 - `level` of the rounds, with the symbols of the module's table.
 
     Examples
     --------
@@ -93,36 +94,36 @@ class Conformal(Parameters):
 
     @property
     def alpha(self) -> float:
-        """1 - level, to 12 digits: that of 0.9 is 0.1."""
+        """1 - level, rounded to 12 digits, so that level 0.9 gives exactly 0.1."""
         return round(1.0 - self.level, 12)
 
     @property
     def kept(self) -> int:
-        """W: 20 to 1,000 scores."""
+        """W, the number of scores kept: 20 to 1,000."""
         return math.ceil(KEPT / self.alpha)
 
     def init(self) -> ConformalState:
-        """The state before the first round; it never grows."""
+        """The state before the first round. Its size never grows."""
         return ConformalState(0, 0, 0, 0.0, 0, np.zeros(self.kept))
 
     def unpack(self, arrays: Mapping[str, Stored]) -> ConformalState:
-        """The state that `okl_core.contract.state.pack` gave as arrays. Raises StateFormatError."""
+        """The state from the arrays of `okl_core.contract.state.pack`. Raises StateFormatError."""
         state = unpack(ConformalState, arrays)
         counts = state.misses, state.counted, state.rounds
         lags = 0.0, state.mean_lag, float(state.longest_lag)
         scores = state.scores
         if not 0 <= counts[0] <= counts[1] <= counts[2] or not lags[0] <= lags[1] <= lags[2] < math.inf:
-            raise StateFormatError(f"misses, rounds counted and rounds {counts} with lags {lags[1:]} cannot be")
+            raise StateFormatError(f"misses, rounds counted and rounds {counts} with lags {lags[1:]} are impossible")
         if scores.shape != (self.kept,) or not (np.isfinite(scores) & (scores >= 0.0)).all():
             raise StateFormatError(f"a level of {self.level} keeps {self.kept} scores, finite and not negative")
         return state
 
     def excess(self, state: ConformalState) -> float:
-        """E: the misses beyond what was promised; negative if there were fewer."""
+        """E, the misses beyond the promise; negative if there were fewer."""
         return state.misses - self.alpha * state.counted
 
     def threshold(self, state: ConformalState) -> float:
-        """q, at least 0: what to issue with the next forecast. Infinite before the first round is learned: O(W)."""
+        """q, at least 0, to be issued with the next forecast; infinite before the first round is learned. O(W log W)."""
         count = min(state.rounds, self.kept)
         if not count:
             return math.inf
@@ -142,24 +143,24 @@ class Conformal(Parameters):
         return lower + (place - below) * (scores.item(below) - lower)
 
     def learn(self, state: ConformalState, score: float, issued: float, lag: int = 0) -> None:
-        """Carry a round into the state, when its truth is there.
+        """Carry a round into the state when its truth is known.
 
         Parameters
         ----------
         score : float
-            Of the forecast that was issued: finite, at least 0.
+            Score of the issued forecast: finite, at least 0.
         issued : float
-            The threshold that was issued with it, perhaps infinite.
+            Threshold that was issued with the forecast, perhaps infinite.
         lag : int
-            Rounds that were learned between the two.
+            Rounds learned between the forecast and its truth.
 
         Raises
         ------
-        NonFiniteError, InputError; nothing has changed then.
+        NonFiniteError, InputError; the state is then unchanged.
 
         Notes
         -----
-        A replay gives the numbers that were recorded: score > issued is a choice that rounding may turn.
+        A replay must pass the recorded numbers, since rounding may flip the outcome of score > issued.
         """
         if not math.isfinite(score) or math.isnan(issued):
             raise NonFiniteError(f"a score of {score} at a threshold of {issued}; the score must be finite", "y")
@@ -168,7 +169,7 @@ class Conformal(Parameters):
         state.scores[state.rounds % self.kept] = score
         state.rounds += 1
         state.longest_lag = max(state.longest_lag, lag)
-        # No more than the longest, whatever is rounded.
+        # Clip the mean to the longest lag, which rounding might exceed.
         mean = state.mean_lag + (lag - state.mean_lag) / min(state.rounds, self.kept)
         state.mean_lag = min(max(mean, 0.0), float(state.longest_lag))
         if score > 0.0 or issued > 0.0:
@@ -176,7 +177,7 @@ class Conformal(Parameters):
             state.misses += int(score > issued)
 
     def describe(self, state: ConformalState) -> dict[str, float]:
-        """`rounds`, `misses`, their `excess`, and the `bound` that the excess never passes."""
+        """`rounds`, `misses`, their `excess`, and the `bound` that the excess never exceeds."""
         bound = excess_bound(self.level, state.longest_lag)
         return {"rounds": state.rounds, "misses": state.misses, "excess": self.excess(state), "bound": bound}
 
@@ -185,7 +186,7 @@ class Conformal(Parameters):
 
 
 def excess_bound(level: float, longest_lag: int = 0) -> float:
-    """What misses - (1 - level) rounds is at most, for every stream of scores: the guarantee of the module.
+    """Upper bound on misses - (1 - level) rounds for every stream of scores: the guarantee of the module.
 
     Examples
     --------
@@ -198,7 +199,7 @@ def excess_bound(level: float, longest_lag: int = 0) -> float:
 
 
 def number_score(value: float, y: float) -> float:
-    """|y - value|, both finite; the largest float if it is beyond.
+    """|y - value| for finite numbers, clipped to the largest float.
 
     Examples
     --------
@@ -209,14 +210,14 @@ def number_score(value: float, y: float) -> float:
 
 
 def class_score(probability: float) -> float:
-    """1 - p, p the probability that the forecast gave to the true label."""
+    """1 - p, where p is the forecast probability of the true label."""
     return min(max(1.0 - probability, 0.0), 1.0)
 
 
 def interval(value: float, threshold: float, within: Interval = REALS) -> Interval:
-    """[value - q, value + q], cut to `within`, where all truths lie; an end is infinite if q and that side of it are.
+    """[value - q, value + q], cut to `within`, the range of truths; an end is infinite if q and that end of `within` are.
 
-    It holds every truth of `within` whose score is at most q.
+    It contains every truth in `within` whose score is at most q.
 
     Examples
     --------
@@ -228,7 +229,7 @@ def interval(value: float, threshold: float, within: Interval = REALS) -> Interv
 
 
 def prediction_set(probabilities: Sequence[float], threshold: float) -> tuple[int, ...]:
-    """The classes with 1 - p <= q, ascending, and always the most probable one, the first of several.
+    """The classes with 1 - p <= q in ascending order, or if there are none, the most probable class, the lowest on ties.
 
     Examples
     --------

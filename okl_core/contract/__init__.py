@@ -1,1 +1,1 @@
-"""What every learner keeps to: the contract, a learner in use, its state, its coins, and the checks of all that."""
+"""The learner contract: the base class, learners in use, state and randomness, and checks of the contract."""

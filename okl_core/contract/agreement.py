@@ -1,4 +1,4 @@
-"""How the checks of the learner contract compare two runs, and how they complain."""
+"""Helpers for the checks of the learner contract: comparing two runs and reporting violations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from okl_core.types import Round, Stored
 P = ParamSpec("P")
 
 TOLERANCE = 1e-9
-"""How far, relative to max(1, |value|), two ways to compute the same number may differ."""
+"""Largest difference, relative to max(1, |value|), between two ways to compute the same number."""
 
 
 class ContractViolation(AssertionError):
@@ -22,7 +22,7 @@ class ContractViolation(AssertionError):
 
 
 def clause(check: Callable[P, None]) -> Callable[P, None]:
-    """A check, for which an error that the learner should not have raised is a violation too."""
+    """Decorate a check so that an unexpected error of the learner counts as a violation too."""
 
     @functools.wraps(check)
     def checked(*subject: P.args, **named: P.kwargs) -> None:
@@ -35,7 +35,7 @@ def clause(check: Callable[P, None]) -> Callable[P, None]:
 
 
 class Raises:
-    """What happens inside must raise this error."""
+    """Context manager whose body must raise the given error."""
 
     def __init__(self, error: type[Exception], what: str) -> None:
         self.error = error
@@ -54,13 +54,13 @@ class Raises:
 
 
 def require(holds: bool, message: str) -> None:
-    """Raises ContractViolation with the message."""
+    """Raise ContractViolation with the message unless the condition holds."""
     if not holds:
         raise ContractViolation(message)
 
 
 def close(a: float | None, b: float | None, what: str) -> None:
-    """Two numbers agree to the tolerance, or both are missing."""
+    """Require that two numbers agree within the tolerance, or that both are missing."""
     if a is None or b is None:
         require(a is b, f"{what}: {a} and {b}")
     else:
@@ -68,24 +68,24 @@ def close(a: float | None, b: float | None, what: str) -> None:
 
 
 def close_arrays(expected: Any, actual: Stored, what: str) -> None:
-    """Two arrays agree to the tolerance, relative to the largest entry."""
+    """Require that two arrays agree within the tolerance, relative to the largest entry."""
     expected = np.asarray(expected, dtype=np.float64)
     require(expected.shape == actual.shape, f"{what}: shapes {expected.shape} and {actual.shape}")
-    # Entries of one array share its scale: a cancellation to 1e-12 in a factor of size 1 is no difference.
+    # Entries of one array share its scale: a difference of 1e-12 from cancellation does not matter in a factor of size 1.
     distance = float(np.max(np.abs(expected - actual), initial=0.0))
     scale = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
     require(distance <= TOLERANCE * scale, f"{what}: differ by {distance:.3g} (tolerance {TOLERANCE * scale:.3g})")
 
 
 def close_states(expected: Mapping[str, Stored], actual: Mapping[str, Stored], what: str) -> None:
-    """Two states agree to the tolerance."""
+    """Require that two states agree within the tolerance."""
     require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
     for name, array in expected.items():
         close_arrays(array, actual[name], f"{what}: {name!r} of the state")
 
 
 def same_arrays(expected: Mapping[str, Stored], actual: Mapping[str, Stored], what: str) -> None:
-    """Two states agree byte for byte."""
+    """Require that two states agree byte for byte."""
     require(list(expected) == list(actual), f"{what}: arrays {list(expected)} and {list(actual)}")
     for name, array in expected.items():
         is_same = array.shape == actual[name].shape and array.tobytes() == actual[name].tobytes()
@@ -93,7 +93,7 @@ def same_arrays(expected: Mapping[str, Stored], actual: Mapping[str, Stored], wh
 
 
 def same_rounds(first: Round, second: Round, what: str) -> None:
-    """Two played rounds agree bit for bit in all that a caller sees."""
+    """Require that two played rounds agree bit for bit in everything a caller sees."""
     for name in ("t", "forecast", "loss", "choices"):
         a, b = getattr(first, name), getattr(second, name)
         require(a == b, f"{what}: {name} {a!r} and {b!r}")

@@ -1,4 +1,4 @@
-"""One input and one truth, as a learner takes them."""
+"""Validation of one input and one truth for a learner."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from okl_core.types import F64, Interval, Target
 
 
 def checked_input(x: ArrayLike, dim: int) -> F64:
-    """x as an aligned array of its own, shape (dim,). Raises ShapeError, InputError, NonFiniteError."""
+    """x as a new aligned array, shape (dim,). Raises ShapeError, InputError, NonFiniteError."""
     x = np.array(as_numbers(x, "x"))
     if x.shape != (dim,):
         raise ShapeError(f"x has shape {x.shape}, this learner takes ({dim},)")
-    # One inner product tells finite inputs from others; that of BLAS overflows to inf without a warning.
+    # One inner product detects non-finite inputs; BLAS lets it overflow to inf without a warning.
     if not math.isfinite(ddot(x, x)):
         raise not_finite(x, "x")
     return x
 
 
 def not_finite(x: F64, name: str, row: int | None = None) -> NonFiniteError:
-    """Why |x|^2 is not finite: a value that is not, or values so large that no distance to x is."""
+    """The error for an x with infinite or NaN |x|^2: from a non-finite value, or from values whose squares overflow."""
     i = int(np.argmax(np.where(np.isfinite(x), np.abs(x), np.inf)))
     message = f"{name}[{i}] is {x[i]}; every input, and its square, must be finite"
     return NonFiniteError(message, "x", i if row is None else row)
 
 
 def checked_dim(dim: SupportsIndex) -> int:
-    """How many numbers an input has. Raises ShapeError for what is no whole number, and for less than one."""
+    """The number of inputs as an int. Raises ShapeError unless it is a whole number of at least 1."""
     try:
-        found = index(dim)
+        size = index(dim)
     except TypeError as error:
-        raise ShapeError(f"dim is {dim!r}; it is the number of inputs, a whole one") from error
-    if found < 1:
-        raise ShapeError(f"dim is {found}; a learner needs at least one input")
-    return found
+        raise ShapeError(f"dim is {dim!r}; the number of inputs must be a whole number") from error
+    if size < 1:
+        raise ShapeError(f"dim is {size}; a learner needs at least one input")
+    return size
 
 
 def check_new_classes(y: F64, known: int) -> None:
-    """Classes y, shape (n,), of which a new one is the next after those before it. Raises LabelError."""
+    """Raise LabelError for a class in y, shape (n,), that skips a number: a new class must be the next unused one."""
     if y.max(initial=-1.0) < known:
         return
     next_new = np.maximum.accumulate(np.append(known, y[:-1] + 1.0))
@@ -55,7 +55,10 @@ def check_new_classes(y: F64, known: int) -> None:
 
 
 def checked_truth(y: float, target: Target, ends: Interval, row: int | None = None) -> float:
-    """A truth of this kind, between these ends; of a row, if one is given. Raises LabelError, NonFiniteError, InputError."""
+    """A truth of this kind within these ends, as a float; `row` is named in errors.
+
+    Raises LabelError, NonFiniteError, InputError.
+    """
     where = "y" if row is None else f"y[{row}]"
     low, high = ends
     if not isinstance(y, float):
@@ -65,8 +68,8 @@ def checked_truth(y: float, target: Target, ends: Interval, row: int | None = No
             raise LabelError(f"{where} is {y}; this learner takes the labels -1 and 1", "y", row)
     elif target == "class":
         if not (low <= y <= high and y.is_integer()):
-            told = f"{where} is {y}; this learner takes the classes {low:.0f} to {high:.0f}"
-            raise LabelError(told, "y", row)
+            message = f"{where} is {y}; this learner takes the classes {low:.0f} to {high:.0f}"
+            raise LabelError(message, "y", row)
     elif not math.isfinite(y):
         raise NonFiniteError(f"{where} is {y}; the truth must be finite", "y", row)
     elif not low <= y <= high:

@@ -1,7 +1,7 @@
-"""The learner contract as functions: what every learner promises, and what the service builds on.
+"""The learner contract as functions: the guarantees of every learner, on which the service relies.
 
-Each clause is a function of a `Subject` that returns None or raises `ContractViolation` with what went wrong.
-`check_learner` runs them all, on learners of this library and of others alike:
+Each clause is a function of a `Subject` that returns None or raises `ContractViolation` with a description.
+`check_learner` runs all clauses, for learners of this library and for others:
 
     import my_package.my_learner  # registers the kind "my-learner"
     from okl_core.contract.checks import check_learner
@@ -75,9 +75,9 @@ def check_learner(
     rounds: int = ROUNDS,
     checks: Sequence[Check] = CHECKS,
 ) -> None:
-    """Run every check, by default in a dimension that the learner takes.
+    """Run every check, by default in a dimension that the learner accepts.
 
-    Raises ContractViolation that lists each broken clause.
+    Raises a ContractViolation that lists each broken clause.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a learner says of itself: its kind, its config, its numbers and the work it announces."""
+"""Checks of a learner's self-description: its kind, its config, its numbers and the work it announces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from okl_core.errors import ConfigError
 
 @clause
 def check_identity(subject: Subject) -> None:
-    """The kind is kebab-case, the learner has a summary and references, and no fields of its own."""
+    """The kind is kebab-case; the learner has a summary and references, but no instance attributes."""
     learner = get_learner(subject.spec.kind)
     is_kebab = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", learner.kind) is not None
     require(is_kebab, f"the kind {learner.kind!r} is not kebab-case")
@@ -30,7 +30,7 @@ def check_identity(subject: Subject) -> None:
 
 @clause
 def check_config_schema(subject: Subject) -> None:
-    """The config gives a JSON schema that describes every field; its defaults validate, unknown fields do not."""
+    """The config's JSON schema describes every field; the defaults validate, unknown fields do not."""
     config_type = get_learner(subject.spec.kind).config_type
     schema = json.loads(json.dumps(config_type.model_json_schema()))
     for owner, properties in [("the config", schema), *schema.get("$defs", {}).items()]:
@@ -46,7 +46,7 @@ def check_config_schema(subject: Subject) -> None:
 
 @clause
 def check_describe(subject: Subject) -> None:
-    """`describe` gives finite numbers, `t`, `dictionary` and `bytes` among them, and changes nothing."""
+    """`describe` returns finite numbers, including `t`, `dictionary` and `bytes`, and changes nothing."""
     for stop in (0, 1, subject.half):
         learner = subject.after(stop)
         before = learner.state()
@@ -62,7 +62,7 @@ def check_describe(subject: Subject) -> None:
 
 @clause
 def check_announcements(subject: Subject) -> None:
-    """The extra work of the rounds to come is finite, never less for more of them, and asking changes nothing."""
+    """`extra_work` is finite, does not fall with more rounds, and changes nothing; `conditioning` is at least 1."""
     _, algorithm, config = parse_spec(subject.spec)
     for stop in (0, 1, subject.half):
         learner = subject.after(stop)

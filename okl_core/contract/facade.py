@@ -1,4 +1,4 @@
-"""A learner in use: the class that users hold, made by `create` and `restore`."""
+"""Learners in use: the class that users work with, and its factories `create` and `restore`."""
 
 from __future__ import annotations
 
@@ -32,43 +32,45 @@ from okl_core.errors import (
 from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Round, RoundInfo, Standing, Stored, Target
 
 LAGS = "lags"
-"""The array that `state` has beside those of the learner, where there are lags."""
+"""Name of the array that `state` adds to those of the learner if there are lags."""
 
 REPLAY_TOLERANCE = 1e-9
-"""How far, relative to max(1, |value|), a replayed forecast may be from the recorded one."""
+"""Largest difference between a replayed and a recorded forecast, relative to max(1, |value|)."""
 
 ALIGNED = 16
-"""Bytes. The kernels of BLAS for processors without AVX add in another order where an array begins elsewhere, as a row of
-a matrix may. The library's own arrays are aligned so, and the caller's are copied: the same numbers give the same bits."""
+"""Alignment of arrays, in bytes.
 
+On processors without AVX, BLAS sums in another order if an array is not aligned, as a row of a matrix may not be. The
+library's arrays are aligned and unaligned ones of the caller are copied, so that the same numbers give the same bits.
+"""
 
 LOOKED_EVERY = 64
-"""Rounds after which a learner looks whether BLAS would divide its products among threads: to see to that takes 3 us."""
+"""Rounds between checks of whether BLAS would divide the learner's products among threads; a check takes 3 us."""
 
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
-"""Of a round. Beside one of these, one of the others would be lost to rounding."""
+"""Range of a round's weight: with a wider range, light rounds would be lost to rounding beside heavy ones."""
 
 ROUNDING_GROWTH = 64.0 * float(np.finfo(np.float64).eps)
-"""What a unit of conditioning adds to the tolerance of a replay on other arithmetic."""
+"""Growth of the replay tolerance per unit of conditioning, if the arithmetic (processor or BLAS) differs."""
 
 LARGEST_TOLERANCE = 1e-2
-"""Beyond it a replay is not the recorded round, however badly conditioned the learner is."""
+"""Upper limit of the replay tolerance, however badly conditioned the learner is."""
 
 
 def replay_tolerance(conditioning: float) -> float:
-    """How far a forecast replayed on other arithmetic may be from the recorded one, relative to max(1, |value|)."""
+    """The tolerance of a forecast replayed with different arithmetic, relative to max(1, |recorded value|)."""
     return min(LARGEST_TOLERANCE, max(REPLAY_TOLERANCE, ROUNDING_GROWTH * conditioning))
 
 
 class OnlineLearner:
-    """A learner in use: algorithm, config, state, coins and lags, held together. Made by `create` and `restore`.
+    """A learner in use: algorithm, config, state, random draws and lags. Created by `create` and `restore`.
 
-    Inputs and truths may be anything that numpy reads as real numbers: arrays of any type and layout, lists, rows and
+    Inputs and truths may be anything that NumPy reads as real numbers: arrays of any type and layout, lists, rows and
     columns of data frames.
 
-    With `lags` in the spec each x gets the last k truths learned, without a word from the caller. One whose truths come
-    late keeps the `lags` that it made a forecast with, and gives them back as `lags=` when the truth is there, so that
-    the learner learns from what it predicted from.
+    With `lags` in the spec, the last k learned truths are appended to each x automatically. If truths arrive late, save
+    the `lags` used for the forecast and pass them as `lags=` when the truth arrives, so that the learner learns from the
+    same input that it predicted from.
     """
 
     def __init__(self, spec: LearnerSpec, state: LearnerState | None, dim: int, lags: Stored | None = None) -> None:
@@ -98,11 +100,11 @@ class OnlineLearner:
 
     @property
     def lags(self) -> F64:
-        """The truths that go with the next input, shape (k,), newest first, read-only."""
+        """The lagged truths of the next round, shape (k,), newest first, read-only."""
         return self._lags
 
     def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
-        """The forecast for x, shape (d,). Changes nothing. `lags`: other ones than the present.
+        """The forecast for x, shape (d,). Changes nothing. `lags` replaces the current lags.
 
         Raises ShapeError, NonFiniteError, LabelError.
         """
@@ -122,16 +124,16 @@ class OnlineLearner:
         lags: ArrayLike | None = None,
         weight: float = 1.0,
     ) -> Round:
-        """One round that `learn` can carry into the state; changes nothing. `choices`: outcomes to replay.
+        """Play one round, which `learn` can carry into the state; changes nothing. `choices` are outcomes to replay.
 
-        `weight`: how often the loss counts, from 1e-6 to 1e6; the forecast and the loss told do not depend on it. Raises
+        `weight`, from 1e-6 to 1e6, multiplies the loss; the forecast and the returned loss do not depend on it. Raises
         ShapeError, NonFiniteError, LabelError, WeightError, NumericalError.
         """
         with one_thread_if(self._is_divided):
             return self._play(x, y, choices, lags, weight)
 
     def learn(self, played: Round) -> None:
-        """Carry a played round into the state. Raises StateError if it was played at another round."""
+        """Carry a played round into the state. Raises StateError if it was played at a different t."""
         if played.t != self._state.t + 1:
             raise StateError(f"round {played.t} cannot be learned at t = {self._state.t}")
         with one_thread_if(self._is_divided):
@@ -139,7 +141,7 @@ class OnlineLearner:
 
     def update(self, x: ArrayLike, y: float, *, lags: ArrayLike | None = None, weight: float = 1.0) -> RoundInfo:
         """One full round at the current state: predict, observe, learn. `weight`: see `play`."""
-        if not self._is_divided:  # an empty context would be a tenth of a small learner's round
+        if not self._is_divided:  # entering an empty context would take a tenth of a small learner's round
             return self._update(x, y, lags, weight)
         with OneBlasThread():
             return self._update(x, y, lags, weight)
@@ -201,11 +203,11 @@ class OnlineLearner:
         lags: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> BlockInfo:
-        """n rounds in order, X of shape (n, d), y of shape (n,): n updates, to 1e-9, much faster.
+        """n rounds in order, X of shape (n, d), y of shape (n,): equal to n updates within 1e-9, but much faster.
 
-        With single precision it is to some 1e-3. Checks every row first, so that a bad one changes nothing. `lags`, shape
-        (n, k): those of each row, where they are not the truths of the rows before it. `weight`, shape (n,): those of the
-        rows, 1 by default.
+        In single precision they agree within about 1e-3. Every row is checked first, so an invalid one changes nothing.
+        `lags`, shape (n, k), gives the lags of each row, if they are not the truths of the rows before it. `weight`,
+        shape (n,), gives the weights of the rows, 1 by default.
         """
         X, y = self.check_rows(X, y, lags)
         weights = None if weight is None else checked_weights(weight, len(y))
@@ -224,14 +226,14 @@ class OnlineLearner:
             raise self._overflow() from error
         finally:
             self._is_divided = self._would_be_divided()
-            # A run that fails has learned the rounds before the one that it fails at.
+            # A run that fails at some round has learned the rounds before it.
             if after is not None:
                 self._lags = kept_lags(after[self._state.t - before])
         self._rng.verify()
         return info
 
     def check_rows(self, X: ArrayLike, y: ArrayLike, lags: ArrayLike | None = None) -> tuple[F64, F64]:
-        """X and y as `run` takes them. Raises what `run` raises for a bad row."""
+        """X and y converted and validated for `run`. Raises what `run` raises for an invalid row."""
         X = np.ascontiguousarray(as_numbers(X, "X"))
         if X.__array_interface__["data"][0] % ALIGNED:
             X = X.copy()
@@ -252,45 +254,45 @@ class OnlineLearner:
         return X, y
 
     def state(self) -> dict[str, Stored]:
-        """Copies of every array of the state; with the spec they are everything."""
+        """Copies of every array of the state; together with the spec they determine the learner."""
         arrays = pack(self._state)
         return arrays | {LAGS: self._lags.copy()} if self._k else arrays
 
     def has_long_round(self, rounds: int = 1) -> bool:
-        """Does one of the next rounds do far more work than those around it?"""
+        """Whether one of the next rounds may do far more work than those around it."""
         return self._learner.has_long_round(self._config, self._state, rounds)
 
     @property
     def conditioning(self) -> float:
-        """How much a relative rounding error may have grown in a forecast, at least 1."""
+        """Factor by which a relative rounding error may have grown in a forecast, at least 1."""
         return self._learner.conditioning(self._config, self._state)
 
     def copy(self) -> OnlineLearner:
-        """A learner of its own in the same state: what one of the two learns leaves the other as it was.
+        """An independent learner in the same state.
 
-        Without the parsing of `restore(spec, state())`, and without copying what a state does not write to again.
+        Cheaper than `restore(spec, state())`: nothing is parsed, and data that is never written again is shared.
         """
         other = OnlineLearner.__new__(OnlineLearner)
         other.__dict__ |= self.__dict__
         other._state, other._rng = copy.deepcopy(self._state), RoundRng(self.spec.seed)
         return other
 
-    __copy__ = copy  # of Python: the shallow one would share the state, and not what goes with it
+    __copy__ = copy  # Python's shallow copy would share the state, but not the lags that belong to it
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe(self._config, self._state)
 
     def standing(self) -> Standing | None:
-        """How the parts of a learner made of several do; None for any other."""
+        """The current standing of the parts of a composite learner; None for any other learner."""
         return self._learner.standing(self._config, self._state)
 
     @property
     def nbytes(self) -> int:
-        """Memory that the state takes, in bytes."""
+        """Memory taken by the state, in bytes."""
         return int(self.describe()["bytes"]) + self._lags.nbytes
 
     def _would_be_divided(self) -> bool:
-        # A learner that breaks the contract of `describe` is told by its checks.
+        # "bytes" may be missing only if the learner breaks the contract, which its checks report.
         return needs_one_thread(self.describe().get("bytes", 0.0))
 
     def _input(self, x: ArrayLike, lags: ArrayLike | None) -> F64:
@@ -310,7 +312,7 @@ class OnlineLearner:
         return lags
 
     def _takes(self, y: F64) -> NDArray[np.bool_]:
-        """Which of the truths y, shape (n,), `checked_truth` takes."""
+        """Mask of the truths y, shape (n,), that `checked_truth` accepts."""
         if self.target == "binary":
             return np.abs(y) == 1.0
         low, high = self._truths
@@ -332,13 +334,13 @@ def checked_weights(weights: ArrayLike, n: int = 1) -> F64:
     taken = (weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)
     if not taken.all():
         row = int(np.argmin(taken))
-        told = f"a weight is a number from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, not {weights[row]}"
-        raise WeightError(told, row if n > 1 else None)
+        message = f"a weight is a number from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, not {weights[row]}"
+        raise WeightError(message, row if n > 1 else None)
     return weights
 
 
 def create(spec: Spec, dim: int) -> OnlineLearner:
-    """A new learner for inputs in R^dim. Raises UnknownKind, ConfigError, ShapeError; warns of `UnstableWarning`.
+    """A new learner for inputs in R^dim. Raises UnknownKind, ConfigError, ShapeError; may warn with `UnstableWarning`.
 
     Examples
     --------
@@ -356,22 +358,22 @@ def create(spec: Spec, dim: int) -> OnlineLearner:
 
 
 def restore(spec: Spec, arrays: Mapping[str, Stored], dim: int) -> OnlineLearner:
-    """The learner whose `state()` gave these arrays. It continues bit for bit on the same machine.
+    """The learner whose `state()` returned these arrays. It continues bit for bit on the same machine.
 
     Raises StateFormatError, ShapeError.
     """
     dim = checked_dim(dim)
     parsed, learner, config = parse_spec(spec)
-    own = dict(arrays)
-    lags = own.pop(LAGS, None) if parsed.lags else None
+    remaining = dict(arrays)
+    lags = remaining.pop(LAGS, None) if parsed.lags else None
     if parsed.lags and lags is None:
         raise StateFormatError(f"the state has no array {LAGS!r}; a spec with lags needs it")
     try:
-        state = learner.unpack(config, own)
+        state = learner.unpack(config, remaining)
         if state.t < 0:
             raise StateFormatError(f"the state has learned {state.t} rounds")
         restored = OnlineLearner(parsed, state, dim, lags)
-        require_like(state, own, learner.init(config, dim + parsed.lags))
+        require_like(state, remaining, learner.init(config, dim + parsed.lags))
     except InputError as error:
         raise StateFormatError(f"the state is not what the spec and the dimension need: {error}") from error
     return restored

@@ -1,16 +1,16 @@
-r"""From an online learner to a fixed predictor: its present state, or the state before a round drawn uniformly.
+r"""Freezing of an online learner into a fixed predictor: its current state, or the state before a uniformly drawn round.
 
-On independent draws (x_t, y_t) of one distribution the forecast of round r is that of a function chosen before (x_r, y_r)
-was seen. If r is uniform on 1 .. T, the expected loss of the function f_r on a new draw is the mean of the expected losses
+On independent draws (x_t, y_t) from one distribution, the forecast of round r comes from a function f_r chosen before
+(x_r, y_r) was seen. If r is uniform on 1 .. T, the expected loss of f_r on a new draw is the mean of the expected losses
 of the rounds, hence
 
     E loss(f_r) = (1 / T) E sum_t loss_t <= E loss(f) + (1 / T) E regret(f)   for every f.
 
-The present state has no such guarantee, though it is mostly the better one.
+The current state has no such guarantee, though it is usually the better one.
 
-r is drawn without knowing T: the state before round t takes the place of the one kept with probability 1 / t. Then the
-next round kept after r is beyond n with probability r / n, and is drawn at once, as floor(r / u) + 1 with u uniform on
-(0, 1]: some log T coins and copies for T rounds, and one comparison in all other rounds.
+r is drawn by reservoir sampling, without knowing T: the state before round t replaces the kept one with probability 1 / t.
+The next round kept after r is then beyond n with probability r / n, so it is drawn directly, as floor(r / u) + 1 with u
+uniform on (0, 1]: about log T draws and copies for T rounds, and one comparison in every other round.
 
 References: [cesabianchi2004] theorem 1 and corollary 2; [li1994] for the jumps.
 """
@@ -39,7 +39,7 @@ T = TypeVar("T")
 Rule = Literal["last", "uniform"]
 
 RESERVOIR = "reservoir/"
-"""Prefix of the arrays that `state` has beside those of the learner; no field of a state can begin with it."""
+"""Prefix of the arrays that `state` adds to those of the learner; no field of a state can begin with it."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -48,9 +48,9 @@ _LENGTH = struct.Struct("<I")
 class ReservoirLearner:
     """An `OnlineLearner` that keeps the state before one of its rounds, drawn uniformly from those learned so far.
 
-    Used like the learner, which it takes over. What is kept depends on the spec's seed and the number of rounds alone. A
-    block is cut where a state is kept, and so gives what the learner's own block gives to 1e-9 only, with choices of another
-    form: replay them here.
+    It takes over the learner and offers the same methods. Which round is kept depends only on the spec's seed and the
+    number of rounds. `run` splits a block where a state is kept, so its results agree with the learner's own `run` only
+    within 1e-9, and its choices have another format: replay them with a `ReservoirLearner`.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class ReservoirLearner:
     """
 
     def __init__(self, learner: OnlineLearner, round: int = 0, kept: Mapping[str, Stored] | None = None) -> None:
-        """`kept`: the state before `round`. Raises StateError without one if rounds were learned already."""
+        """`kept` is the state before `round`. Raises StateError if it is missing and rounds have been learned already."""
         if round == 0 and learner.t:
             raise StateError(f"a reservoir holds one of all rounds; this learner has learned {learner.t} without it")
         self.learner = learner
@@ -82,15 +82,15 @@ class ReservoirLearner:
 
     @classmethod
     def restore(cls, spec: Spec, arrays: Mapping[str, Stored], dim: int) -> ReservoirLearner:
-        """The learner whose `state()` gave these arrays. Raises StateFormatError."""
-        own = {name: array for name, array in arrays.items() if not name.startswith(RESERVOIR)}
+        """The learner whose `state()` returned these arrays. Raises StateFormatError."""
+        current = {name: array for name, array in arrays.items() if not name.startswith(RESERVOIR)}
         kept = {name[len(RESERVOIR) :]: array for name, array in arrays.items() if name.startswith(RESERVOIR)}
-        learner = restore(spec, own, dim)
+        learner = restore(spec, current, dim)
         try:
             round = int(kept.pop("round").item())
         except (KeyError, ValueError) as error:
             raise StateFormatError(f"the state has no reservoir: {error}") from error
-        # Read now, so that damage is not found only when it is frozen.
+        # Parse the kept state now, so that damage is found before the learner is frozen.
         is_fitting = restore(spec, kept, dim).t == round - 1 if kept else round == 0
         if not (is_fitting and min(learner.t, 1) <= round <= learner.t):
             raise StateFormatError(f"a reservoir of round {round} does not go with a learner at t = {learner.t}")
@@ -107,13 +107,13 @@ class ReservoirLearner:
 
     @property
     def kept_round(self) -> int:
-        """The round before which the state that is kept was; 0 before the first round."""
+        """The round before which the kept state was taken; 0 before the first round."""
         return self._round
 
     def kept(self) -> OnlineLearner:
-        """The learner before `kept_round`, one of its own. Raises StateError before the first round."""
+        """An independent learner in the state before `kept_round`. Raises StateError before the first round."""
         if not self._round:
-            raise StateError("no round was learned: there is none to draw")
+            raise StateError("no round has been learned: there is none to draw")
         return restore(self.spec, self._kept, self.dim)
 
     def predict(self, x: ArrayLike, *, lags: ArrayLike | None = None) -> Forecast:
@@ -157,25 +157,25 @@ class ReservoirLearner:
         lags: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> BlockInfo:
-        """As `OnlineLearner.run`, in as many parts as there are states to keep."""
+        """Like `OnlineLearner.run`, split before each round whose state is kept."""
         lags = None if lags is None else as_numbers(lags, "lags", "lags")
         X, y = self.learner.check_rows(X, y, lags)
         weights = None if weight is None else checked_weights(weight, len(y))
         parts: list[BlockInfo] = []
         start = 0
         while start < len(y) or not parts:
-            # The state is kept before the first round of a part only.
+            # A state can be kept only before the first round of a part.
             following = self._after(self._next) if self._next == self.t + 1 else self._next
             stop = min(len(y), start + following - self.t - 1)
-            own = choices
+            part_choices = choices
             if choices is not None and stop < len(y):
-                own, choices = _first_frame(choices)
+                part_choices, choices = _first_frame(choices)
             rows = slice(start, stop)
             part = partial(
                 self.learner.run,
                 X[rows],
                 y[rows],
-                choices=own,
+                choices=part_choices,
                 lags=None if lags is None else lags[rows],
                 weight=None if weights is None else weights[rows],
             )
@@ -184,7 +184,7 @@ class ReservoirLearner:
         return _joined(parts)
 
     def state(self) -> dict[str, Stored]:
-        """Copies of every array of the state, the kept one among them; with the spec they are everything."""
+        """Copies of every array, including the kept state; together with the spec they determine the learner."""
         kept = {f"{RESERVOIR}{name}": array.copy() for name, array in self._kept.items()}
         return self.learner.state() | kept | {f"{RESERVOIR}round": np.array(float(self._round))}
 
@@ -196,7 +196,7 @@ class ReservoirLearner:
         return self.learner.conditioning
 
     def copy(self) -> ReservoirLearner:
-        """One of its own in the same state. The state that is kept is written to by neither."""
+        """An independent copy in the same state. The kept state is shared, since neither writes to it."""
         other = ReservoirLearner.__new__(ReservoirLearner)
         other.__dict__ |= self.__dict__
         other.learner, other._rng = self.learner.copy(), RoundRng(self.spec.seed, "reservoir")
@@ -205,20 +205,20 @@ class ReservoirLearner:
     __copy__ = copy
 
     def describe(self) -> dict[str, float]:
-        """What the learner tells of itself, and `kept_round`."""
+        """The learner's numbers, and `kept_round`."""
         return self.learner.describe() | {"kept_round": self._round}
 
     def standing(self) -> Standing | None:
-        """As that of `OnlineLearner`."""
+        """The `standing` of the learner."""
         return self.learner.standing()
 
     @property
     def nbytes(self) -> int:
-        """Memory that the state takes, the kept one included, in bytes."""
+        """Memory taken by the state, including the kept one, in bytes."""
         return self.learner.nbytes + sum(array.nbytes for array in self._kept.values())
 
     def _keeping(self, learn: Callable[[], T]) -> T:
-        """Learn one round or more; the state before the first of them is kept if it is the next to be."""
+        """Call `learn`, which learns one or more rounds; keep the state before the first if it is the next one due."""
         before = self.learner.t
         if before + 1 != self._next:
             return learn()
@@ -226,13 +226,13 @@ class ReservoirLearner:
         try:
             return learn()
         finally:
-            # A block that fails may have learned its first rounds, and one without rounds learns none.
+            # A failing block may have learned its first rounds, and an empty block learns none.
             if self.learner.t > before:
                 self._round, self._kept = self._next, kept
                 self._next = self._after(self._round)
 
     def _after(self, round: int) -> int:
-        """The round kept next after `round`."""
+        """The next round to keep after `round`."""
         self._rng.at(round)
         u = 1.0 - self._rng.uniforms(1)[0]
         return math.floor(round / u) + 1
@@ -242,11 +242,11 @@ class ReservoirLearner:
 class FrozenLearner:
     """A fixed predictor: it predicts as a learner did at one of its rounds, and learns nothing.
 
-    With lags in its spec it goes on with those of that moment; who has newer truths gives them as `lags=`.
+    With `lags` in the spec it keeps using the lags of that round; pass newer truths as `lags=`.
     """
 
     def __init__(self, learner: OnlineLearner, rule: Rule = "last") -> None:
-        """Takes the learner over: nobody else is to hold it."""
+        """Take ownership of the learner, which must not be used elsewhere."""
         self._learner = learner
         self.spec = learner.spec
         self.dim = learner.dim
@@ -256,7 +256,7 @@ class FrozenLearner:
 
     @property
     def t(self) -> int:
-        """Rounds that were learned before it."""
+        """Rounds learned up to the frozen state."""
         return self._learner.t
 
     @property
@@ -268,7 +268,7 @@ class FrozenLearner:
         return self._learner.predict(x, lags=lags)
 
     def update(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises FrozenError, and so do `play`, `learn`, `replay` and `run`."""
+        """Raises FrozenError, as do `play`, `learn`, `replay` and `run`."""
         raise FrozenError("this learner is frozen: it predicts, and learns nothing")
 
     play = learn = replay = run = update
@@ -285,14 +285,14 @@ class FrozenLearner:
         return self._learner.conditioning
 
     def copy(self) -> FrozenLearner:
-        """Itself, since nothing changes it."""
+        """Return self, since nothing changes it."""
         return self
 
     def describe(self) -> dict[str, float]:
         return self._learner.describe()
 
     def standing(self) -> Standing | None:
-        """As that of `OnlineLearner`, as it was when it was frozen."""
+        """The `standing` of the frozen state."""
         return self._learner.standing()
 
     @property
@@ -301,20 +301,20 @@ class FrozenLearner:
 
 
 def freeze(learner: OnlineLearner | ReservoirLearner, rule: Rule = "last") -> FrozenLearner:
-    """A fixed predictor from a learner, which goes on unchanged.
+    """A fixed predictor made from a learner; the learner itself is not changed.
 
     Parameters
     ----------
     rule : "last" or "uniform"
-        The present state; or the state before a round drawn uniformly from all, which needs a `ReservoirLearner`.
+        The current state, or the state before a uniformly drawn round; the latter needs a `ReservoirLearner`.
 
     Raises
     ------
-    ConfigError for another rule; StateError for "uniform" where there is no reservoir, or no round yet.
+    ConfigError for any other rule; StateError for "uniform" without a reservoir or before the first round.
 
     Notes
     -----
-    Frozen again at the same round it is the same predictor: the drawn round depends on the seed and t alone.
+    Freezing again at the same t gives the same predictor: the drawn round depends only on the seed and t.
 
     References: [cesabianchi2004] theorem 1.
 
@@ -328,17 +328,17 @@ def freeze(learner: OnlineLearner | ReservoirLearner, rule: Rule = "last") -> Fr
     3.0
     """
     if rule == "last":
-        own = learner.learner if isinstance(learner, ReservoirLearner) else learner
-        return FrozenLearner(own.copy(), rule)
+        online = learner.learner if isinstance(learner, ReservoirLearner) else learner
+        return FrozenLearner(online.copy(), rule)
     if rule != "uniform":
-        raise ConfigError(f"there is no rule {rule!r}; freeze the state that is 'last', or a 'uniform' one")
+        raise ConfigError(f"unknown rule {rule!r}; the rules are 'last' and 'uniform'")
     if not isinstance(learner, ReservoirLearner):
         raise StateError("only a ReservoirLearner keeps a state to draw; freeze the last one")
     return FrozenLearner(learner.kept(), rule)
 
 
 def _joined(parts: list[BlockInfo]) -> BlockInfo:
-    """One block from its parts. The choices of each part but the last are preceded by their length."""
+    """One block joined from its parts. The choices of every part but the last are prefixed with their length."""
     probabilities = [part.probabilities for part in parts if part.probabilities is not None]
     frames = [_LENGTH.pack(len(part.choices)) + part.choices for part in parts[:-1]]
     return BlockInfo(

@@ -1,4 +1,4 @@
-"""The numbers that a caller gives: of any type that numpy reads, such as rows and columns of data frames."""
+"""Conversion of a caller's numbers to float64, from any type that NumPy reads, such as rows and columns of data frames."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _F64 = np.dtype(np.float64)
 
 
 def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
-    """The value as float64: the very array if it is one, a copy of anything else. Null, and what is masked, is NaN.
+    """The value as float64: the same array if it already is one, else a copy. Null and masked values become NaN.
 
-    Raises InputError for what are no real numbers, a text of digits or a date among it, and ShapeError for rows of
+    Raises InputError for anything but real numbers, including strings of digits and dates, and ShapeError for rows of
     different lengths.
     """
     if type(value) is np.ndarray and value.dtype is _F64:
@@ -26,28 +26,27 @@ def as_numbers(value: ArrayLike, name: str, field: str = "x") -> F64:
     if isinstance(value, np.ma.MaskedArray):
         value = np.where(np.ma.getmaskarray(value), np.nan, np.ma.getdata(value))
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
     except OverflowError:
-        given = np.array(np.inf)
+        array = np.array(np.inf)
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name} is no array: {str(error)[:MAX_QUOTED]}", field) from error
-    if given.dtype.kind == "O":
-        return np.array([_number(one, name, field) for one in given.flat], dtype=np.float64).reshape(given.shape)
-    if given.dtype.kind not in "biuf":
-        raise InputError(f"{name} holds values of type {given.dtype}; it takes real numbers", field)
-    with np.errstate(over="ignore"):  # of long doubles; infinite numbers are told as such
-        return given.astype(np.float64)
+        raise ShapeError(f"{name} is not an array: {str(error)[:MAX_QUOTED]}", field) from error
+    if array.dtype.kind == "O":
+        return np.array([_number(one, name, field) for one in array.flat], dtype=np.float64).reshape(array.shape)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} holds values of type {array.dtype}; it takes real numbers", field)
+    with np.errstate(over="ignore"):  # long doubles may overflow to infinity, which is reported later
+        return array.astype(np.float64)
 
 
 def as_number(value: Any, name: str, field: str) -> float:
-    """The same for one number."""
-    if isinstance(
-        value, int | np.integer | np.floating
-    ):  # an array of it would take longer than a small learner's round
+    """`as_numbers` for a single number."""
+    # Making an array would take longer than a small learner's round.
+    if isinstance(value, int | np.integer | np.floating):
         return _number(value, name, field)
     number = as_numbers(value, name, field)
     if number.ndim:
-        raise ShapeError(f"{name} has shape {number.shape}; it is one number", field)
+        raise ShapeError(f"{name} has shape {number.shape}; it must be one number", field)
     return float(number)
 
 

@@ -1,4 +1,4 @@
-"""Inputs and truths: bad ones are refused, and no good one makes a learner diverge."""
+"""Checks of inputs and truths: invalid ones are refused, and no valid one makes a learner diverge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from okl_core.types import F64, REALS
 
 @clause
 def check_bad_input_changes_nothing(subject: Subject) -> None:
-    """Wrong shapes, values that are not finite and wrong truths raise the typed error and leave the state as it was."""
+    """Wrong shapes, non-finite values and invalid truths raise the typed error and leave the state unchanged."""
     learner = subject.after(subject.half)
     x, y = subject.X[-1], float(subject.y[-1])
     before = learner.state()
@@ -68,13 +68,13 @@ def _bad_truths(learner: OnlineLearner) -> Iterator[tuple[type[InputError], floa
 
 
 def _is_distribution(many: tuple[float, ...], t: int) -> bool:
-    """Do they sum to 1, but for the 1 / (t + 1) that may be kept for a class that was not seen in t rounds?"""
+    """Whether they sum to 1, up to the 1 / (t + 1) that may be reserved for a class not seen in t rounds."""
     return min(many, default=0.0) >= 0.0 and -TOLERANCE <= 1.0 - sum(many) <= 1.0 / (t + 1) + TOLERANCE
 
 
 @clause
 def check_extreme_inputs(subject: Subject) -> None:
-    """Forecasts stay finite for inputs that are huge, tiny, repeated, or far from all that came before."""
+    """Forecasts stay finite for inputs that are huge, tiny, repeated, or far from all earlier ones."""
     streams = {
         "huge": 1e8 * subject.X,
         "tiny": 1e-150 * subject.X,
@@ -91,6 +91,6 @@ def check_extreme_inputs(subject: Subject) -> None:
             probability, many = info.forecast.probability, info.forecast.probabilities
             require(probability is None or 0.0 <= probability <= 1.0, f"{what} inputs, round {t + 1}: {info}")
             is_distribution = many is None or _is_distribution(many, t)
-            require(is_distribution, f"{what} inputs, round {t + 1}: the probabilities are no distribution: {many}")
+            require(is_distribution, f"{what} inputs, round {t + 1}: the probabilities are not a distribution: {many}")
         for name, array in learner.state().items():
-            require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is not finite any more")
+            require(bool(np.isfinite(array).all()), f"{what} inputs: {name!r} of the state is no longer finite")

@@ -1,7 +1,7 @@
-"""Lagged truths: the last k truths that a learner has learned, newest first, zeros before there were any.
+"""Lagged truths: the last k truths that a learner has learned, newest first, padded with zeros at the start.
 
-A learner with lags is one of d + k inputs that is given its lags after x. It knows nothing of it: `OnlineLearner` keeps
-them. Arrays of lags are never written to, so they may be handed around.
+A learner with lags has d + k inputs: x followed by the lags. `OnlineLearner` keeps the lags, so the algorithm does not
+know of them. Arrays of lags are never written to, so they can be shared.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from okl_core.types import F64
 MAX_LAGS = 64
 
 LARGEST_TRUTH = 1e150
-"""Larger truths are refused where there are lags: one whose square overflows would spoil the k inputs after it."""
+"""Largest truth accepted with lags: a truth whose square overflows would make the next k inputs invalid."""
 
 
 def first_lags(k: int) -> F64:
-    """Those of the first round, shape (k,)."""
+    """The lags of the first round, shape (k,)."""
     return _frozen(np.zeros(k))
 
 
 def next_lags(lags: F64, y: float) -> F64:
-    """Those after the truth y, shape (k,)."""
+    """The lags after the truth y, shape (k,)."""
     moved = np.empty_like(lags)
     moved[0] = y
     moved[1:] = lags[:-1]
@@ -31,7 +31,9 @@ def next_lags(lags: F64, y: float) -> F64:
 
 
 def lag_rows(lags: F64, y: F64) -> F64:
-    """Those before each of the truths y, shape (n,), and after the last: shape (n + 1, k). `lags` are those before the first.
+    """The lags before each of the truths y, shape (n,), and after the last: shape (n + 1, k).
+
+    `lags` are those before the first truth.
 
     Examples
     --------
@@ -45,7 +47,7 @@ def lag_rows(lags: F64, y: F64) -> F64:
 
 
 def kept_lags(lags: F64) -> F64:
-    """A copy that nobody writes to."""
+    """A read-only copy."""
     return _frozen(np.array(lags, dtype=np.float64, order="C"))
 
 

@@ -1,4 +1,4 @@
-"""`half_life: "learned"`: short for a pool of the learner with a grid of half-lives."""
+"""Support for `half_life: "learned"`, shorthand for a pool of the learner with a grid of half-lives."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from okl_core.types import LearnerConfig, Target
 LEARNED = "learned"
 
 LOG_ODDS = 30.0
-"""The clip of a pool of learners of probabilities without a clip: beyond it a probability is 0 or 1 to 13 digits."""
+"""Clip of a pool whose learners forecast probabilities without a clip; beyond it a probability is 0 or 1 to 13 digits."""
 
 
 def has_learned_half_life(config: Mapping[str, Any]) -> bool:
     return config.get("half_life") == LEARNED
 
 
-def mixture(kind: str, told: Mapping[str, Any], config: LearnerConfig, loss: Loss, target: Target) -> dict[str, Any]:
-    """The config of the pool that a learner with a learned half-life stands for; `told` is the learner's own.
+def mixture(kind: str, given: Mapping[str, Any], config: LearnerConfig, loss: Loss, target: Target) -> dict[str, Any]:
+    """The config of the pool that a learner with a learned half-life expands to; `given` is the learner's config as written.
 
-    The pool weighs by the learner's loss, where that is logistic or squared, and by the squared distance to labels where it
-    is another; a learner of classes by the log-loss of its probabilities. Raises ConfigError where forecasts of numbers have
-    no bound.
+    The pool weighs its experts by the learner's loss if that is logistic or squared, and otherwise by the squared distance
+    to the labels. A learner of classes is weighed by the log-loss of its probabilities. Raises ConfigError if forecasts of
+    real numbers have no bound.
     """
-    expert = {"kind": kind, "config": {name: value for name, value in told.items() if name != "half_life"}}
+    expert = {"kind": kind, "config": {name: value for name, value in given.items() if name != "half_life"}}
     pool: dict[str, Any] = {"experts": [expert | {"half_lives": LEARNED}]}
     if target == "class":
-        # One that leaves `classes` out has as many as a session has labels: so has the pool.
-        return pool | {"truth": "classes"} | ({"classes": told["classes"]} if "classes" in told else {})
+        # Without `classes`, a learner has as many classes as the session has labels; so has the pool.
+        return pool | {"truth": "classes"} | ({"classes": given["classes"]} if "classes" in given else {})
     clip: float | None = getattr(config, "clip", None)
     if loss.name == "logistic":
         return pool | {"loss": "logistic", "clip": LOG_ODDS if clip is None else clip}

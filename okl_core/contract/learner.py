@@ -1,9 +1,9 @@
-"""The learner contract, the registry, and specs: what makes a learner.
+"""The learner contract, the registry, and specs.
 
-A learner is stateless: all that is chosen is in its config, all that changes is in its state. A round has two halves.
-`play` is pure: it makes the forecast, looks at the truth and decides all that will change. `learn` carries a played
-round into the state. A caller that must first make a round durable does so between the two, and one that loses a race
-just drops the played round; `update` is both at once.
+A learner is stateless: all choices are in its config, everything that changes is in its state. A round has two halves.
+`play` is pure: it makes the forecast, looks at the truth and decides every change. `learn` carries the played round into
+the state. Between the two, a caller can make the round durable, or drop it after losing a race. `OnlineLearner.update`
+does both halves at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ R = TypeVar("R", bound=Round)
 
 
 class Learner(ABC, Generic[C, S, R]):
-    """An online algorithm. Subclasses are final and have no fields.
+    """An online algorithm. Subclasses are final and have no instance attributes.
 
     `learn` owns the state it is given and may write into its arrays. `play` and `predict` never do.
     """
@@ -68,9 +68,9 @@ class Learner(ABC, Generic[C, S, R]):
     references: ClassVar[tuple[str, ...]]
     """Citation keys of docs/references.md."""
     dims: ClassVar[int | None] = None
-    """The only number of inputs that it takes, lags among them. None: any."""
+    """The only number of inputs that it takes, including lags; None for any number."""
     takes_weights: ClassVar[bool] = False
-    """May a round have a weight? Then `play_weighted` and `run_weighted` are overridden."""
+    """Whether a round may have a weight; `play_weighted` and `run_weighted` are then overridden."""
     config_type: ClassVar[type[LearnerConfig]]
     state_type: ClassVar[type[LearnerState]]
 
@@ -79,40 +79,40 @@ class Learner(ABC, Generic[C, S, R]):
         """The loss that the learner minimises."""
 
     def target(self, config: C) -> Target:
-        """What it takes as truth."""
+        """The kind of truth that the learner takes."""
         return self.loss(config).target
 
     def truth_range(self, config: C) -> Interval:
-        """Between what a real target must lie; (0, K - 1) of K classes."""
+        """The range of real-valued truths; (0, K - 1) for K classes."""
         return REALS
 
     def input_radius(self, config: C) -> float | None:
-        """Radius of the ball around 0 that inputs should lie in, where the guarantee asks for one."""
+        """Radius of the ball around 0 that should contain the inputs, if the guarantee needs one."""
         return None
 
     def initial_bytes(self, config: C, dim: int) -> int:
-        """What the state takes once a round is learned, at least: known before anything that large is made.
+        """Lower bound on the state's bytes after the first round, known before anything that large is allocated.
 
         May raise the ConfigError of `init` for inputs of this dimension.
         """
         return 0
 
     def extra_work(self, config: C, state: S, rounds: int) -> float:
-        """What one of the next rounds may take beyond a usual one, in the units of `LONG_WORK`, about.
+        """Estimate of the most work that one of the next rounds takes beyond a usual round, in the units of `LONG_WORK`.
 
-        Of a learner with rounds that are not alike, such as one that makes an embedding. Where the truths or coins to come
-        decide it, all that they may decide.
+        Nonzero for learners whose rounds differ in cost, for example if some rounds build an embedding. If future truths
+        or random draws decide, this is the worst case.
         """
         return 0.0
 
     def has_long_round(self, config: C, state: S, rounds: int) -> bool:
-        """May one of the next rounds take far longer than those around it, by milliseconds?"""
+        """Whether one of the next rounds may take far longer than those around it, by milliseconds."""
         return self.extra_work(config, state, rounds) >= LONG_WORK
 
     def conditioning(self, config: C, state: S) -> float:
-        """How much a relative rounding error of the arithmetic may have grown in a forecast, at least 1; perhaps infinite.
+        """Factor by which a relative rounding error may have grown in a forecast: at least 1, perhaps infinite.
 
-        By forecasts of size 1. Not for every round: it may take as long as one, or longer.
+        Stated for forecasts of size 1. Do not call it every round: it may take as long as a round, or longer.
         """
         return 1.0
 
@@ -121,7 +121,7 @@ class Learner(ABC, Generic[C, S, R]):
         """The state before the first round, for inputs in R^dim."""
 
     def unpack(self, config: C, arrays: Mapping[str, Stored]) -> S:
-        """The state that `okl_core.state.pack` gave as arrays. Raises StateFormatError."""
+        """The state from the arrays of `okl_core.contract.state.pack`. Raises StateFormatError."""
         return unpack(cast(type[S], self.state_type), arrays)
 
     @abstractmethod
@@ -130,10 +130,10 @@ class Learner(ABC, Generic[C, S, R]):
 
     @abstractmethod
     def play(self, config: C, state: S, x: F64, y: float, rng: RoundRng) -> R:
-        """One whole round at this state, nothing changed."""
+        """One whole round at this state; changes nothing."""
 
     def play_weighted(self, config: C, state: S, x: F64, y: float, weight: float, rng: RoundRng) -> R:
-        """A round whose loss counts `weight` times; with 1 it is that of `play`. Raises WeightError."""
+        """A round whose loss is multiplied by `weight`; with weight 1, the round of `play`. Raises WeightError."""
         raise _takes_no_weights(self.kind)
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Learner(ABC, Generic[C, S, R]):
         """Carry a played round into the state. Raises NumericalError before anything has changed."""
 
     def run(self, config: C, state: S, X: F64, y: F64, rng: RoundRng) -> BlockInfo:
-        """n rounds in order, X of shape (n, d). Equal to n rounds of `play` and `learn` to 1e-9."""
+        """n rounds in order, X of shape (n, d). Equal to n rounds of `play` and `learn` within 1e-9."""
         values, losses = np.empty(len(y)), np.empty(len(y))
         forecasts: list[Forecast] = []
         for i in range(len(y)):
@@ -155,7 +155,7 @@ class Learner(ABC, Generic[C, S, R]):
         raise _takes_no_weights(self.kind)
 
     def play_and_learn(self, config: C, state: S, x: F64, y: float, rng: RoundRng) -> R:
-        """One round of a `run`."""
+        """Play and learn one round of a `run`."""
         rng.at(state.t + 1)
         played = self.play(config, state, x, y, rng)
         self.learn(config, state, played)
@@ -163,10 +163,10 @@ class Learner(ABC, Generic[C, S, R]):
 
     @abstractmethod
     def describe(self, config: C, state: S) -> dict[str, float]:
-        """Numbers to look at; `t`, `dictionary` (stored points) and `bytes` are always among them."""
+        """Diagnostic numbers; always include `t`, `dictionary` (stored points) and `bytes`."""
 
     def standing(self, config: C, state: S) -> Standing | None:
-        """How its parts do; None for a learner that is not made of several. O(parts)."""
+        """The current standing of its parts; None for a learner that is not composite. O(parts)."""
         return None
 
 
@@ -176,19 +176,19 @@ def _takes_no_weights(kind: str) -> WeightError:
 
 
 def from_kind(value: Any) -> Any:
-    """A spec as it is validated: a word is short for an object with nothing but this kind."""
+    """A spec in the form that is validated: a string becomes an object with only this kind."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 def or_a_kind(schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-    """The JSON schema of a spec that `from_kind` may have made, from that of the object."""
+    """The JSON schema of a spec that may also be a kind alone, made from the schema of the object."""
     if handler.mode == "serialization":
         return schema
     return {"anyOf": [schema, {"type": "string", "description": 'A kind, short for {"kind": ...}.'}]}
 
 
 class LearnerSpec(BaseModel):
-    """What makes a learner: a kind, the seed of its coins, and its parameters. A kind alone is short for it."""
+    """The specification of a learner: kind, seed, lags and parameters. A string is short for {"kind": ...}."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -199,12 +199,12 @@ class LearnerSpec(BaseModel):
     )
 
     kind: str = Field(description="Wire name of the learner; see the catalogue.")
-    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of its coins.")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of its random draws.")
     lags: int = Field(
         default=0,
         ge=0,
         le=MAX_LAGS,
-        description="So many of the last truths, newest first, become further inputs; 0 before there were any.",
+        description="How many of the last truths, newest first, become further inputs; 0 stands for those not yet known.",
         examples=[5],
     )
     config: dict[str, Any] = Field(default_factory=dict, description="Parameters; each kind has its own schema.")
@@ -217,13 +217,13 @@ class LearnerSpec(BaseModel):
 
 
 Spec = LearnerSpec | Mapping[str, Any] | str
-"""How a learner is asked for: "kons" is short for {"kind": "kons"}."""
+"""The accepted forms of a spec: "kons" is short for {"kind": "kons"}."""
 
 _REGISTRY: dict[str, Learner[Any, Any, Any]] = {}
 
 
 def register(cls: type[Learner[Any, Any, Any]]) -> type[Learner[Any, Any, Any]]:
-    """Class decorator that makes a learner known by its kind."""
+    """Class decorator that registers a learner by its kind."""
     if cls.kind in _REGISTRY and type(_REGISTRY[cls.kind]) is not cls:
         raise ConfigError(f"two learners are called {cls.kind!r}")
     _REGISTRY[cls.kind] = cls()
@@ -232,7 +232,7 @@ def register(cls: type[Learner[Any, Any, Any]]) -> type[Learner[Any, Any, Any]]:
 
 @contextmanager
 def registered(*learners: Learner[Any, Any, Any]) -> Iterator[None]:
-    """These learners are known by their kinds as long as the context lasts, and what is registered in it: for tests."""
+    """Register these learners, and any registered inside the context, until the context ends. For tests."""
     _discover()
     before = dict(_REGISTRY)
     _REGISTRY.update({learner.kind: learner for learner in learners})
@@ -265,7 +265,7 @@ def _discover() -> None:
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """One entry a kind: what it is, its references, the JSON schema of its config and the defaults."""
+    """One entry per kind: summary, target, references, and the JSON schema and defaults of its config."""
     entries = []
     for kind in learner_kinds():
         learner = get_learner(kind)
@@ -285,9 +285,9 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
-    """The spec, its algorithm and its config. Raises UnknownKind, or ConfigError with every field at fault.
+    """The spec, its algorithm and its config. Raises UnknownKind, or a ConfigError that lists every invalid field.
 
-    Those of a pool, where a half-life is to be learned and nothing else waits for inputs.
+    With a half-life to be learned, and no other field waiting for inputs, all three are those of the pool.
     """
     if isinstance(spec, LearnerSpec):
         parsed = spec
@@ -298,23 +298,23 @@ def parse_spec(spec: Spec) -> tuple[LearnerSpec, Learner[Any, Any, Any], Learner
     learner = get_learner(parsed.kind)
     config = _validated(learner.config_type, parsed.config, parsed.kind, ("config",))
     if parsed.lags and learner.target(config) == "class":
-        told = "classes are no numbers, so a learner of classes takes none as inputs: leave `lags` out"
-        raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
+        message = "classes are not numbers, so a learner of classes cannot have lags: leave `lags` out"
+        raise ConfigError(f"{parsed.kind}: lags: {message}", [(("lags",), message)])
     if learner.dims is not None and parsed.lags >= learner.dims:
-        told = f"lags are inputs too, and there is room for {learner.dims - 1}"
-        raise ConfigError(f"{parsed.kind}: lags: {told}", [(("lags",), told)])
+        message = f"lags are inputs too, and there is room for {learner.dims - 1}"
+        raise ConfigError(f"{parsed.kind}: lags: {message}", [(("lags",), message)])
     if has_learned_half_life(parsed.config):
-        # An error of the pool is told before the inputs are there.
-        made = _pool_of(parsed, learner, config)
+        # Build the pool even if fields still wait for inputs, so that its errors are reported early.
+        pool = _pool_of(parsed, learner, config)
         if not config.waiting():
-            return made
+            return pool
     return parsed, learner, config
 
 
 def parse_player(spec: LearnerSpec) -> tuple[Learner[Any, Any, Any], LearnerConfig]:
-    """The algorithm that plays once the spec's inputs are there, and its config as far as it is known before.
+    """The algorithm that will play once the spec is resolved, and its config as far as it is known now.
 
-    That of `parse_spec`, or the pool that a half-life to be learned will make of it, with the defaults of what still waits.
+    As `parse_spec`, or the pool if a half-life is to be learned, with defaults for fields that still wait for inputs.
     """
     parsed, learner, config = parse_spec(spec)
     if has_learned_half_life(parsed.config):
@@ -325,7 +325,7 @@ def parse_player(spec: LearnerSpec) -> tuple[Learner[Any, Any, Any], LearnerConf
 def _pool_of(
     parsed: LearnerSpec, learner: Learner[Any, Any, Any], config: LearnerConfig
 ) -> tuple[LearnerSpec, Learner[Any, Any, Any], LearnerConfig]:
-    """What a half-life to be learned makes of a spec; what waits for inputs is left out."""
+    """The pool that a spec with a half-life to be learned expands to, without the fields that wait for inputs."""
     waiting = {path[0] for path, _ in config.waiting()}
     known = {name: value for name, value in parsed.config.items() if name not in waiting}
     pool = mixture(parsed.kind, known, config, learner.loss(config), learner.target(config))
@@ -333,18 +333,18 @@ def _pool_of(
 
 
 def taken_dim(learner: Learner[Any, Any, Any], config: LearnerConfig) -> int | None:
-    """The only number of inputs that the learner takes with this config, lags among them; None: any."""
+    """The only number of inputs that the learner takes with this config, including lags; None for any number."""
     return config.dim if learner.dims is None else learner.dims
 
 
 def require_dims(learner: Learner[Any, Any, Any], dim: int) -> None:
-    """Raises ShapeError if the learner does not take so many inputs, lags among them."""
+    """Raise ShapeError if the learner does not take this number of inputs, including lags."""
     if learner.dims not in (None, dim):
         raise ShapeError(f"{learner.kind} takes inputs of dimension {learner.dims}; these have {dim}, lags included")
 
 
 MAX_ERRORS_TOLD = 100
-"""Of more errors in one config only their number is told: to list a million takes half a minute."""
+"""Errors in one config that are listed; of more only the count is given, since listing a million takes half a minute."""
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -361,16 +361,16 @@ def _config_error(model: type[BaseModel], error: ValidationError, what: str, pre
     if error.error_count() > MAX_ERRORS_TOLD:
         many = f"{error.error_count():,} places are wrong, too many to tell"
         return ConfigError(f"{what}: {many}", [(prefix, many)])
-    found = error.errors(include_url=False)
-    errors = [((*prefix, *item["loc"]), told(model, item)) for item in found]
+    items = error.errors(include_url=False)
+    errors = [((*prefix, *item["loc"]), told(model, item)) for item in items]
     listed = "; ".join(f"{'.'.join(str(part)[:MAX_QUOTED] for part in path)}: {message}" for path, message in errors)
     return ConfigError(f"{what}: {listed}", errors)
 
 
 def resolve(spec: Spec, X: ArrayLike, y: ArrayLike | None = None, *, lags: ArrayLike | None = None) -> LearnerSpec:
-    """The spec with what waits for inputs found from the rows of X, shape (n, d): `sigma: "median"` and the like.
+    """The spec with its waiting fields, such as `sigma: "median"`, found from the rows of X, shape (n, d).
 
-    `metric: "learned"` needs their truths y, shape (n,), too, and a spec with lags either those or the `lags` of the rows,
+    `metric: "learned"` also needs their truths y, shape (n,). A spec with lags needs either y or the `lags` of the rows,
     shape (n, k). Raises ShapeError.
 
     Examples
@@ -396,5 +396,5 @@ def resolve(spec: Spec, X: ArrayLike, y: ArrayLike | None = None, *, lags: Array
 
 
 def waits_for_inputs(spec: Spec) -> bool:
-    """Must `resolve` see inputs before a learner can be made of this spec?"""
+    """Whether `resolve` must see inputs before a learner can be created from this spec."""
     return bool(parse_spec(spec)[2].waiting())

@@ -1,6 +1,6 @@
-"""What a loss promises, as functions: its members agree with each other and with the inequalities of `okl_core.losses`.
+"""The contract of a loss as functions: consistency of its members, and the inequalities of `okl_core.losses`.
 
-Each check takes a loss and returns None, or raises ContractViolation. `check_loss` runs them all:
+Each check takes a loss and returns None or raises ContractViolation. `check_loss` runs them all:
 
     from okl_core.contract.loss_checks import check_loss
     check_loss(my_loss)
@@ -19,16 +19,16 @@ from okl_core.losses import Loss
 from okl_core.types import F64
 
 CLIPS = (0.3, 1.0, 1.7, 3.0, 8.0)
-"""C: some below and some beyond where the hinges have their kink."""
+"""Values of C, on both sides of the kink of the hinge losses."""
 
 FAR = 1e4
-"""A prediction and a bound that nothing may overflow at."""
+"""A prediction and a bound for which nothing may overflow."""
 
 ROUNDING = 1e-9
-"""How far, relative to max(1, size), an inequality may be missed."""
+"""Largest violation of an inequality, relative to max(1, size)."""
 
 STEP = 1e-6
-"""Of a difference quotient."""
+"""Step of a difference quotient."""
 
 
 def check_loss(loss: Loss) -> None:
@@ -37,12 +37,12 @@ def check_loss(loss: Loss) -> None:
     Parameters
     ----------
     loss : Loss
-        Registered or not.
+        It need not be registered.
 
     Raises
     ------
     ContractViolation
-        Lists each promise that is not kept.
+        Lists each failed check.
 
     Examples
     --------
@@ -60,21 +60,21 @@ def check_loss(loss: Loss) -> None:
 
 
 def check_name(loss: Loss) -> None:
-    """The name is kebab-case, the truths are labels or real numbers."""
+    """The name is kebab-case; the truths are labels or real numbers."""
     is_kebab = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", loss.name) is not None
     require(is_kebab, f"the name {loss.name!r} is not kebab-case")
     require(loss.target in ("binary", "real"), f"the target {loss.target!r} is neither 'binary' nor 'real'")
 
 
 def check_values(loss: Loss) -> None:
-    """`values` is `value` round by round."""
+    """`values` equals `value` in every round."""
     for y, a in _streams(loss, 4.0):
         expected = np.array([loss.value(value, y) for value in a.tolist()])
         _require_close(expected, loss.values(a, np.full(len(a), y)), f"values and value for the truth {y:g}")
 
 
 def check_derivative(loss: Loss) -> None:
-    """l(b) >= l(a) + l'(a) (b - a) for all a and b, near a too: the loss is convex, and this is its slope."""
+    """l(b) >= l(a) + l'(a) (b - a) for all a and b, also near a: the loss is convex, and l' is a subgradient."""
     for y, a in _streams(loss, 4.0):
         values, g = loss.values(a, np.full(len(a), y)), _derivatives(loss, a, y)
         gaps = values - values[:, None] - g[:, None] * (a - a[:, None])
@@ -82,13 +82,13 @@ def check_derivative(loss: Loss) -> None:
         _require_at_least(gaps / scale, f"for the truth {y:g}: l(b) - l(a) - l'(a) (b - a)")
         for step in (-STEP, STEP):
             rise = (loss.values(a + step, np.full(len(a), y)) - values) / step
-            # The loss bends by a step's length where it is smooth, and by more at a kink, to the side that is allowed.
+            # Where the loss is smooth, the quotient is off by about one step; at a kink by more, on the allowed side.
             room = math.copysign(1.0, step) * (rise - g) + 100.0 * STEP * np.maximum(1.0, np.abs(g))
             _require_at_least(room, f"for the truth {y:g}: difference quotients about l'")
 
 
 def check_kink(loss: Loss) -> None:
-    """`kink` says whether the derivative jumps; `side` is the derivative, and 0 where the record says so."""
+    """`kink` is true if the derivative jumps; `side` is the derivative if the record is active, and 0 otherwise."""
     jumps = [jump for y, a in _streams(loss, 4.0) if (jump := _jump(loss, a, y)) is not None]
     require(loss.kink == bool(jumps), f"kink is {loss.kink}, and the derivative jumps at {[a for a, _ in jumps]}")
     for y, a in _streams(loss, 4.0):
@@ -102,25 +102,25 @@ def check_kink(loss: Loss) -> None:
 
 
 def check_flat_part(loss: Loss) -> None:
-    """Without a flat part the derivative is 0 nowhere."""
+    """Without a flat part, the derivative is nowhere 0."""
     for y, a in _streams(loss, 4.0):
         is_flat = bool((_derivatives(loss, a, y) == 0.0).any())
         require(loss.has_flat_part or not is_flat, f"the derivative is 0 somewhere for the truth {y:g}")
 
 
 def check_margin(loss: Loss) -> None:
-    """With a margin the loss is 0 beyond it, without slope, and without weight where predictions go further."""
+    """With a margin, the loss and its derivative are 0 beyond it, and so is the weight if predictions go further."""
     values = [a for a in (1.0, 1.5, 3.9) if loss.has_margin]
-    found = [
+    triples = [
         (loss.value(y * a, y), loss.derivative(y * a, y), loss.weight(y * a, y, 4.0))
         for a in values
         for y in (-1.0, 1.0)
     ]
-    require(all(numbers == (0.0, 0.0, 0.0) for numbers in found), f"beyond the margin it has {found}")
+    require(all(numbers == (0.0, 0.0, 0.0) for numbers in triples), f"beyond the margin it has {triples}")
 
 
 def check_slopes(loss: Loss) -> None:
-    """`slopes` and `lines` are the loss's: h(max_k (b_k + c_k a)) has its derivative, and the second is that of the first."""
+    """`slopes` and `lines` give the derivative of h(max_k (b_k + c_k a)), and the second slope is that of the first."""
     for y, a in _streams(loss, 4.0):
         g, y_n = _derivatives(loss, a, y), np.full(len(a), y)
         b, c = loss.lines(y_n)
@@ -129,14 +129,14 @@ def check_slopes(loss: Loss) -> None:
             lines = b + c * a
             top = lines.argmax(axis=0)
             at, chain = lines.max(axis=0), np.take_along_axis(c, top[None, :], axis=0)[0]
-            # Where two lines meet, and have other slopes, the derivative may be any between them.
+            # Where two lines with different slopes meet, the derivative may be any value between the slopes.
             unique = (np.where(c == chain, -np.inf, lines).max(axis=0)) < at - 1e-9
         near = [loss.slopes(at + by, y_n) for by in (-STEP, 0.0, STEP)]
         (below, _), (first, _), (above, _) = near
         _require_close(g[unique], (first * chain)[unique], f"the derivative and slopes for the truth {y:g}")
         seconds = np.array([second for _, second in near])
         _require_at_least(seconds, f"the second derivative for the truth {y:g}")
-        # Where it jumps the quotient is between both sides.
+        # Where the second derivative jumps, the quotient lies between its two sides.
         rise, room = (above - below) / (2.0 * STEP), 100.0 * STEP
         _require_at_least(rise - seconds.min(axis=0) + room, f"differences of the slopes less the second, truth {y:g}")
         _require_at_least(seconds.max(axis=0) - rise + room, f"the second less differences of the slopes, truth {y:g}")
@@ -151,7 +151,7 @@ def check_curvature(loss: Loss) -> None:
             values, g = loss.values(a, np.full(len(a), y)), _derivatives(loss, a, y)
             weights = np.array([loss.weight(value, y, C) for value in a.tolist()])
             _require_at_least(weights, f"weight for C = {C}, truth {y:g}")
-            # Rows are b, columns a.
+            # Rows are indexed by b, columns by a.
             steps = a - a[:, None]
             gaps = values - values[:, None] - g[:, None] * steps
             scale = 1.0 + np.abs(values) + np.abs(values)[:, None]
@@ -169,19 +169,19 @@ def check_lipschitz(loss: Loss) -> None:
 
 
 def check_probability(loss: Loss) -> None:
-    """The probability is None for every prediction, or between 0 and 1 and rising."""
+    """The probability is None for every prediction, or lies between 0 and 1 and does not fall as the prediction grows."""
     a = np.linspace(-8.0, 8.0, 161)
-    found = [loss.probability(value) for value in [-FAR, *a.tolist(), FAR]]
-    given = [p for p in found if p is not None]
-    require(len(given) in (0, len(found)), "some predictions have a probability, some have none")
-    require(all(0.0 < p < 1.0 for p in given[1:-1]), "a probability is not between 0 and 1")
+    answers = [loss.probability(value) for value in [-FAR, *a.tolist(), FAR]]
+    known = [p for p in answers if p is not None]
+    require(len(known) in (0, len(answers)), "some predictions have a probability, some have none")
+    require(all(0.0 < p < 1.0 for p in known[1:-1]), "a probability is not between 0 and 1")
     require(
-        given == sorted(given) and all(0.0 <= p <= 1.0 for p in given), "the probability does not rise to at most 1"
+        known == sorted(known) and all(0.0 <= p <= 1.0 for p in known), "the probability does not rise to at most 1"
     )
 
 
 def check_conjugate(loss: Loss) -> None:
-    """`conjugate` is the largest p a - l(a, y) with |a| <= C, for truths beyond C too, and for slopes p also if C = inf."""
+    """`conjugate` is the largest p a - l(a, y) with |a| <= C, also for truths beyond C, and for slopes p if C = inf."""
     for C in (*CLIPS, math.inf):
         for y, a in _streams(loss, min(C, max(CLIPS)), 4.0):
             values, slopes = loss.values(a, np.full(len(a), y)), _derivatives(loss, a, y)
@@ -189,14 +189,15 @@ def check_conjugate(loss: Loss) -> None:
             room = loss.conjugate(p, np.full(len(p), y), C) - (p[:, None] * a - values).max(axis=1)
             scale, what = 1.0 + np.abs(values).max(), f"conjugate(p, {y:g}, {C}) - sup (p a - l(a))"
             _require_at_least(room / scale, what)
-            # Between the slopes of two neighbours p is met between them, elsewhere at one of them or at an end.
+            # If p lies between the slopes at two neighbouring points, the maximum lies between these points; otherwise it
+            # is at a grid point or an end.
             i = np.searchsorted(slopes, p).clip(1, len(a) - 1)
             between = np.maximum(0.0, np.minimum(p - slopes[i - 1], slopes[i] - p)) * (a[i] - a[i - 1])
             _require_at_least((between - room) / scale, f"-({what})")
 
 
 def check_far_predictions(loss: Loss) -> None:
-    """Every number is finite for predictions and bounds that are large."""
+    """Every number is finite for large predictions and bounds."""
     for y, _ in _streams(loss, 1.0):
         for a in (-FAR, FAR):
             numbers = {
@@ -229,7 +230,10 @@ LOSS_CHECKS: list[Callable[[Loss], None]] = [
 
 
 def _streams(loss: Loss, C: float, largest: float | None = None) -> Iterator[tuple[float, F64]]:
-    """Truths y, numbers from -C to C or to `largest`, each with predictions from -C to C, among them 0, y and +-1."""
+    """Yield truths y, each with predictions from -C to C that include 0, y and +-1.
+
+    Real truths range from -C to C, or over [-largest, largest] if `largest` is given.
+    """
     Y = C if largest is None else largest
     for y in (-1.0, 1.0) if loss.target == "binary" else np.linspace(-Y, Y, 11).tolist():
         yield y, np.unique(np.clip(np.concatenate((np.linspace(-C, C, 100), (0.0, y, -1.0, 1.0))), -C, C))
@@ -240,7 +244,7 @@ def _derivatives(loss: Loss, a: F64, y: float) -> F64:
 
 
 def _jump(loss: Loss, a: F64, y: float) -> tuple[float, float] | None:
-    """A prediction next to a jump of the derivative, and y; by halving each gap to the side where it rises more."""
+    """A prediction next to a jump of the derivative, and y; found by bisecting each gap to the side that rises more."""
     for low, high in zip(a[:-1].tolist(), a[1:].tolist(), strict=True):
         for _ in range(60):
             middle = 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""Probabilities of many rounds as arrays, however many classes there were in each."""
+"""Probabilities of many rounds as arrays, even if the number of classes grows from round to round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from okl_core.types import F64, Forecast
 
 
 def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 | None:
-    """Those of n forecasts as `BlockInfo` has them, of `classes` or more, 0 before a class came; None if one has none."""
+    """The probabilities of n forecasts in the format of `BlockInfo`; None if a forecast has none.
+
+    With several classes there are at least `classes` columns, and 0 for a class not known yet.
+    """
     many = [forecast.probabilities for forecast in forecasts if forecast.probabilities is not None]
     if many and len(many) == len(forecasts):
         if classes <= len(many[0]) and len(set(map(len, many))) == 1:
@@ -21,7 +24,7 @@ def given_probabilities(forecasts: Sequence[Forecast], classes: int = 0) -> F64 
 
 
 def joined_probabilities(parts: Sequence[F64], classes: int = 0) -> F64:
-    """Those of the rounds of several blocks, in order, with a column for each class at the end, `classes` at least."""
+    """The probabilities of several blocks as one array, with a column for each class known at the end, at least `classes`."""
     if parts[0].ndim == 1:
         return np.concatenate(parts)
     classes = max(classes, *(part.shape[1] for part in parts))

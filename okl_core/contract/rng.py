@@ -1,11 +1,11 @@
-r"""Randomness that depends on (seed, stream, round) only, and a record of every choice.
+r"""Randomness that depends only on (seed, stream, round), and a record of every choice.
 
 Draws come from Philox, a counter-based generator: the key is a hash of the seed and the stream's name, the counter is
-the round. Only raw 64-bit words are used, u = (word >> 11) 2^-53, because numpy keeps a bit generator's words stable
+the round. Only raw 64-bit words are used, u = (word >> 11) 2^-53, because NumPy keeps a bit generator's words stable
 across versions, but not the streams of its distributions.
 
-A *choice* is an outcome on which the rest of a run depends discontinuously: a coin, a threshold test, an arg max. It is
-recorded, and on replay the recorded outcome is taken, since BLAS differs in the last bit between processors.
+A *choice* is an outcome on which the rest of a run depends discontinuously: a coin, a threshold test, an arg max. Choices
+are recorded, and a replay takes the recorded outcome, since BLAS results differ in the last bit between processors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from okl_core.errors import ReplayDivergence
 from okl_core.types import F64
 
 WORDS = 2**18
-"""Drawn at once: a learner may want millions, of which the words and their parts would be several times as many bytes."""
+"""Words drawn at once. A learner may want millions, and their temporaries would take several times as much memory."""
 
 
 class RoundRng:
-    """The coins and choices of one learner.
+    """The random draws and choices of one learner.
 
-    `begin` starts a recording (or a replay of one) and `finish` ends it; in between `at` names the round whose coins
-    come next, and `choices` are those of that round.
+    `begin` starts a recording, or the replay of one, and `finish` ends it. In between, `at` sets the round of the next
+    draws, and `choices` returns the choices of that round.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class RoundRng:
         self._position = 0
 
     def begin(self, replay: bytes | None = None, t: int = 0) -> None:
-        """Start a record of choices, at round t; with `replay`, take its outcomes instead of deciding."""
+        """Start a record of choices at round t; with `replay`, take its outcomes instead of deciding."""
         self._begin(None if replay is None else decode_choices(replay), t)
 
     def _begin(self, replay: list[int] | None, t: int) -> None:
@@ -73,10 +73,10 @@ class RoundRng:
         self._start = 0
 
     def begin_forks(self, parts: Mapping[str, int], first: int, rounds: int) -> list[RoundRng]:
-        """The coins of a learner's parts, each with a record of its own, for `rounds` rounds from `first` on.
+        """A generator for each part of a learner, with a separate record, for `rounds` rounds from `first` on.
 
-        `parts` are their names, and what each of them calls the first round: one that rests counts fewer. Their draws depend
-        on the seed, the name and the round of the part. `end_forks` takes their choices into this record.
+        `parts` maps each name to the number that the part gives the first round; a part that skips rounds counts fewer. The
+        draws depend on the seed, the name and the part's round. `end_forks` merges their choices into this record.
         """
         replays: list[list[int]] | None = None
         if self._replay is not None:
@@ -97,14 +97,14 @@ class RoundRng:
         return forks
 
     def end_forks(self, forks: Sequence[RoundRng], first: int, rounds: int) -> None:
-        """Take the choices of the parts into this record, round by round, part by part, each with their number before them.
+        """Merge the choices of the parts into this record by round, then by part, each list preceded by its length.
 
-        Raises ReplayDivergence if a part has not used its replay up.
+        Raises ReplayDivergence if a part has not used up its replay.
         """
         for fork in forks:
             fork.verify()
         if self._replay is not None:
-            # They were recorded when they were read.
+            # On replay, `begin_forks` recorded the choices as it read them.
             return
         positions = [0] * len(forks)
         for t in range(first, first + rounds):
@@ -119,7 +119,7 @@ class RoundRng:
             self._rounds += [t] * (len(self._record) - len(self._rounds))
 
     def at(self, t: int) -> None:
-        """The draws that follow belong to round t."""
+        """Set the round of the following draws to t."""
         self._t = t
         self._drawn = 0
         self._start = len(self._record)
@@ -148,31 +148,31 @@ class RoundRng:
         u = np.empty(n)
         for start in range(0, n, WORDS):
             if start:
-                # The generator goes on where it was.
+                # The generator continues its stream.
                 words = self._bits.random_raw(min(n - start, WORDS))
             np.multiply(words >> 11, 2.0**-53, out=u[start : start + WORDS])
         return u
 
     def uniforms(self, n: int) -> list[float]:
-        """The same as Python numbers: the faster way to get a few."""
+        """`uniform` as a list of Python floats, which is faster for a few."""
         return [(word >> 11) * 2.0**-53 for word in self._words(n).tolist()]
 
     def _words(self, n: int) -> NDArray[np.uint64]:
-        # A generator is put to the round, which takes a fifth of the time of making one.
+        # Setting the counter takes a fifth of the time of creating a generator.
         self._seeded["state"]["counter"][2:] = self._drawn, self._t
         self._bits.state = self._seeded
         self._drawn += 1
         return self._bits.random_raw(n)
 
     def bernoulli(self, p: float) -> bool:
-        """A coin with probability p, recorded. One uniform is consumed whatever p is."""
+        """Toss a coin with probability p and record it. Consumes one uniform for every p."""
         return self.decide(self.uniforms(1)[0] < p)
 
     def decide(self, outcome: bool) -> bool:
         """Record the outcome of a threshold test."""
         if self._replay is not None:
             return bool(self.pick(int(outcome)))
-        # As `pick`, without the call: there is a test in nearly every round.
+        # `pick` inlined, since nearly every round has a test.
         self._record.append(1 if outcome else 0)
         self._rounds.append(self._t)
         return bool(outcome)
@@ -190,7 +190,7 @@ class RoundRng:
 
 
 def encode_choices(choices: list[int]) -> bytes:
-    """Little-endian base-128, the high bit says that more follows: one byte a choice below 128."""
+    """The choices in little-endian base 128, where a high bit marks a continuation: one byte per choice below 128."""
     if not choices or max(choices) < 128:
         return bytes(choices)
     out = bytearray()

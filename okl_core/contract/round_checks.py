@@ -1,4 +1,4 @@
-"""Rounds of a learner: what `predict` and `play` may look at and change, and ways to the same rounds."""
+"""Checks of a learner's rounds: what `predict` and `play` may read and change, and equivalent ways to run rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from okl_core.types import REALS, Interval, Target
 
 @clause
 def check_predict_is_pure(subject: Subject) -> None:
-    """`predict` changes neither the state nor what comes after."""
+    """`predict` changes neither the state nor later rounds."""
     learner, undisturbed = subject.create(), subject.create()
     for t, (x, y) in enumerate(subject.rounds()):
         before = learner.state()
@@ -40,11 +40,11 @@ def check_predict_is_pure(subject: Subject) -> None:
 
 @clause
 def check_play_is_pure(subject: Subject) -> None:
-    """`play` changes nothing, gives the same round again, and a played round that is dropped leaves no trace."""
+    """`play` changes nothing and is repeatable, and a played round that is dropped leaves no trace."""
     learner, undisturbed = subject.create(), subject.create()
     for t, (x, y) in enumerate(subject.rounds()):
         before = learner.state()
-        # A truth that has been, or the next: a class that skips one is no truth yet.
+        # Use an earlier truth or the next one: a class that skips a number is invalid.
         dropped = learner.play(subject.X[-1 - t], float(subject.y[t // 2]))
         require(dropped.t == t + 1, f"the round after {t} was played as round {dropped.t}")
         first, second = learner.play(x, y), learner.play(x, y)
@@ -63,7 +63,7 @@ def check_forecast_is_blind(subject: Subject) -> None:
     target, truths = algorithm.target(config), algorithm.truth_range(config)
     for t, (x, y) in enumerate(subject.rounds()):
         forecast = learner.predict(x)
-        # Of classes one that has been: where they grow, no other is a truth yet.
+        # For classes, use one already seen: if the number of classes grows, no other is valid yet.
         known = (truths[0], subject.y[: t + 1].max()) if target == "class" else truths
         for truth in (y, _another_truth(target, known, y)):
             played = learner.play(x, truth).forecast
@@ -78,26 +78,26 @@ def _another_truth(target: Target, truths: Interval, y: float) -> float:
     low, high = truths
     if target == "class":
         return (y + 1.0) % (high + 1.0)
-    # The mirror image in the range of the truths.
+    # Mirror y in the range of the truths.
     return -y if truths == REALS else min(max(low + high - y, low), high)
 
 
 @clause
 def check_update_is_play_and_learn(subject: Subject) -> None:
-    """`update` is `play` and `learn`, and counts one round."""
+    """`update` equals `play` followed by `learn`, and counts one round."""
     whole, halves = subject.create(), subject.create()
     for t, (x, y) in enumerate(subject.rounds()):
         info, played = whole.update(x, y), halves.play(x, y)
         halves.learn(played)
-        told = (played.t, played.forecast, played.loss)
-        require(info == told, f"round {t + 1}: update gives {info}, play {told}")
+        expected = (played.t, played.forecast, played.loss)
+        require(info == expected, f"round {t + 1}: update gives {info}, play {expected}")
         require(whole.t == t + 1, f"after {t + 1} rounds the learner counts {whole.t}")
     same_arrays(whole.state(), halves.state(), "update and play with learn lead to different states")
 
 
 @clause
 def check_run_equals_updates(subject: Subject) -> None:
-    """`run` gives what `update` gives one by one, however the stream is cut, and replays its own choices."""
+    """`run` equals single updates however the stream is split, and replays recorded choices."""
     n = len(subject.y)
     played, single = [], subject.create()
     for x, y in subject.rounds():
@@ -119,7 +119,7 @@ def check_run_equals_updates(subject: Subject) -> None:
             close_arrays([r.forecast.value for r in expected], block.values, f"{where}: values")
             close_arrays([r.loss for r in expected], block.losses, f"{where}: losses")
             require(block.choices == b"".join(r.choices for r in expected), f"{where}: other choices than one by one")
-            # A class that is new in the block's last round has a column there, and no forecast yet.
+            # A class first seen in the block's last round has a column in the block, but no forecast yet.
             columns = (
                 0 if block.probabilities is None or block.probabilities.ndim == 1 else block.probabilities.shape[1]
             )
@@ -138,22 +138,22 @@ def check_run_equals_updates(subject: Subject) -> None:
 
 @clause
 def check_same_seed_same_run(subject: Subject) -> None:
-    """Two learners of one spec do the same: no randomness but the seed's, nothing shared between learners."""
+    """Two learners of one spec behave alike: the seed is the only randomness, and learners share nothing."""
     first, second = subject.after(subject.half), subject.after(subject.half)
     same_arrays(first.state(), second.state(), "two runs of one spec differ")
 
 
 @clause
 def check_lags(subject: Subject) -> None:
-    """With `lags` in the spec it is the learner of so many inputs more that is given the truths before each round.
+    """A learner with `lags` equals one with that many more inputs, to which the previous truths are passed.
 
-    A learner of classes is refused lags, and so is one of a single input.
+    Lags are refused for a learner of classes, and for one with a single input.
     """
     if subject.create().target == "class" or get_learner(subject.spec.kind).dims == 1:
         with Raises(ConfigError, "lags that are classes, or beside the only input"):
             parse_spec(subject.spec.model_copy(update={"lags": 1}))
         return
-    # As many inputs together as the stream has: a config may be made for them.
+    # Keep the total number of inputs, since the config may be made for it.
     k = max(1, min(2, subject.dim - 1))
     dim = max(1, subject.dim - k)
     spec, X = subject.spec.model_copy(update={"lags": k}), subject.X[:, :dim]

@@ -1,8 +1,8 @@
-"""A learner's state as named arrays, and back; and named arrays as bytes that are data, never code.
+"""Conversion of a learner's state to named arrays and back, and of named arrays to bytes that hold data, never code.
 
 The bytes are an uncompressed `.npz` (readable by `numpy.load`, no pickle) with one more member, `__meta__`: a JSON
-document with the format's version and whatever the caller wants to keep beside the arrays. The archive's comment, which
-is its last bytes, is a digest of all that goes before: damage is refused before anything is parsed.
+document with the format's version and the caller's metadata. The archive's comment, which is its last bytes, is a digest
+of everything before it, so that damage is detected before anything is parsed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ A = TypeVar("A")
 
 
 def pack(state: StatePart) -> dict[str, Stored]:
-    """The state as {name: array}, float32 where an object keeps it so; the fields of a part are named "part.field".
+    """The state as {name: array}, where the fields of a part are named "part.field". Arrays are float64, or float32.
 
-    Objects that are no part have a `pack` of their own. A field that is None has no array; what it holds otherwise must
-    pack to several: a single one, lost, would not be missed.
+    Objects that are not a `StatePart` must have a `pack` method. A field that is None has no array. If the field may be
+    None, any other value must pack to several arrays: the loss of a single one would look like None.
     """
     arrays: dict[str, Stored] = {}
     for field in dataclasses.fields(state):
@@ -52,12 +52,12 @@ def pack(state: StatePart) -> dict[str, Stored]:
 
 
 def prefixed(name: str, arrays: Mapping[str, A]) -> dict[str, A]:
-    """The arrays of a part as its owner keeps them, under names that begin with the part's."""
+    """The arrays of a part as its owner names them, prefixed with the part's name."""
     return {f"{name}.{key}": array for key, array in arrays.items()}
 
 
 def part_of(arrays: Mapping[str, A], name: str) -> dict[str, A]:
-    """The arrays of the part of this name, as that part has packed them: what `prefixed` was given."""
+    """The arrays of the part with this name, without the prefix: the inverse of `prefixed`."""
     return {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 
@@ -67,28 +67,28 @@ def unpack(
     parts: Mapping[str, type[StatePart]] | None = None,
     within: str = "",
 ) -> S:
-    """The state that `pack` gave. Raises StateFormatError for arrays of anything else.
+    """The state from the arrays of `pack`. Raises StateFormatError for any other arrays.
 
-    `parts`: the types of fields whose annotation is a type variable; `within`: what the names begin with, for messages.
+    `parts` gives the types of fields whose annotation is a type variable; `within` is a prefix of names in messages.
     """
     values: dict[str, Any] = {}
     used: set[str] = set()
     kinds: dict[str, Any] = _hints(state_type) | dict(parts or {})
     for name, kind in kinds.items():
-        own = {part: f"{name}.{part}" for part in part_of(arrays, name)}
+        keys = {part: f"{name}.{part}" for part in part_of(arrays, name)}
         if NoneType in get_args(kind):
             [kind] = set(get_args(kind)) - {NoneType}
-            if not own:
+            if not keys:
                 values[name] = None
                 continue
-        if name not in arrays and not own:
+        if name not in arrays and not keys:
             raise StateFormatError(f"the state has no array {within + name!r}; {state_type.__name__} needs it")
-        used.update(own.values() if own else [name])
+        used.update(keys.values() if keys else [name])
         try:
-            if own and isinstance(kind, type) and issubclass(kind, StatePart):
-                values[name] = unpack(kind, {part: arrays[key] for part, key in own.items()}, None, f"{within}{name}.")
-            elif own:
-                values[name] = kind.unpack({part: arrays[key] for part, key in own.items()})
+            if keys and isinstance(kind, type) and issubclass(kind, StatePart):
+                values[name] = unpack(kind, {part: arrays[key] for part, key in keys.items()}, None, f"{within}{name}.")
+            elif keys:
+                values[name] = kind.unpack({part: arrays[key] for part, key in keys.items()})
             elif hasattr(kind, "unpack"):
                 values[name] = kind.unpack(arrays[name])
             elif kind in (int, float, bool):
@@ -107,12 +107,14 @@ def unpack(
 
 
 def require_like(state: StatePart, arrays: Mapping[str, Stored], new: StatePart) -> None:
-    """Raises StateFormatError for a state, of these arrays, in another precision or with a part of another size than a new
-    one."""
+    """Raise StateFormatError if the state differs from a new one in precision or in the size of a fixed part.
+
+    `arrays` are those that the state was unpacked from.
+    """
     for name, array in pack(new).items():
         if name in arrays and (arrays[name].dtype == np.float32) != (array.dtype == np.float32):
-            told = "single" if arrays[name].dtype == np.float32 else "double"
-            raise StateFormatError(f"the array {name!r} is in {told} precision, the spec asks for the other")
+            precision = "single" if arrays[name].dtype == np.float32 else "double"
+            raise StateFormatError(f"the array {name!r} is in {precision} precision, the spec asks for the other")
     _require_sizes(state, new)
 
 
@@ -125,15 +127,14 @@ def _require_sizes(state: StatePart, new: StatePart, within: str = "") -> None:
         elif (
             new.is_fixed and isinstance(own, np.ndarray) and isinstance(first, np.ndarray) and own.shape != first.shape
         ):
-            told = f"the array {within + field.name!r} has shape {own.shape}, a new one {first.shape}"
-            raise StateFormatError(told)
+            raise StateFormatError(f"the array {within + field.name!r} has shape {own.shape}, a new one {first.shape}")
 
 
 @functools.cache
 def _hints(state_type: type[StatePart]) -> dict[str, Any]:
-    """Those of its fields: they are strings, each to be compiled."""
-    found = get_type_hints(state_type)
-    return {field.name: found[field.name] for field in dataclasses.fields(state_type)}
+    """The types of its fields. Cached, since each annotation is a string that must be compiled."""
+    hints = get_type_hints(state_type)
+    return {field.name: hints[field.name] for field in dataclasses.fields(state_type)}
 
 
 def to_bytes(arrays: Mapping[str, Stored], meta: Mapping[str, Any]) -> bytes:
@@ -153,13 +154,13 @@ def to_bytes(arrays: Mapping[str, Stored], meta: Mapping[str, Any]) -> bytes:
 
 
 def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
-    """Arrays and metadata. Raises StateFormatError if the bytes are damaged or of a format this version cannot read."""
+    """Arrays and metadata. Raises StateFormatError if the bytes are damaged or in a format this version cannot read."""
     body, digest = blob[:-DIGEST_BYTES], blob[-DIGEST_BYTES:]
     if digest != _digest(body):
         raise StateFormatError("not a state, or the bytes were damaged: the digest does not match")
     try:
         with zipfile.ZipFile(io.BytesIO(blob)) as archive:
-            # Bytes that unfold to more than they are would take what memory there is.
+            # Refuse archives that expand beyond their own size: they could exhaust memory.
             members = archive.infolist()
             if any(one.compress_type != zipfile.ZIP_STORED for one in members):
                 raise StateFormatError("a part of it is compressed")
@@ -168,7 +169,7 @@ def from_bytes(blob: bytes) -> tuple[dict[str, Stored], dict[str, Any]]:
             arrays = {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in members}
         meta = json.loads(arrays.pop(META).tobytes())
         version = meta["format"]
-    # A digest is no signature: bytes made up by a stranger reach the parsers, and they may raise anything.
+    # A digest is not a signature: forged bytes reach the parsers, which may raise anything.
     except Exception as error:
         raise StateFormatError(f"not a state: {error}") from error
     if version != FORMAT_VERSION:
@@ -180,7 +181,7 @@ _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.f
 
 
 def _array(member: bytes) -> NDArray[Any]:
-    """Not by `read_array`, which takes as much memory as the header says before it looks at what follows."""
+    """Parse one member. `read_array` would allocate the size in the header before checking that the data is there."""
     file = io.BytesIO(member)
     shape, is_by_columns, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
     numbers = np.frombuffer(member, dtype, offset=file.tell())

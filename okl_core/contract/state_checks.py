@@ -1,4 +1,4 @@
-"""The state of a learner: it is all there is, it can be copied, stored and replayed, and it is nobody else's."""
+"""Checks of a learner's state: it is complete and unshared, and can be copied, stored and replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from okl_core.errors import ReplayDivergence, StateFormatError
 
 @clause
 def check_state_is_everything(subject: Subject) -> None:
-    """A learner restored from `state()` continues bit for bit; the arrays are copies on both ways."""
+    """A learner restored from `state()` continues bit for bit; arrays are copied both ways."""
     for stop in subject.stops:
         learner = subject.after(stop)
         arrays = learner.state()
@@ -34,7 +34,7 @@ def check_state_is_everything(subject: Subject) -> None:
 
 @clause
 def check_copies(subject: Subject) -> None:
-    """Copies and pickles go on bit for bit as their original, and what one of them learns leaves the others as they were."""
+    """Copies and pickles continue bit for bit like the original, and learning in one does not affect the others."""
     for stop in subject.stops:
         learner = subject.after(stop)
         before = learner.state()
@@ -83,7 +83,7 @@ def check_replay(subject: Subject) -> None:
 
 @clause
 def check_inputs_are_copied(subject: Subject) -> None:
-    """A caller may use its arrays again: nothing writes into them, and nothing in the state refers to them."""
+    """A caller may reuse its arrays: nothing writes into them, and the state does not refer to them."""
     learner, buffer = subject.create(), np.empty(subject.dim)
     for x, y in subject.rounds():
         buffer[:] = x
@@ -101,7 +101,7 @@ def check_inputs_are_copied(subject: Subject) -> None:
 
 @clause
 def check_state_arrays(subject: Subject) -> None:
-    """The state at rest is C-contiguous float64, or float32 where it is kept so, and counts its rounds."""
+    """The arrays of a state are C-contiguous, float64 or float32, and its `t` counts the rounds."""
     for stop in (0, 1, subject.half):
         for name, array in (arrays := subject.after(stop).state()).items():
             require(isinstance(array, np.ndarray), f"{name!r} is a {type(array).__name__}, not an array")
@@ -112,7 +112,7 @@ def check_state_arrays(subject: Subject) -> None:
 
 @clause
 def check_state_bytes(subject: Subject) -> None:
-    """The state goes through bytes without loss, and damaged bytes are refused."""
+    """The state survives conversion to bytes and back without loss, and damaged bytes are refused."""
     arrays = subject.after(subject.half).state()
     meta = {"spec": subject.spec.model_dump(mode="json"), "dim": subject.dim}
     blob = to_bytes(arrays, meta)

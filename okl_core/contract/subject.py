@@ -1,4 +1,4 @@
-"""What a check of the learner contract is given: a spec without open choices, and a small stream for its learner."""
+"""The subject of a contract check: a resolved spec, and a small stream for its learner."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from okl_core.contract.learner import LearnerSpec, parse_spec, resolve
 from okl_core.types import F64, REALS, Interval, Target
 
 ROUNDS = 150
-"""Long enough to cross the panels of a factor and a few doublings of capacity, short enough to run in tests."""
+"""Long enough to cross the panels of a factor and a few capacity doublings, short enough for tests."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is checked: a spec without open choices, and a stream for it; X of shape (n, d), y of shape (n,)."""
+    """A resolved spec, and a stream for it: X of shape (n, d), y of shape (n,)."""
 
     spec: LearnerSpec
     dim: int
@@ -29,7 +29,7 @@ class Subject:
         return create(self.spec, self.dim)
 
     def after(self, rounds: int) -> OnlineLearner:
-        """A learner that has seen the first rounds of the stream."""
+        """A learner that has learned the first rounds of the stream."""
         learner = self.create()
         for x, y in self.rounds(0, rounds):
             learner.update(x, y)
@@ -44,22 +44,22 @@ class Subject:
 
     @property
     def stops(self) -> tuple[int, ...]:
-        """Rounds at which a learner is looked at: before the first, after it, in the middle, and when it has grown."""
+        """Rounds at which a learner is examined: before the first, after it, in the middle, and when it has grown."""
         return 0, 1, self.half, len(self.y) - 10
 
 
 CLASSES = 10
-"""Classes of a stream at most: with one of its own for each round there would be nothing to learn."""
+"""Most classes in a stream: with a new class in every round there would be nothing to learn."""
 
 
 Check = Callable[[Subject], None]
-"""One clause of the contract. Raises ContractViolation with what went wrong."""
+"""One clause of the contract. Raises ContractViolation with a description."""
 
 
 def make_subject(
     kind: str, config: Mapping[str, Any] | None = None, *, dim: int | None = None, seed: int = 0, rounds: int = ROUNDS
 ) -> Subject:
-    """A spec and a small stream that its learner takes. Raises UnknownKind, ConfigError."""
+    """A resolved spec and a small stream that its learner accepts. Raises UnknownKind, ConfigError."""
     spec, learner, parsed = parse_spec({"kind": kind, "seed": seed, "config": dict(config or {})})
     dim = dim or learner.dims or 3
     X, y = small_stream(learner.target(parsed), learner.truth_range(parsed), dim, rounds, seed)
@@ -67,9 +67,10 @@ def make_subject(
 
 
 def small_stream(target: Target, truths: Interval, dim: int, rounds: int, seed: int = 0) -> tuple[F64, F64]:
-    """A stream with structure, noise, a zero and repeated inputs; real `truths` reach their ends (+-1 if infinite).
+    """A stream with signal, noise, a zero input and repeated inputs.
 
-    Of K classes, CLASSES at most, the first K rounds have one each.
+    Real truths span the range `truths`, or [-1, 1] if that is infinite. With K classes, at most CLASSES, each of the first
+    K rounds has a different class.
     """
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (rounds, dim))

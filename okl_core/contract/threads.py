@@ -1,8 +1,8 @@
-"""One thread of BLAS for the products of a round, and of a block of rounds.
+"""Restriction of BLAS to one thread for the products of a round or a block.
 
-BLAS divides a product among as many threads as it believes there are processors, which wait for each other in a loop. For a
-learner's small products that loop takes most of the time, and all the more where a thread finds no processor, because another
-process has it or a container gives fewer: a block takes 16 times as long as in one thread, or more (`bench.threads`).
+BLAS divides a product among as many threads as it detects processors, and these threads busy-wait for each other. For a
+learner's small products the waiting takes most of the time, and more so if a thread gets no processor because another
+process uses it or a container has fewer: a block then takes 16 times as long as in one thread, or more (`bench.threads`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 UNDIVIDED_BYTES: Final = 9216 * 8
-"""OpenBLAS divides no product with a matrix that is smaller: of 96 x 96 numbers."""
+"""Size of a 96 x 96 matrix; OpenBLAS does not divide products with a smaller one."""
 
 
 @final
 class OneBlasThread:
-    """A context in which the products of this thread are computed in one of BLAS; afterwards in as many as before.
+    """Context manager that restricts BLAS to one thread, and restores the previous number of threads on exit.
 
-    Some libraries keep one number for the process: another thread that leaves meanwhile may then put it back too early, which
-    costs time alone. Without threadpoolctl nothing happens: learners need numpy, scipy and pydantic alone.
+    Some BLAS libraries have one setting per process: another thread that leaves its context may then restore it too early,
+    which only costs time. Without threadpoolctl the context does nothing, since learners require only NumPy, SciPy and
+    pydantic.
     """
 
     __slots__ = ("_before",)
@@ -42,14 +43,14 @@ class OneBlasThread:
 
 
 def _divided() -> list[tuple[LibController, int]]:
-    """The libraries that compute in several threads now, and in how many."""
+    """The BLAS libraries that currently use several threads, with the number of threads."""
     counts = [(library, library.get_num_threads() or 1) for library in _libraries()]
     return [(library, count) for library, count in counts if count > 1]
 
 
 @cache
 def _libraries() -> list[LibController]:
-    """Those of BLAS that are loaded. Looked for once: that takes a millisecond."""
+    """The loaded BLAS libraries. Cached, since finding them takes a millisecond."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
@@ -57,13 +58,13 @@ def _libraries() -> list[LibController]:
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-_AS_IT_IS: Final = nullcontext()
+_UNCHANGED: Final = nullcontext()
 
 
 def needs_one_thread(nbytes: float) -> bool:
-    """Would rounds of a learner that takes so many bytes be divided among threads?"""
+    """Whether BLAS would divide the rounds of a learner of this size among threads."""
     return nbytes >= UNDIVIDED_BYTES and bool(_divided())
 
 
 def one_thread_if(is_needed: bool) -> AbstractContextManager[None]:
-    return OneBlasThread() if is_needed else _AS_IT_IS
+    return OneBlasThread() if is_needed else _UNCHANGED

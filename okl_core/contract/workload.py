@@ -1,17 +1,20 @@
-"""How large a block may be, so that its arrays fit into a working memory of fixed size; and which rounds are long."""
+"""Limits on the size of a block, so that its arrays fit a fixed working memory, and the cost of long rounds."""
 
 from __future__ import annotations
 
 WORKING_BYTES = 2**24
-"""For what a block makes beside the state. Enough for blocks of full length up to some 4,000 numbers a round; with more, the
-length hides less and less, since a single round reads more than the caches hold."""
+"""Memory for a block's temporaries, beside the state.
+
+Enough for full-length blocks up to about 4,000 numbers per round. Above that, longer blocks gain little, since a single
+round already exceeds the caches.
+"""
 
 ARRAYS = 4
-"""Arrays of the width that a block is asked about, at once."""
+"""Arrays of the given width that a block holds at once."""
 
 
 def rows_at_once(width: int, most: int) -> int:
-    """Rounds of a block whose arrays have `width` numbers for each, at least 1 and at most `most`.
+    """Rounds in a block whose arrays have `width` numbers per round: at least 1, at most `most`.
 
     Examples
     --------
@@ -22,15 +25,15 @@ def rows_at_once(width: int, most: int) -> int:
 
 
 LONG_WORK = 3e7
-"""Multiplications of a matrix product, some 0.1 ns each, from which on a round is a long one: 3 ms."""
+"""Work from which on a round is long, in multiplications of a matrix product: 3 ms at about 0.1 ns each."""
 
 KERNEL_WORK = 40.0
-"""What a kernel value takes, in these."""
+"""Cost of a kernel value, in the same units."""
 
 DRAW_WORK = 300.0
-"""What a random number with its transformation takes."""
+"""Cost of a random number and its transformation, in the same units."""
 
 
 def embedding_work(points: int) -> float:
-    """What an embedding of so many points takes: their kernel matrix, and eigenvectors of it."""
+    """Cost of building an embedding of this many points: their kernel matrix and its eigenvectors."""
     return points * points * (KERNEL_WORK + points)

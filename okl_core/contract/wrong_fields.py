@@ -1,4 +1,4 @@
-"""What is wrong with a value, in words: a field, a kind or a word that there is not is told with those that there are."""
+"""Messages for invalid values; an unknown field, kind or word is reported together with the known ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD = re.compile(r"'((?:[^'\\]|\\.)*)'")
 
 
 def told(model: type[BaseModel], item: Mapping[str, Any]) -> str:
-    """The sentence about one of the errors that pydantic found in a value of this model, with the input that is wrong."""
+    """The message for one of the errors that pydantic found in a value of this model."""
     match item["type"]:
         case "extra_forbidden":
             return unknown_field(model, item["loc"])
@@ -33,24 +33,24 @@ def told(model: type[BaseModel], item: Mapping[str, Any]) -> str:
         case "model_type" | "dict_type":
             return f"Input should be an object, not {json_name(item['input'])}"
         case "greater_than_equal" | "less_than_equal" as end if "e" in (limit := repr(item["ctx"][_ENDS[end]])):
-            # pydantic writes 1e-50 with all its zeros.
+            # pydantic would write 1e-50 with all its zeros.
             return f"Input should be {end.replace('_equal', '_or_equal_to').replace('_', ' ')} {limit}"
     return item["msg"].removeprefix("Value error, ")
 
 
 def unknown_field(model: type[BaseModel], location: Sequence[int | str]) -> str:
-    """The sentence about a field, at this location in a value of this model, that the model does not have."""
-    found = [model]
+    """The message for an unknown field at this location in a value of this model."""
+    models = [model]
     for part in location[:-1]:
-        inner = [m for one in found for name, m in _parts(one) if name == part]
-        # A part that is no field is an index, or the tag of one form of a union.
-        found = inner or [one for one in found if _kind(one) == str(part).strip("<>")] or found
-    known = dict.fromkeys(field.alias or name for one in found for name, field in one.model_fields.items())
+        inner = [m for one in models for name, m in _parts(one) if name == part]
+        # A part that is not a field is an index, or the tag of a union member.
+        models = inner or [one for one in models if _kind(one) == str(part).strip("<>")] or models
+    known = dict.fromkeys(field.alias or name for one in models for name, field in one.model_fields.items())
     return f"is unknown{did_you_mean(str(location[-1]), known)}"
 
 
 def json_name(value: object) -> str:
-    """What a value is, in the words of JSON where it has one."""
+    """The type of a value for error messages: the JSON name if there is one, else the Python type."""
     names = {type(None): "null", str: "a string", bool: "a boolean", list: "a list", dict: "an object"}
     return names.get(type(value)) or (
         "a number" if isinstance(value, int | float) else f"a value of type {type(value).__name__}"
@@ -68,7 +68,7 @@ def _parts(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a value of this type may be; for an abstract one those made of it."""
+    """The models that a value of this type may be; for an abstract model, also its subclasses."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation
         if inspect.isabstract(annotation):

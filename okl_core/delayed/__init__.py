@@ -1,4 +1,4 @@
-"""Learners for truths that come late, whose bounds are of the forecasts that were issued."""
+"""Learners for late truths, with regret bounds for the forecasts as issued."""
 
 from okl_core.delayed.create_delayed import create_delayed
 

@@ -1,4 +1,4 @@
-"""The delayed forms of learners, made from their specs."""
+"""Creation of the delayed forms of learners from their specs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FORMS = ("kernel-aar", "kons")
 def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
     """The delayed form of `kernel-aar` or `kons`, for inputs in R^dim, dim >= 1.
 
-    Its forecasts are issued with a number, by which a truth is learned whenever it comes. `kernel-aar` needs a `clip`, `kons`
-    a step that follows the curvature; neither may forget here, or have lags. Raises ConfigError, UnknownKind, ShapeError.
+    Each forecast is issued with an id, by which its truth is learned whenever it arrives. `kernel-aar` needs a `clip`, `kons`
+    a step that follows the curvature; neither may forget or have lags. Raises ConfigError, UnknownKind, ShapeError.
 
     Examples
     --------
@@ -32,14 +32,14 @@ def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
     parsed, _, config = parse_spec(spec)
     kind = spec if isinstance(spec, str) else spec.kind if isinstance(spec, LearnerSpec) else spec["kind"]
     if kind not in FORMS:
-        told = f"{kind} has no delayed form; {' and '.join(FORMS)} have"
-        raise ConfigError(told, [(("kind",), told)])
+        message = f"{kind} has no delayed form; {' and '.join(FORMS)} have"
+        raise ConfigError(message, [(("kind",), message)])
     dim = checked_dim(dim)
     if waiting := config.waiting():
         raise unresolved(waiting)
     if parsed.lags:
         raise _refused(kind, "lags", "a truth that is late is no input of the rounds before it; leave `lags` out")
-    # A half-life to be learned has made a pool of it.
+    # With a half-life to be learned, the config is that of a pool.
     if not isinstance(config, RidgeConfig | KonsConfig) or config.memory is not None:
         name = "window" if isinstance(config, RidgeConfig | KonsConfig) and config.window is not None else "half_life"
         raise _refused(kind, name, f"the delayed form remembers all rounds; leave `{name}` out", "config")
@@ -48,10 +48,10 @@ def create_delayed(spec: Spec, dim: int) -> DelayedLearner:
             raise _refused(kind, "clip", "the delayed form needs it: the largest truth", "config")
         return DelayedAar(config.kernel, config.regularization, config.clip, dim)
     if config.step not in ("curvature", "half-curvature", "adaptive"):
-        told = 'the delayed form needs one that follows the curvature: "adaptive", "curvature" or "half-curvature"'
-        raise _refused(kind, "step", told, "config")
+        message = 'the delayed form needs one that follows the curvature: "adaptive", "curvature" or "half-curvature"'
+        raise _refused(kind, "step", message, "config")
     return DelayedNewton(config.kernel, config.regularization, config.rule, dim)
 
 
-def _refused(kind: str, field: str, told: str, *under: str) -> ConfigError:
-    return ConfigError(f"{kind}: {field}: {told}", [((*under, field), told)])
+def _refused(kind: str, field: str, message: str, *under: str) -> ConfigError:
+    return ConfigError(f"{kind}: {field}: {message}", [((*under, field), message)])

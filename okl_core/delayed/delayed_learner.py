@@ -1,4 +1,4 @@
-"""Learners whose forecasts are issued, and learned when their truths come."""
+"""Learners that issue forecasts, and learn each one when its truth arrives."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from okl_core.second_order.kernel_space import KernelSpace
 from okl_core.types import F64, Interval
 
 MAX_WAITING = 1000
-"""Forecasts that may wait for their truths; each keeps some numbers a round."""
+"""Most forecasts that may wait for their truths; each keeps a few numbers per round."""
 
 W = TypeVar("W")
 
 
 class IssuedForecast(NamedTuple):
-    """A forecast, and the number that its truth is learned by."""
+    """A forecast, and the id by which its truth is learned."""
 
     id: int
     value: float
 
 
 class DelayedLearner(ABC, Generic[W]):
-    """A learner in use whose truths come in any order, late or never. W: what it keeps of a forecast that waits.
+    """A learner in use whose truths arrive in any order, late or never. W is the record of a waiting forecast.
 
     It can be pickled and copied. Time and memory are those of an exact kernel learner: they grow with the rounds.
     """
@@ -53,47 +53,50 @@ class DelayedLearner(ABC, Generic[W]):
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """The numbers of the forecasts whose truths have not come, oldest first."""
+        """The ids of the forecasts whose truths have not arrived, oldest first."""
         return tuple(self._waiting)
 
     def issue(self, x: ArrayLike) -> IssuedForecast:
-        """The forecast for x, shape (d,). Raises InputError, also where 1,000 wait already, and DivergedError."""
+        """The forecast for x, shape (d,). Raises DivergedError, and InputError, also if 1,000 forecasts wait already."""
         with self._one_thread():
             x = checked_input(x, self.dim)
             if len(self._waiting) >= MAX_WAITING:
-                told = f"{MAX_WAITING:,} forecasts wait for their truths; learn or drop some of them first"
-                raise InputError(told, "x")
+                message = f"{MAX_WAITING:,} forecasts wait for their truths; learn or drop some of them first"
+                raise InputError(message, "x")
             value, waiting = self._issue(x)
         self._issued += 1
         self._waiting[self._issued] = waiting
         return IssuedForecast(self._issued, value)
 
     def learn(self, id: int, y: float) -> float:
-        """The truth of a forecast: learned; the loss of what was issued. Raises InputError, LabelError, DivergedError."""
+        """Learn the truth of a forecast and return the loss of the forecast as issued.
+
+        Raises InputError, LabelError, DivergedError.
+        """
         waiting = self._found(id)
         y = float(checked_truth(y, self.loss.target, self._ends))
         with self._one_thread():
-            lost = self._learn(waiting, y)
+            loss = self._learn(waiting, y)
         del self._waiting[id]
-        self._lost += lost
+        self._lost += loss
         self._learned += 1
-        return lost
+        return loss
 
     def drop(self, id: int) -> None:
-        """The truth of a forecast will never come. Raises InputError."""
+        """Forget a forecast whose truth will never arrive. Raises InputError."""
         self._found(id)
         del self._waiting[id]
 
     def copy(self) -> Self:
-        """One that goes on alike, and alone."""
+        """An independent copy in the same state."""
         return copy.deepcopy(self)
 
     def __copy__(self) -> Self:
-        # Field by field the two would share what they learn.
+        # A shallow copy would share the state.
         return self.copy()
 
     def describe(self) -> dict[str, float]:
-        """Numbers to look at, the terms of the bound among them."""
+        """Diagnostic numbers; subclasses add the terms of their regret bound."""
         return {
             "issued": self._issued,
             "learned": self._learned,
@@ -114,11 +117,11 @@ class DelayedLearner(ABC, Generic[W]):
 
     @abstractmethod
     def _issue(self, x: F64) -> tuple[float, W]:
-        """The forecast, and what is kept of it."""
+        """The forecast, and its record while it waits."""
 
     @abstractmethod
     def _learn(self, waiting: W, y: float) -> float:
-        """The loss of what was issued. Raises before anything has changed."""
+        """Learn a truth, and return the loss of the forecast as issued. Raises before anything has changed."""
 
     @abstractmethod
     def _bytes_of(self, waiting: W) -> int: ...

@@ -1,12 +1,12 @@
-r"""Online Newton steps with late truths: a round is the parabola at the point that was issued, whenever its truth comes.
+r"""Online Newton steps with late truths: a round adds the parabola at the issued forecast, whenever its truth arrives.
 
-Rounds are numbered in the order in which they are learned. With v the issued forecast of round n, g = l'(v), the w of a
-`kons` step at v, and m and q the mean and the variance of x_n by the rounds learned before it,
+Rounds are numbered in the order in which they are learned. With v the issued forecast of round n, g = l'(v), w that of a
+`kons` step at v, and m and q the mean and the variance of x_n given the rounds learned before it,
 
     A_n = A_{n-1} + w phi phi^T,   s_n = s_{n-1} + (w v - g) phi,   issued: clip(phi^T A^{-1} s, -C, C).
 
-Nothing is projected: the parabolas are sums, so that the order of arrival does not matter. For every f with |f(x_n)| <= C in
-all rounds the regret of what was issued is at most (docs/late-truths.md)
+There is no projection: the parabolas add up, so that the order of arrival does not matter. For every f with |f(x_n)| <= C in
+all rounds, the regret of the issued forecasts is at most (docs/late-truths.md)
 
     (alpha / 2) |f|^2 + 1/2 sum (q g^2 - 2 g (m - v) - w (m - v)^2) / (1 + w q).
 
@@ -26,7 +26,7 @@ from okl_core.types import F64
 
 
 class WaitingPoint(NamedTuple):
-    """A forecast that waits."""
+    """A waiting forecast."""
 
     x: F64
     value: float
@@ -34,7 +34,7 @@ class WaitingPoint(NamedTuple):
 
 @final
 class DelayedNewton(DelayedLearner[WaitingPoint]):
-    """See the module; made by `create_delayed`."""
+    """The learner of this module; created by `create_delayed`."""
 
     def __init__(self, kernel: Kernel, regularization: float, rule: NewtonRule, dim: int) -> None:
         self._rule = rule
@@ -63,5 +63,5 @@ class DelayedNewton(DelayedLearner[WaitingPoint]):
         return waiting.x.nbytes
 
     def describe(self) -> dict[str, float]:
-        """`bound`: the sum of the module's bound, over the rounds learned."""
+        """Add `log_det` and `bound`, the sum in the module's regret bound over the learned rounds."""
         return super().describe() | {"log_det": self._state.log_det, "bound": self._bound}

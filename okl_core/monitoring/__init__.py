@@ -1,4 +1,4 @@
-"""Is a session better than a plain forecaster, and has its error risen? Answers that hold at all times together."""
+"""Time-uniform tests of whether a session beats a plain forecaster and whether its error has risen."""
 
 from okl_core.monitoring.bands import boundaries, boundary
 from okl_core.monitoring.comparison import Comparison

@@ -1,25 +1,25 @@
-r"""How far a sum of bounded numbers strays from the sum of its conditional means, at all times together.
+r"""Time-uniform bounds on the deviation of a sum of bounded numbers from the sum of its conditional means.
 
-Numbers d_i lie in an interval of length c, mu_i is the mean of d_i given all before, g_i any guess of d_i that is made before
-it and lies in the interval. With S_n = sum (d_i - mu_i) and V_n = sum (d_i - g_i)^2,
+Numbers d_i lie in an interval of length c. mu_i is the mean of d_i given all earlier numbers, and g_i any guess of d_i that
+is made before d_i and lies in the interval. With S_n = sum (d_i - mu_i) and V_n = sum (d_i - g_i)^2,
 
     P(S_n >= u(V_n) for some n) <= alpha,    u(v) = c min_k (ln(1 / (alpha w_k)) + psi(lambda_k) v / c^2) / lambda_k,
 
-and the same for -S_n. Nothing is assumed of the d_i: they may depend on each other and drift.
+and likewise for -S_n. There is no further assumption on the d_i: they may depend on each other and drift.
 
 | symbol   | meaning                                                             |
 |----------|---------------------------------------------------------------------|
-| lambda_k | 0.7 0.6^k, k = 0 ... 27: each is best for one size of V             |
-| w_k      | 1 / ((k + 1) (k + 2)), shares of alpha: they sum to less than 1     |
+| lambda_k | 0.7 0.6^k, k = 0 ... 27: each is optimal for one size of V          |
+| w_k      | 1 / ((k + 1) (k + 2)), shares of alpha, which sum to less than 1    |
 | psi      | -ln(1 - lambda) - lambda, near lambda^2 / 2 for a small lambda       |
 
 Proof. For c = 1 and x >= -1, exp(lambda x - psi(lambda) x^2) <= 1 + lambda x [fan2015]. With x = d_i - g_i, and as
 exp(-lambda (mu_i - g_i)) (1 + lambda (mu_i - g_i)) <= 1, exp(lambda S_n - psi(lambda) V_n) is a nonnegative supermartingale
-that begins at 1. By Ville's inequality it reaches 1 / (alpha w_k) with a probability of at most alpha w_k; sum over k.
+that starts at 1. By Ville's inequality it reaches 1 / (alpha w_k) with probability at most alpha w_k; sum over k.
 
-This is the empirical Bernstein confidence sequence of [howard2021], theorem 4, with the lowest of some lines in place of its
-stitched boundary or its mixtures. It is in closed form, lower than the stitched one everywhere, and for v from 1 to 10^6
-between 0.9 and 1.15 of the gamma-exponential mixture that [choe2024] take, which has to be solved for.
+This is the empirical Bernstein confidence sequence of [howard2021], theorem 4, with the minimum of several lines in place of
+its stitched or mixture boundary. It has a closed form, lies below the stitched boundary everywhere, and for v from 1 to 10^6
+is between 0.9 and 1.15 times the gamma-exponential mixture boundary of [choe2024], which must be found numerically.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ import numpy as np
 from okl_core.types import F64
 
 LAMBDAS = tuple(0.7 * 0.6**k for k in range(28))
-"""The smallest is the best for a V near 10^13."""
+"""The smallest is optimal for V near 10^13."""
 WEIGHTS = tuple(1.0 / ((k + 1) * (k + 2)) for k in range(len(LAMBDAS)))
 _LINES = tuple(
     (math.log(1.0 / weight) / lam, 1.0 / lam, -(math.log1p(-lam) + lam) / lam)
     for lam, weight in zip(LAMBDAS, WEIGHTS, strict=True)
 )
-"""ln(1 / w) / lambda, 1 / lambda, and the slope psi / lambda."""
+"""For each k: ln(1 / w) / lambda, 1 / lambda, and the slope psi / lambda."""
 
 
 def boundary(v: float, alpha: float, c: float = 1.0) -> float:
-    """u(v), for v >= 0, 0 < alpha < 1 and c > 0. About 3 us.
+    """u(v) for v >= 0, 0 < alpha < 1 and c > 0. Takes about 3 us.
 
     Examples
     --------
@@ -49,11 +49,11 @@ def boundary(v: float, alpha: float, c: float = 1.0) -> float:
     [6.3, 13.5, 126.5]
     """
     log, scaled = -math.log(alpha), v / (c * c)
-    return c * min(own + log * inverse + slope * scaled for own, inverse, slope in _LINES)
+    return c * min(offset + log * inverse + slope * scaled for offset, inverse, slope in _LINES)
 
 
 def boundaries(v: F64, alpha: F64 | float, c: float = 1.0) -> F64:
-    """u(v) of arrays that broadcast together; each is that of `boundary`, up to rounding."""
-    own, inverse, slope = np.array(_LINES).T
+    """u(v) of arrays that broadcast together; equals `boundary` elementwise, up to rounding."""
+    offset, inverse, slope = np.array(_LINES).T
     log, scaled = -np.log(np.asarray(alpha, dtype=np.float64)), np.asarray(v, dtype=np.float64) / (c * c)
-    return c * (own + log[..., None] * inverse + slope * scaled[..., None]).min(axis=-1)
+    return c * (offset + log[..., None] * inverse + slope * scaled[..., None]).min(axis=-1)

@@ -1,9 +1,9 @@
-r"""Which of two forecasters has the smaller error, known at all times together, whatever the stream.
+r"""A time-uniform comparison of two forecasters' errors, valid for any stream.
 
-Differences d_i in [-1, 1] of two scores are compared by the mean of their conditional means, (1/n) sum E[d_i | all before]:
-how much better the one was in these rounds, had each truth been drawn many times. The band is that of
-`okl_core.monitoring.bands`, with the mean of the earlier differences as the guess. It may be looked at after every round, and
-acted on. [choe2024]
+The score differences d_i in [-1, 1] are summarised by the mean of their conditional means, (1/n) sum E[d_i | all before]:
+how much better one forecaster was in these rounds, if each truth had been drawn many times. The confidence band is that of
+`okl_core.monitoring.bands`, with the mean of the earlier differences as the guess. It remains valid if it is inspected after
+every round and acted on. [choe2024]
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from okl_core.types import F64, Interval, StatePart
 
 WHOLE: Interval = (-1.0, 1.0)
 SLACK = 1e-9
-"""Relative: what rounding may add to a sum."""
+"""Relative rounding error allowed in a sum."""
 
 
 @final
 @dataclass(slots=True)
 class Comparison(StatePart):
-    """Differences in [-1, 1]: how many, their sum, and V, that of their squared distances from the mean of those before.
+    """Differences in [-1, 1]: their count, their sum, and V, the sum of squared distances from the mean of earlier ones.
 
     Examples
     --------
@@ -42,18 +42,20 @@ class Comparison(StatePart):
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse sums that no differences have. Raises StateFormatError."""
+        """Raise StateFormatError for sums that no differences can have."""
         most = self.count * (1.0 + SLACK)
         if not (self.count >= 0 and abs(self.total) <= most and 0.0 <= self.spread <= 4.0 * most):
-            raise StateFormatError(f"{self.count} differences of sum {self.total} and spread {self.spread} cannot be")
+            raise StateFormatError(
+                f"{self.count} differences of sum {self.total} and spread {self.spread} are impossible"
+            )
 
     @property
     def mean(self) -> float:
-        """Of the differences; 0 if there are none."""
+        """Mean of the differences; 0 if there are none."""
         return self.total / self.count if self.count else 0.0
 
     def add(self, difference: float) -> None:
-        """One more; positive where the one in question was better. Raises InputError unless it is in [-1, 1]."""
+        """Add one difference, positive if the forecaster in question was better. Raises InputError outside [-1, 1]."""
         if not -1.0 <= difference <= 1.0:
             raise InputError(f"a difference of {difference} is not in [-1, 1]", "y")
         difference = float(difference)
@@ -63,7 +65,7 @@ class Comparison(StatePart):
         self.count += 1
 
     def run(self, differences: F64) -> None:
-        """Differences in order, shape (n,): as `add` of each, to the bit. Raises InputError; nothing has changed then."""
+        """Add differences in order, shape (n,), bit for bit as by `add`. Raises InputError and then changes nothing."""
         if not ((differences >= -1.0) & (differences <= 1.0)).all():
             raise InputError("a difference is not in [-1, 1]", "y")
         totals = running(self.total, differences)
@@ -73,19 +75,19 @@ class Comparison(StatePart):
         self.count += len(differences)
 
     def band(self, level: float = 0.95) -> Interval:
-        """Ends that hold the mean of the conditional means in all rounds together, with a probability of at least `level`."""
+        """A band that contains the mean of the conditional means in all rounds at once, with probability at least `level`."""
         if not self.count:
             return WHOLE
         width = boundary(self.spread, (1.0 - level) / 2.0, 2.0) / self.count
         return max(self.mean - width, -1.0), min(self.mean + width, 1.0)
 
     def is_better(self, level: float = 0.95) -> bool:
-        """Is the whole band above 0? Wrong at any time at all with a probability of at most (1 - level) / 2."""
+        """Whether the whole band is above 0; the probability of ever being wrong is at most (1 - level) / 2."""
         return self.band(level)[0] > 0.0
 
 
 def cut(error: float, scale: float) -> float:
-    """min(error / scale, 1), both at least 0; of a scale of 0 whether there is an error.
+    """min(error / scale, 1), both at least 0; for a scale of 0, 1 if there is an error, else 0.
 
     Examples
     --------
@@ -105,5 +107,5 @@ def cuts(errors: F64, scales: F64 | float) -> F64:
 
 
 def running(start: float, parts: F64) -> F64:
-    """The sums start, start + parts[0], ..., shape (n + 1,), added one after the other."""
+    """The running sums start, start + parts[0], ..., shape (n + 1,), added in order."""
     return np.add.accumulate(np.concatenate(((start,), parts)))

@@ -1,33 +1,33 @@
-r"""Has the error risen? An alarm that goes off falsely with a probability of at most alpha, at all times together.
+r"""An alarm for a rise of the error, with probability at most alpha of any false alarm in a segment.
 
-The errors of a segment, cut to x_i in [0, 1], are bet upon: once an error is likelier than it was in the mean, who bets on
-errors gets rich. This is an e-detector [shin2023] whose baseline is not given but bounded from the past.
+The alarm bets on the errors of a segment, cut to x_i in [0, 1]: if errors become likelier than they were on average, the
+bets win. This is an e-detector [shin2023] whose baseline is not given, but bounded from the past.
 
 | symbol   | meaning                                                                                            |
 |----------|----------------------------------------------------------------------------------------------------|
-| mu_i     | mean of x_i given all before                                                                       |
+| mu_i     | mean of x_i given all earlier errors                                                               |
 | M_s      | mean of mu_1 ... mu_s                                                                              |
 | U_s      | mean of x_1 ... x_s, plus u(V_s) / s at alpha / 2 (`okl_core.monitoring.bands`); every 8 rounds    |
 | y_j, m_j | mean of the four x_i of block j; the smallest U_s of s before the block, at most 1                 |
-| lambda_k | 0.9 2^-k, k = 0 ... 7: a share of the wealth, each best for one size of a rise                     |
+| lambda_k | 0.9 2^-k, k = 0 ... 7: the share of the wealth that is bet, each optimal for one size of rise      |
 | w_j      | 1 / ((b + 1) (b + 2) 2^b), b = floor(log2 j): new wealth at the start of block j; sums to 1        |
-| E_k      | (1 + lambda_k (y_j / m_j - 1)) (E_k + w_j), block by block from 0                                  |
+| E_k      | (1 + lambda_k (y_j / m_j - 1)) (E_k + w_j), block by block, starting from 0                        |
 
-Alarm where the mean of the eight E_k reaches 2 / alpha.
+The alarm is raised when the mean of the eight E_k reaches 2 / alpha.
 
-**Guarantee.** If no mu_i is above M_{i-1}, the probability of any alarm in the segment is at most alpha. Errors that are
-independent and equally likely keep this, and those whose conditional mean only falls; nothing else is assumed.
+**Guarantee.** If no mu_i is above M_{i-1}, the probability of any alarm in the segment is at most alpha. The condition holds
+for independent and equally likely errors, and if the conditional mean only falls; there is no other assumption.
 
-Proof. M_i = ((i - 1) M_{i-1} + mu_i) / i <= M_{i-1}, so mu_i <= M_{i-1} <= M_s for all s < i. With a probability of at least
+Proof. M_i = ((i - 1) M_{i-1} + mu_i) / i <= M_{i-1}, so mu_i <= M_{i-1} <= M_s for all s < i. With probability at least
 1 - alpha / 2, M_s <= U_s at all s; then mu_i <= m_j in all rounds i of all blocks j. Let tau be the first i with mu_i > m_j;
 it is known before x_i is. Within a block each round adds lambda_k (x_i / m_j - 1) / 4 of the wealth at its start: at most a
-quarter is lost, and before tau nothing is won in the mean. So the mean of the E_k plus the wealth to come, 1 - w_1 - ... -
-w_j, stopped before tau, is a nonnegative supermartingale that begins at 1: by Ville's inequality it reaches 2 / alpha with a
-probability of at most alpha / 2. And tau comes with at most alpha / 2.
+quarter is lost, and before tau the expected gain is at most 0. So the mean of the E_k plus the wealth still to be added,
+1 - w_1 - ... - w_j, stopped before tau, is a nonnegative supermartingale that starts at 1. By Ville's inequality it reaches
+2 / alpha with probability at most alpha / 2, and tau is finite with probability at most alpha / 2.
 
-Not covered: errors that come in clusters, such as those of a Markov chain. There mu_i goes up and down, and an alarm says
-that the error has been likelier for a while. It is for these that four rounds are one bet: bets on single rounds notice a
-large rise after half as many rounds, but most clusters too.
+Errors in clusters, such as those of a Markov chain, are not covered: their mu_i goes up and down, and an alarm means that
+errors have been likelier for a while. They are the reason why four rounds form one bet: bets on single rounds would notice
+a large rise after half as many rounds, but most clusters too.
 """
 
 from __future__ import annotations
@@ -47,32 +47,33 @@ from okl_core.types import F64, StatePart
 
 ALPHA = 0.01
 STAKES = tuple(0.9 * 2.0**-k for k in range(8))
-"""At 1 a single block without an error would lose all; the smallest is for rises by a hundredth."""
+"""With a stake of 1, a single block without an error would lose everything; the smallest is for rises of a hundredth."""
 _STAKES: F64 = np.array(STAKES)[:, None]
 BLOCK, EVERY = 4, 8
-"""Rounds of a bet; from one bound of the past to the next, a multiple of it."""
+"""Rounds per bet, and rounds between two updates of the bound U; the latter is a multiple of the former."""
 FEW, AT_ONCE = 64, 1024
-"""Rounds from which on bets are settled together, and the most: 0.1 to the power of their blocks is still a number."""
+"""Fewest and most rounds settled together; 0.1 to the power of the most blocks does not underflow."""
 TIMES, UNCOUNTED = 16.0, 32
-"""A squared error is cut at so many times the mean of the first ones of the segment; these are not counted."""
+"""Squared errors are cut at TIMES the mean of the segment's first UNCOUNTED ones, which are not counted."""
 
 
 class Rise(NamedTuple):
-    """The error has risen: noticed with round `t`, most likely since round `since`; rounds are numbered from 1."""
+    """A rise of the error, noticed in round `t`, most likely since round `since`; rounds are numbered from 1."""
 
     t: int
     before: float
-    """Mean error in the segment before round `since`; of a number the squared error, cut."""
+    """Mean error in the segment before round `since`; for numbers, the cut squared error."""
     after: float
-    """Mean error from round `since` on; a little too high, as it is the start that was chosen for it."""
+    """Mean error from round `since` on; slightly too high, since `since` is chosen to maximise the wealth."""
     since: int
 
 
 @final
 class Wealth:
-    """What the bets of each stake have made, shape (8,) each, as lists: a round is faster with floats.
+    """The wealth of each stake's bets, as lists of 8 floats, which are faster per round than arrays.
 
-    `total` of all starts, E_k; `best` of the best start; and of that one the rounds of the segment before it, and their sum.
+    `total` is E_k, over all starts, and `best` the wealth from the best start. `start` is the number of rounds of the segment
+    before the best start, and `before` the sum of their errors.
     """
 
     __slots__ = ("before", "best", "start", "total")
@@ -82,22 +83,25 @@ class Wealth:
         self.total, self.best, self.start, self.before = list(nothing), list(nothing), list(nothing), list(nothing)
 
     def bet(self, gain: float, start: float, before: float) -> float:
-        """Settle the bets of a block: the sum of the E_k. `gain`: y_j / m_j - 1; `before`: the sum of those before it."""
+        """Settle the bets of a block and return the sum of the E_k.
+
+        `gain` is y_j / m_j - 1; `start` and `before` are the number and the sum of the errors before the block.
+        """
         b = (int(start) // BLOCK + 1).bit_length() - 1
-        new, made, total, best = 1.0 / ((b + 1) * (b + 2) << b), 0.0, self.total, self.best
+        new, wealth, total, best = 1.0 / ((b + 1) * (b + 2) << b), 0.0, self.total, self.best
         for k, share in enumerate(STAKES):
             factor = 1.0 + share * gain
             total[k] = now = factor * (total[k] + new)
-            made += now
+            wealth += now
             if best[k] < new:
                 best[k], self.start[k], self.before[k] = new, start, before
             best[k] *= factor
-        return made
+        return wealth
 
     def bet_rows(self, gains: F64, starts: F64, befores: F64) -> F64:
-        """1 to 256 blocks in order, shape (n,) each: as `bet` of each, but for rounding.
+        """Settle 1 to 256 blocks in order, with arguments of shape (n,) each; equals `bet` of each, up to rounding.
 
-        With the product P_j of the first j factors, E_j = P_j (E_0 + sum_{i <= j} w_i / P_{i-1}).
+        With P_j the product of the first j factors, E_j = P_j (E_0 + sum_{i <= j} w_i / P_{i-1}).
         """
         # j as a float has the exponent 1 + floor(log2 j).
         b = np.frexp(starts // BLOCK + 1.0)[1] - 1
@@ -123,16 +127,16 @@ class Wealth:
 
     @property
     def nbytes(self) -> int:
-        """As they are packed."""
+        """Size of the packed array, in bytes."""
         return 4 * 8 * len(STAKES)
 
     def pack(self) -> F64:
-        """Shape (4, 8)."""
+        """The wealth as an array of shape (4, 8)."""
         return np.array([self.total, self.best, self.start, self.before])
 
     @classmethod
     def unpack(cls, array: F64) -> Wealth:
-        """What `pack` gave. Raises StateFormatError."""
+        """The inverse of `pack`. Raises StateFormatError."""
         if array.shape != (4, len(STAKES)) or not (np.isfinite(array) & (array >= 0.0)).all():
             raise StateFormatError(
                 f"wealth of shape {array.shape}; it is 4 rows of {len(STAKES)}, finite and not negative"
@@ -145,10 +149,10 @@ class Wealth:
 @final
 @dataclass(slots=True)
 class DriftAlarm(StatePart):
-    """Tells when the error has risen, and begins a new segment then.
+    """Reports a rise of the error, and then begins a new segment.
 
-    `count`, `total` and `spread`: the errors of the segment, cut, their sum, and V. `mean`: of the segment's first
-    squared errors, of which there were `seen`.
+    `count`, `total` and `spread` are the number, the sum and the V of the segment's cut errors. `mean` is the mean of the
+    segment's first squared errors, and `seen` is their number.
 
     Examples
     --------
@@ -169,13 +173,13 @@ class DriftAlarm(StatePart):
     total: float = 0.0
     spread: float = 0.0
     settled: float = 0.0
-    """What `total` was at the start of the block."""
+    """`total` at the start of the block."""
     ceiling: float = 1.0
-    """m: what the mean error is at most if it never rose."""
+    """m, the upper bound on the mean error if it never rose."""
     wealth: Wealth = field(default_factory=Wealth)
 
     def __post_init__(self) -> None:
-        """Refuse what no errors lead to. Raises StateFormatError."""
+        """Raise StateFormatError for a state that no errors can lead to."""
         if not 0.0 < self.alpha < 1.0:
             raise StateFormatError(f"alpha is {self.alpha}; it must be above 0 and below 1")
         first = self.seen if self.is_of_numbers else 0
@@ -185,30 +189,30 @@ class DriftAlarm(StatePart):
             or first > UNCOUNTED
             or (self.count and self.is_of_numbers and first < UNCOUNTED)
         ):
-            raise StateFormatError(f"{self.seen} and {self.count} of {self.t} rounds cannot be")
+            raise StateFormatError(f"{self.seen} and {self.count} of {self.t} rounds are impossible")
         if not (0.0 <= self.settled <= self.total <= most and 0.0 <= self.spread <= most and 0.0 < self.ceiling <= 1.0):
             raise StateFormatError(
-                f"errors of sum {self.total}, spread {self.spread} and ceiling {self.ceiling} cannot be"
+                f"errors of sum {self.total}, spread {self.spread} and ceiling {self.ceiling} are impossible"
             )
         if not 0.0 <= self.mean <= LARGEST * (1.0 + SLACK):
-            raise StateFormatError(f"a mean squared error of {self.mean} cannot be")
+            raise StateFormatError(f"a mean squared error of {self.mean} is impossible")
 
     def add(self, error: float) -> Rise | None:
-        """One more error, in the order in which the truths come. About 2 us.
+        """Add one error, in the order in which the truths arrive. Takes about 2 us.
 
         Parameters
         ----------
         error : float
-            0 or 1, or between; of a number its squared error, at least 0, perhaps infinite.
+            In [0, 1]; for numbers the squared error, at least 0, perhaps infinite.
 
         Raises
         ------
-        NonFiniteError, InputError; nothing has changed then.
+        NonFiniteError, InputError; the state is then unchanged.
         """
         if math.isnan(error):
             raise NonFiniteError("an error is not a number", "y")
         if error < 0.0 or (error > 1.0 and not self.is_of_numbers):
-            raise InputError(f"an error of {error}; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError(f"an error of {error}; errors of classes are in [0, 1], of numbers at least 0", "y")
         error = float(error)
         self.t += 1
         if self.is_of_numbers and self.seen < UNCOUNTED:
@@ -230,15 +234,15 @@ class DriftAlarm(StatePart):
         return None
 
     def run(self, errors: F64 | Sequence[float]) -> list[Rise]:
-        """Errors in order, shape (n,): as `add` of each, but for rounding.
+        """Add errors in order, shape (n,); equals `add` of each, up to rounding.
 
-        Raises NonFiniteError, InputError; nothing has changed then.
+        Raises NonFiniteError, InputError; the state is then unchanged.
         """
         rows = np.asarray(errors, dtype=np.float64)
         if np.isnan(rows).any():
             raise NonFiniteError("an error is not a number", "y")
         if (rows < 0.0).any() or (not self.is_of_numbers and (rows > 1.0).any()):
-            raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError("an error is out of range; errors of classes are in [0, 1], of numbers at least 0", "y")
         found: list[Rise] = []
         while len(rows):
             single = max(UNCOUNTED - self.seen, 0) if self.is_of_numbers else 0
@@ -251,7 +255,7 @@ class DriftAlarm(StatePart):
         return found
 
     def _run(self, errors: F64, found: list[Rise]) -> int:
-        """FEW to AT_ONCE errors of a segment, up to its alarm; how many these were."""
+        """Add FEW to AT_ONCE errors of one segment, up to its alarm, and return how many were used."""
         x = cuts(errors, TIMES * self.mean) if self.is_of_numbers else errors
         counts = np.arange(self.count + 1, self.count + len(x) + 1)
         totals = running(self.total, x)
@@ -259,9 +263,9 @@ class DriftAlarm(StatePart):
         spreads = running(self.spread, away * away)
         ends = np.arange(BLOCK - self.count % BLOCK, len(x) + 1, BLOCK)
         sums, ceilings = totals[ends], np.full(len(ends), np.inf)
-        told = counts[ends - 1] % EVERY == 0
-        upto = ends[told]
-        ceilings[told] = (totals[upto] + boundaries(spreads[upto], self.alpha / 2.0)) / counts[upto - 1]
+        is_bounded = counts[ends - 1] % EVERY == 0
+        upto = ends[is_bounded]
+        ceilings[is_bounded] = (totals[upto] + boundaries(spreads[upto], self.alpha / 2.0)) / counts[upto - 1]
         ceilings = np.minimum.accumulate(np.concatenate(((self.ceiling,), ceilings)))
         befores = np.concatenate(((self.settled,), sums[:-1]))
         gains, starts = (sums - befores) / BLOCK / ceilings[:-1] - 1.0, (counts[ends - 1] - BLOCK).astype(np.float64)
@@ -282,25 +286,25 @@ class DriftAlarm(StatePart):
 
     @property
     def _enough(self) -> float:
-        """The sum of the E_k at which there is an alarm."""
+        """The sum of the E_k at which the alarm is raised."""
         return 2.0 / self.alpha * len(STAKES)
 
     def _is_alarming(self) -> bool:
-        """Settle the bets on the last block: is the wealth enough?"""
+        """Settle the bets on the last block, and return whether the wealth suffices for an alarm."""
         gain = (self.total - self.settled) / BLOCK / self.ceiling - 1.0
-        made = self.wealth.bet(gain, float(self.count - BLOCK), self.settled)
+        wealth = self.wealth.bet(gain, float(self.count - BLOCK), self.settled)
         self.settled = self.total
-        return made >= self._enough
+        return wealth >= self._enough
 
     def _begin_again(self) -> Rise:
-        """The alarm, and a new segment."""
+        """Begin a new segment, and return the alarm of the old one."""
         alarm = self._alarm()
         self.seen, self.mean, self.count, self.total, self.spread = 0, 0.0, 0, 0.0, 0.0
         self.settled, self.ceiling, self.wealth = 0.0, 1.0, Wealth()
         return alarm
 
     def _alarm(self) -> Rise:
-        """From the start of the bets that made most."""
+        """The alarm, dated from the start of the most profitable bets."""
         wealth, best = self.wealth, self.wealth.best
         k = best.index(max(best))
         start, before = wealth.start[k], wealth.before[k]

@@ -1,9 +1,9 @@
-r"""Which of two forecasters of the same rounds has the smaller error? Better, worse, or undecided, at all times together.
+r"""A time-uniform comparison of a forecaster with one rival on the same rounds: better, worse, or undecided.
 
 The error of a round is a mistake, 0 or 1, or the squared error of a number. The two are compared by d, the rival's error
-minus one's own. A squared error has no bound, so both are cut: d = min(e_rival^2 / c, 1) - min(e^2 / c, 1), where c is
-9 times a fading mean of the rival's squared errors, of earlier rounds only. The price is that cut errors are compared; where
-the sums of the whole errors say the opposite, nothing is decided. `okl_core.monitoring.verdict` does so with two rivals.
+minus the forecaster's own. A squared error has no bound, so both are cut: d = min(e_rival^2 / c, 1) - min(e^2 / c, 1), where
+c is 9 times a fading mean of the rival's squared errors in earlier rounds only. The price is that cut errors are compared;
+if the sums of the uncut errors say the opposite, the result is undecided. `okl_core.monitoring.verdict` handles two rivals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from okl_core.types import StatePart
 
 
 class Outcome(NamedTuple):
-    """What is known after `rounds` that were counted; `own` and `rival` are the mean errors in them, None before any."""
+    """The result after `rounds` counted rounds; `own` and `rival` are the mean errors in them, None before the first."""
 
     rounds: int
     own: float | None
@@ -26,49 +26,53 @@ class Outcome(NamedTuple):
     state: State
     low: float
     high: float
-    """How much larger the rival's error is in the mean, with 95 % at all times: mistakes, or squared errors, cut."""
+    """95 % band, valid at all times, for the rival's mean error minus the forecaster's: mistakes, or cut squared errors."""
 
 
 @final
 @dataclass(slots=True)
 class Duel(StatePart):
-    """One's own errors against those of one rival, round by round.
+    """The errors of a forecaster and its rival, compared round by round.
 
     Examples
     --------
     >>> duel = Duel(is_of_numbers=False)
     >>> for t in range(300):
     ...     duel.add(0.0, float(t % 2))
-    >>> told = duel.told()
-    >>> told.rounds, told.own, told.rival, told.state
+    >>> outcome = duel.told()
+    >>> outcome.rounds, outcome.own, outcome.rival, outcome.state
     (300, 0.0, 0.5, 'better')
     """
 
     is_of_numbers: bool
     seen: int = 0
     scale: float = 0.0
-    """Fading mean of the rival's squared errors, where they are numbers."""
+    """Fading mean of the rival's squared errors, for numbers."""
     own: float = 0.0
     rival: float = 0.0
-    """Sums of the errors that were counted."""
+    """Sums of the counted errors."""
     against: Comparison = field(default_factory=Comparison)
 
     def __post_init__(self) -> None:
-        """Refuse what no errors lead to. Raises StateFormatError."""
+        """Raise StateFormatError for a state that no errors can lead to."""
         counted = max(self.seen - UNCOUNTED, 0) if self.is_of_numbers else self.seen
         most = counted * LARGEST * (1.0 + SLACK) if self.is_of_numbers else float(counted)
         is_possible = self.seen >= 0 and 0.0 <= self.own <= most and 0.0 <= self.rival <= most
         if not (is_possible and 0.0 <= self.scale <= LARGEST * (1.0 + SLACK) and self.against.count == counted):
-            told = f"errors {self.own} and {self.rival} of {self.seen} rounds, {self.against.count} of them counted"
-            raise StateFormatError(f"{told}, cannot be")
+            errors = f"errors {self.own} and {self.rival} of {self.seen} rounds, {self.against.count} of them counted"
+            raise StateFormatError(f"{errors}, are impossible")
 
     def add(self, own_error: float, rival_error: float) -> None:
-        """A round of both: 0 or 1; of numbers squared errors, at least 0, perhaps infinite. Raises InputError; nothing has
-        changed then."""
+        """Add the errors of one round: 0 or 1, or for numbers squared errors, at least 0, perhaps infinite.
+
+        Raises InputError; the state is then unchanged.
+        """
         own, rival = float(own_error), float(rival_error)
-        # Written so that a NaN is refused.
+        # The condition is negated so that NaN is refused.
         if not (own >= 0.0 and rival >= 0.0 and (self.is_of_numbers or max(own, rival) <= 1.0)):
-            raise InputError(f"errors of {own} and {rival}; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError(
+                f"errors of {own} and {rival}; errors of classes are in [0, 1], of numbers at least 0", "y"
+            )
         if not self.is_of_numbers:
             self._count(own, rival, 1.0)
             self.seen += 1
@@ -77,11 +81,11 @@ class Duel(StatePart):
         if self.seen >= UNCOUNTED:
             self._count(own, rival, TIMES * self.scale)
         self.seen += 1
-        # Until here the scale is that of earlier rounds.
+        # Update the scale last: the cut uses that of earlier rounds.
         self.scale += (rival - self.scale) / min(self.seen, MEMORY)
 
     def told(self) -> Outcome:
-        """What is known now."""
+        """The current result."""
         n = self.against.count
         low, high = self.against.band(LEVEL)
         state = state_of(low, high, self.own, self.rival)

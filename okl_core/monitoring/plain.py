@@ -1,7 +1,7 @@
-"""The plain forecasters that run beside a session: they look at past truths only, and cost next to nothing.
+"""Plain forecasters, which run beside a session as baselines: they use past truths only, and cost almost nothing.
 
-They are the learners `majority` (of any number of classes), `mean` and `last-label`, without what a learner has besides.
-Each pair says what has been so far, and what was last.
+They are lightweight forms of the learners `majority` (for any number of classes), `mean` and `last-label`. Each pair
+consists of a forecaster that summarises all past truths, and one that repeats the last truth.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from okl_core.errors import LabelError, NonFiniteError, StateFormatError
 from okl_core.types import F64, MAX_CLASSES, StatePart
 
 CLASS_NAMES, NUMBER_NAMES = ("majority", "last-label"), ("mean", "last-label")
-"""Of the two forecasters."""
+"""Names of the two forecasters, for classes and for numbers."""
 
 TABLE = 1 << 16
-"""Rounds times classes that are looked at together."""
+"""Limit on rounds times classes that are processed together."""
 
 SaidBoth = tuple[float, float]
-"""What the two plain forecasters said of one round: classes, or numbers."""
+"""The two plain forecasts of one round: classes, or numbers."""
 
 
 class PlainForecast(NamedTuple):
-    """A class with its probability, or a number without one."""
+    """A class with its probability, or a number without a probability."""
 
     value: float
     probability: float | None = None
 
 
 class PlainRows(NamedTuple):
-    """What was said before each of n truths: the values, shape (n, 2), and of classes their probabilities, shape (n, 2)."""
+    """The forecasts before each of n truths: values, shape (n, 2), and for classes their probabilities, shape (n, 2)."""
 
     values: F64
     probabilities: F64 | None
@@ -43,9 +43,9 @@ class PlainRows(NamedTuple):
 @final
 @dataclass(slots=True)
 class PlainClasses(StatePart):
-    """The most frequent class so far, the lowest of several, and the last one; 0 before there is one.
+    """Forecasts the most frequent class so far, the lowest on ties, and the last class; both are 0 at first.
 
-    K is the number of classes: a truth of K or more makes it grow. `counts` has shape (K,).
+    K is the number of classes, and grows with a truth of K or more. `counts` has shape (K,).
 
     Examples
     --------
@@ -63,21 +63,21 @@ class PlainClasses(StatePart):
     counts: F64 = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        """Refuse what no truths lead to. Raises StateFormatError."""
+        """Raise StateFormatError for a state that no truths can lead to."""
         n = self.counts
         if n.ndim != 1 or len(n) > MAX_CLASSES or not (np.isfinite(n) & (n >= 0.0) & (n == np.floor(n))).all():
             raise StateFormatError(f"counts of shape {n.shape}: at most {MAX_CLASSES}, whole and not negative")
         known = max(len(n), 1)
         if n.sum() != self.rounds or not 0 <= self.last < known or not 0 <= self.repeats <= max(self.rounds - 1, 0):
             raise StateFormatError(
-                f"{self.rounds} truths, {self.repeats} repeats and a last one of {self.last} cannot be"
+                f"{self.rounds} truths, {self.repeats} repeats and a last one of {self.last} are impossible"
             )
         if self.top != (int(n.argmax()) if len(n) else 0):
             raise StateFormatError(f"{self.top} is not the most frequent class")
 
     @classmethod
     def of(cls, classes: int = 0) -> PlainClasses:
-        """Before the first truth, with so many classes known."""
+        """The state before the first truth, with this number of classes known."""
         return cls(counts=np.zeros(classes))
 
     def issued(self) -> SaidBoth:
@@ -85,16 +85,17 @@ class PlainClasses(StatePart):
         return float(self.top), float(self.last)
 
     def forecasts(self) -> tuple[PlainForecast, PlainForecast]:
-        """With probabilities: (n_k + 1) / (t + K), and (truths that were that before them + 1) / (t + 2).
+        """The two classes with their probabilities.
 
-        What is left is shared evenly by the other classes.
+        These are (n_k + 1) / (t + K) for the majority class, and (r + 1) / (t + 2) for the last class, where r counts the
+        truths that repeated the one before them. The other classes share the rest evenly.
         """
         known = len(self.counts)
         top = (self.counts.item(self.top) + 1.0) / (self.rounds + known) if known else 1.0
         return PlainForecast(self.top, top), PlainForecast(self.last, (self.repeats + 1.0) / (self.rounds + 2.0))
 
     def learn(self, truth: float) -> None:
-        """One more truth: 0 to 999, whole. Raises LabelError; nothing has changed then."""
+        """Learn one truth, a whole number from 0 to 999. Raises LabelError; the state is then unchanged."""
         if not (0 <= truth < MAX_CLASSES and truth == int(truth)):
             raise LabelError(f"y is {truth}; a class is one of 0 to {MAX_CLASSES - 1}", "y")
         k = int(truth)
@@ -109,23 +110,26 @@ class PlainClasses(StatePart):
         self.last = k
 
     def run(self, truths: F64) -> PlainRows:
-        """Truths of shape (n,), in order: as `forecasts` and `learn` of each. Raises LabelError; nothing has changed then."""
+        """Learn truths in order, shape (n,), and return the forecasts before each; equals `forecasts` and `learn` of each.
+
+        Raises LabelError; the state is then unchanged.
+        """
         ends = truths.min(initial=0.0), truths.max(initial=0.0)
         if not (ends[0] >= 0.0 and ends[1] < MAX_CLASSES and (truths == np.floor(truths)).all()):
             raise LabelError(f"a class is one of 0 to {MAX_CLASSES - 1}", "y")
         known, size = max(len(self.counts), int(ends[1]) + 1), len(truths)
         step = max(1, TABLE // known)
         parts = [self._run(truths[start : start + step].astype(np.intp)) for start in range(0, size, step)]
-        told = np.concatenate([np.zeros((0, 4)), *parts])
-        return PlainRows(told[:, :2], told[:, 2:])
+        rows = np.concatenate([np.zeros((0, 4)), *parts])
+        return PlainRows(rows[:, :2], rows[:, 2:])
 
     def _run(self, classes: NDArray[np.intp]) -> F64:
-        """Values and probabilities before each, shape (n, 4)."""
-        n, given = len(classes), len(self.counts)
-        # Classes known, and how often each was the truth, before each round and after the last.
-        known = np.maximum.accumulate(np.concatenate(((given,), classes + 1)))
+        """Learn a slice of classes; the values and probabilities before each, shape (n, 4)."""
+        n, size = len(classes), len(self.counts)
+        # The number of known classes and the count of each, before each round and after the last.
+        known = np.maximum.accumulate(np.concatenate(((size,), classes + 1)))
         counts = np.zeros((n + 1, known[-1]))
-        counts[0, :given] = self.counts
+        counts[0, :size] = self.counts
         counts[np.arange(1, n + 1), classes] = 1.0
         np.add.accumulate(counts, out=counts)
         top = counts.argmax(axis=1)
@@ -135,16 +139,16 @@ class PlainClasses(StatePart):
         repeats = np.add.accumulate(repeats)
         rounds = np.arange(self.rounds, self.rounds + n + 1)
         sure = (counts[np.arange(n + 1), top] + 1.0) / np.maximum(rounds + known, 1)
-        told = np.column_stack((top, last, np.where(known > 0, sure, 1.0), (repeats + 1.0) / (rounds + 2.0)))
+        rows = np.column_stack((top, last, np.where(known > 0, sure, 1.0), (repeats + 1.0) / (rounds + 2.0)))
         self.counts, self.rounds = counts[-1], self.rounds + n
         self.top, self.last, self.repeats = int(top[-1]), int(last[-1]), int(repeats[-1])
-        return told[:-1]
+        return rows[:-1]
 
 
 @final
 @dataclass(slots=True)
 class PlainNumbers(StatePart):
-    """The mean of the truths so far, and the last one; 0 before there is one.
+    """Forecasts the mean of the truths so far, and the last truth; both are 0 at first.
 
     Examples
     --------
@@ -158,35 +162,35 @@ class PlainNumbers(StatePart):
     last: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what no truths lead to. Raises StateFormatError."""
+        """Raise StateFormatError for a state that no truths can lead to."""
         if self.rounds < 0 or not (math.isfinite(self.mean) and math.isfinite(self.last)):
-            raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, cannot be")
+            raise StateFormatError(f"{self.rounds} truths of mean {self.mean}, the last {self.last}, are impossible")
 
     def issued(self) -> SaidBoth:
         """The two numbers."""
         return self.mean, self.last
 
     def forecasts(self) -> tuple[PlainForecast, PlainForecast]:
-        """The same; numbers have no probability."""
+        """The two numbers as forecasts, which have no probability."""
         return PlainForecast(self.mean), PlainForecast(self.last)
 
     def learn(self, truth: float) -> None:
-        """One more truth. Raises NonFiniteError; nothing has changed then."""
+        """Learn one truth. Raises NonFiniteError; the state is then unchanged."""
         if not math.isfinite(truth):
             raise NonFiniteError(f"y is {truth}; it must be finite", "y")
         truth = float(truth)
         self.rounds += 1
-        # In two parts: the difference of two finite numbers may not be finite.
+        # Divide before subtracting: the difference of two finite numbers may overflow.
         self.mean += truth / self.rounds - self.mean / self.rounds
         self.last = truth
 
     def run(self, truths: F64) -> PlainRows:
-        """Truths of shape (n,), in order: as `forecasts` and `learn` of each.
+        """Learn truths in order, shape (n,), and return the forecasts before each; equals `forecasts` and `learn` of each.
 
-        Raises NonFiniteError; nothing has changed then.
+        Raises NonFiniteError; the state is then unchanged.
         """
         if not np.isfinite(truths).all():
-            raise NonFiniteError("a truth is no finite number", "y")
+            raise NonFiniteError("a truth is not a finite number", "y")
         values = np.empty((len(truths), 2))
         values[1:, 1] = truths[:-1]
         values[:1, 1] = self.last

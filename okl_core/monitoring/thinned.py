@@ -1,9 +1,9 @@
-r"""Sums over consecutive rounds in a bounded number of rows, finer near the end.
+r"""Sums over consecutive rounds in a bounded number of rows, with finer resolution near the end.
 
-Rows are of levels: one of level k holds 2^k units, and each level at most `width` rows. When one is too many, the two oldest
-of the level become one of the next. A unit is one chunk, until all `levels` are full; then it doubles: the rows of the
-finest level are merged in pairs, and each level is the one below it. So n chunks are kept in width log2(n / width) rows at
-most, and a row is at most as long as the rows after it together, over width / 2 - 1.
+Rows are organised in levels: a row of level k holds 2^k units, and each level holds at most `width` rows. If a level
+overflows, its two oldest rows are merged into one of the next level. A unit is one chunk until all `levels` are full; then
+it doubles: the rows of the finest level are merged in pairs, and each level moves down by one. So n chunks take at most
+width log2(n / width) rows, and a row is at most as long as all later rows together, divided by width / 2 - 1.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from okl_core.errors import ShapeError, StateFormatError
 from okl_core.types import F64, Stored
 
 FEWEST = 8
-"""Rows that are allocated at first."""
+"""Rows allocated at first."""
 WIDEST, MOST_LEVELS = 4096, 32
 MOST_CHUNKS = 2**53
-"""In all rows; counts are exact as float64 up to there."""
+"""Most chunks in all rows; up to this, counts are exact as float64."""
 
 
 @final
 class Thinned:
-    """Sums over consecutive rounds, in a bounded number of rows that are finer near the end.
+    """Sums over consecutive rounds, in a bounded number of rows with finer resolution near the end.
 
     Parameters
     ----------
     sums, latest : int
-        Columns of a row: first those that add up when rows merge, then those of which the later row's value stays.
+        Columns of a row: first those that add up when rows merge, then those that keep the later row's value.
     width, levels : int
-        Rows of a level (even, 2 to 4,096), and levels (1 to 32).
+        Rows per level (even, 2 to 4,096), and number of levels (1 to 32).
 
     Notes
     -----
-    `add` takes O(1) numpy calls, amortised; memory is at most width levels + 1 rows, for any number of chunks.
-    All is exact where the sums are: the same chunks give the same rows, bit for bit.
+    `add` takes O(1) NumPy calls, amortised; memory is at most width levels + 1 rows, for any number of chunks.
+    Rows are exact if the sums are, and the same chunks give the same rows, bit for bit.
 
     Examples
     --------
@@ -59,37 +59,38 @@ class Thinned:
         self._sums, self._latest, self._width, self._levels = sums, latest, width, levels
         self._rows: F64 = np.zeros((min(FEWEST, width * levels), sums + latest))
         self._size = 0
-        # Rows of each level, the finest first.
+        # Number of rows in each level, finest first.
         self._counts = [0] * levels
-        # Chunks in a unit; chunks that wait to be one, and their row.
+        # Chunks per unit, chunks waiting to form a unit, and the row of the latter.
         self._unit, self._filled = 1, 0
         self._pending: F64 = np.zeros(sums + latest)
 
     def __len__(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return self._size
 
     @property
     def rows(self) -> F64:
-        """The rows, shape (n, sums + latest), oldest first: a view until the next `add`.
+        """The rows, shape (n, sums + latest), oldest first: a view that is valid until the next `add`.
 
-        The last unit - 1 chunks may be missing: they wait, as `rest`. A unit is one chunk up to width (2^levels - 1) chunks.
+        Up to unit - 1 last chunks may be missing, since they wait in `rest`. A unit is one chunk for up to
+        width (2^levels - 1) chunks.
         """
         return self._rows[: self._size]
 
     @property
     def rest(self) -> F64:
-        """The row of the chunks that wait, shape (1, sums + latest), or (0, sums + latest) if none does."""
+        """The row of the waiting chunks, shape (1, sums + latest), or (0, sums + latest) if there are none."""
         return self._pending[None][: int(self._filled > 0)]
 
     @property
     def chunks(self) -> NDArray[np.int64]:
-        """Chunks in each row, shape (n,): powers of two that do not increase from old to new."""
+        """Chunks in each row, shape (n,): powers of two, non-increasing from old to new."""
         return np.repeat(self._unit << np.arange(self._levels)[::-1], self._counts[::-1])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays, in bytes."""
         return self._rows.nbytes + self._pending.nbytes
 
     def add(self, row: F64) -> None:
@@ -114,7 +115,7 @@ class Thinned:
         self._settle()
 
     def run(self, rows: F64) -> None:
-        """Append chunks, shape (n, sums + latest): as `add` of each, to the bit. Raises ShapeError."""
+        """Append chunks, shape (n, sums + latest), bit for bit as by `add`. Raises ShapeError."""
         if rows.ndim != 2 or rows.shape[1] != len(self._pending):
             raise ShapeError(f"rows of shape {rows.shape}; these have {len(self._pending)} columns")
         held = sum(count << level for level, count in enumerate(self._counts))
@@ -124,22 +125,22 @@ class Thinned:
             return
         older, levels, joining = self.rows, list[F64](), rows
         for level, count in enumerate(self._counts):
-            own = np.concatenate((older[len(older) - count :], joining))
+            current = np.concatenate((older[len(older) - count :], joining))
             older = older[: len(older) - count]
-            merges = max(0, len(own) - self._width + 1) // 2
-            levels.append(own[2 * merges :])
+            merges = max(0, len(current) - self._width + 1) // 2
+            levels.append(current[2 * merges :])
             self._counts[level] = len(levels[-1])
-            joining = self._merged(own[: 2 * merges])
-        found = np.concatenate(levels[::-1])
-        self._size = len(found)
-        self._rows = self._with_room(found)
+            joining = self._merged(current[: 2 * merges])
+        merged = np.concatenate(levels[::-1])
+        self._size = len(merged)
+        self._rows = self._with_room(merged)
 
     def copy(self) -> Thinned:
-        """One that shares nothing with this."""
+        """An independent copy."""
         return Thinned.unpack(self.pack())
 
     def pack(self) -> dict[str, F64]:
-        """All of it as named arrays."""
+        """The whole state as named arrays."""
         sizes = (self._sums, self._latest, self._width, self._levels, self._unit, self._filled)
         return {
             "rows": self.rows.copy(),
@@ -150,7 +151,7 @@ class Thinned:
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, Stored]) -> Thinned:
-        """What `pack` gave. Raises StateFormatError for arrays of anything else."""
+        """The inverse of `pack`. Raises StateFormatError for any other arrays."""
         try:
             if set(arrays) != {"rows", "counts", "pending", "sizes"}:
                 raise ValueError(f"arrays {sorted(arrays)}")
@@ -176,11 +177,11 @@ class Thinned:
             thinned._rows = thinned._with_room(np.asarray(rows, dtype=np.float64))
             thinned._pending = np.array(pending, dtype=np.float64)
         except (ValueError, TypeError, OverflowError, IndexError, MemoryError) as error:
-            raise StateFormatError(f"no thinned rows: {error}") from error
+            raise StateFormatError(f"not thinned rows: {error}") from error
         return thinned
 
     def _with_room(self, rows: F64, more: int = 0) -> F64:
-        """The rows in an array that has room for more."""
+        """The rows in a larger array, with room for `more` rows."""
         room = FEWEST
         while room < len(rows) + more:
             room *= 2
@@ -189,13 +190,13 @@ class Thinned:
         return grown
 
     def _merged(self, rows: F64) -> F64:
-        """Each pair of rows as one."""
+        """Merge consecutive pairs of rows."""
         merged = rows[1::2].copy()
         merged[:, : self._sums] += rows[::2, : self._sums]
         return merged
 
     def _collected(self, row: F64, chunks: int) -> F64:
-        """The unit in the making, with one more row."""
+        """Add a row to the pending unit, and return it."""
         if self._filled:
             self._pending[: self._sums] += row[: self._sums]
             self._pending[self._sums :] = row[self._sums :]
@@ -205,7 +206,7 @@ class Thinned:
         return self._pending
 
     def _settle(self) -> None:
-        """Merge the two oldest rows of each level that has too many."""
+        """Merge the two oldest rows of each level that overflows."""
         for level in range(self._levels):
             while self._counts[level] > self._width:
                 oldest = self._size - sum(self._counts[: level + 1])
@@ -220,7 +221,7 @@ class Thinned:
                 break
 
     def _coarsen(self) -> None:
-        """Double the unit; all levels are full."""
+        """Double the unit, once all levels are full."""
         finest = self._rows[self._size - self._width : self._size]
         merged = self._merged(finest)
         self._size -= self._width // 2

@@ -1,10 +1,10 @@
-r"""Is a session better than the plain forecasters beside it? Better, worse, or undecided, right at all times together.
+r"""A time-uniform comparison of a session with the plain forecasters beside it: better, worse, or undecided.
 
 The error of a round is a mistake, 0 or 1, or the squared error of a number. Each plain forecaster is compared by d, its
-error minus that of the session. Both bands hold together with 95 %, so that the better of the two may be chosen afterwards.
+error minus that of the session. Both bands hold jointly with 95 %, so the better of the two may be chosen afterwards.
 A squared error has no bound, so it is cut: d = min(e_plain^2 / c, 1) - min(e^2 / c, 1), where c is 9 times a fading mean of
-that plain forecaster's squared errors, of earlier rounds only. The price is that cut errors are compared; where the root mean
-squared errors say the opposite, nothing is decided.
+that plain forecaster's squared errors in earlier rounds only. The price is that cut errors are compared; if the root mean
+squared errors say the opposite, the result is undecided.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from okl_core.types import F64, StatePart
 
 LEVEL = 0.95
 TIMES, MEMORY = 9.0, 128
-"""Errors of less than three usual ones of the rival are not cut; the fading mean is over so many rounds."""
+"""The cut is at TIMES the fading mean, that is at three typical errors of the rival; the mean fades over MEMORY rounds."""
 UNCOUNTED = 16
-"""Rounds from which the first scale is found."""
+"""Rounds from which the first scale is found; they are not counted."""
 LARGEST = 1e290
-"""Above it squared errors are this: their sum stays finite."""
+"""Upper limit to which squared errors are clipped, so that their sum stays finite."""
 
 State = Literal["better", "worse", "undecided"]
 
 
 class Judgement(NamedTuple):
-    """What is known after `rounds` that were counted."""
+    """The result after `rounds` counted rounds."""
 
     rounds: int
     rival: str
     """The plain forecaster with the smaller error so far."""
     gain: float | None
-    """1 - error / error of the rival: mistake rates, or root mean squared errors. None if the rival has made no error."""
+    """1 - error / rival's error: mistake rates, or root mean squared errors. None if the rival has made no error."""
     state: State
     low: float
     high: float
-    """How much larger the rival's error is in the mean, with 95 % at all times: mistakes, or squared errors, cut."""
+    """95 % band, valid at all times, for the rival's mean error minus the session's: mistakes, or cut squared errors."""
 
 
 @final
 @dataclass(slots=True)
 class Verdict(StatePart):
-    """A session's errors against those of both plain forecasters.
+    """The errors of a session, compared with those of both plain forecasters.
 
     Examples
     --------
     >>> verdict = Verdict(is_of_numbers=False)
     >>> for t in range(300):
     ...     verdict.add(0.0, issued=(0.0, 1.0), truth=t % 2)
-    >>> told = verdict.told()
-    >>> told.rival, told.gain, told.state
+    >>> judgement = verdict.told()
+    >>> judgement.rival, judgement.gain, judgement.state
     ('majority', 1.0, 'better')
     """
 
@@ -65,16 +65,16 @@ class Verdict(StatePart):
     seen: int = 0
     scale_of_first: float = 0.0
     scale_of_second: float = 0.0
-    """Fading means of the squared errors of the plain ones, where they are numbers."""
+    """Fading means of the plain forecasters' squared errors, for numbers."""
     own: float = 0.0
     first: float = 0.0
     second: float = 0.0
-    """Sums of the errors: its own, and those of the two plain ones."""
+    """Sums of the errors of the session and of the two plain forecasters."""
     against_first: Comparison = field(default_factory=Comparison)
     against_second: Comparison = field(default_factory=Comparison)
 
     def __post_init__(self) -> None:
-        """Refuse what no errors lead to. Raises StateFormatError."""
+        """Raise StateFormatError for a state that no errors can lead to."""
         counted = max(self.seen - UNCOUNTED, 0) if self.is_of_numbers else self.seen
         most = counted * LARGEST * (1.0 + SLACK) if self.is_of_numbers else float(counted)
         sums, scales = (self.own, self.first, self.second), (self.scale_of_first, self.scale_of_second)
@@ -83,31 +83,31 @@ class Verdict(StatePart):
             or not all(0.0 <= one <= most for one in sums)
             or not 0.0 <= min(scales) <= max(scales) <= LARGEST * (1.0 + SLACK)
         ):
-            raise StateFormatError(f"errors {sums} of {self.seen} rounds at scales of {scales} cannot be")
+            raise StateFormatError(f"errors {sums} of {self.seen} rounds at scales of {scales} are impossible")
         if not self.against_first.count == self.against_second.count == counted:
             raise StateFormatError(f"{self.against_first.count} and {self.against_second.count} rounds of {counted}")
 
     def add(self, own_error: float, issued: SaidBoth | Sequence[float], truth: float) -> None:
-        """A round whose truth is there.
+        """Add a round whose truth is known.
 
         Parameters
         ----------
         own_error : float
-            Of the session's forecast: 0 or 1; of a number its squared error, at least 0, perhaps infinite.
+            Error of the session's forecast: 0 or 1; for numbers the squared error, at least 0, perhaps infinite.
         issued : pair of floats
-            What the plain forecasters said when that forecast was issued.
+            The plain forecasts at the time when the session's forecast was issued.
         truth : float
 
         Raises
         ------
-        NonFiniteError, InputError; nothing has changed then.
+        NonFiniteError, InputError; the state is then unchanged.
         """
-        # Those of numpy would stay in the state, and be slow.
+        # NumPy scalars would stay in the state and be slow.
         own_error, first, second, truth = float(own_error), float(issued[0]), float(issued[1]), float(truth)
         if math.isnan(own_error) or not (math.isfinite(first) and math.isfinite(second) and math.isfinite(truth)):
             raise NonFiniteError(f"an error of {own_error} and forecasts {issued} for a truth of {truth}", "y")
         if own_error < 0.0 or (own_error > 1.0 and not self.is_of_numbers):
-            raise InputError(f"an error of {own_error}; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError(f"an error of {own_error}; errors of classes are in [0, 1], of numbers at least 0", "y")
         if not self.is_of_numbers:
             self._count(own_error, float(first != truth), float(second != truth), 1.0, 1.0)
             self.seen += 1
@@ -117,18 +117,18 @@ class Verdict(StatePart):
             self._count(
                 min(own_error, LARGEST), first, second, TIMES * self.scale_of_first, TIMES * self.scale_of_second
             )
-        # Until here the scales are those of earlier rounds.
+        # Update the scales last: the cut uses those of earlier rounds.
         self._fade(first, second)
 
     def run(self, own_errors: F64, issued: F64, truths: F64) -> None:
-        """Rounds in order, of shapes (n,), (n, 2) and (n,): as `add` of each, to the bit.
+        """Add rounds in order, with arguments of shapes (n,), (n, 2) and (n,), bit for bit as by `add`.
 
-        Raises NonFiniteError, InputError; nothing has changed then.
+        Raises NonFiniteError, InputError; the state is then unchanged.
         """
         if np.isnan(own_errors).any() or not (np.isfinite(issued).all() and np.isfinite(truths).all()):
-            raise NonFiniteError("an error, a forecast or a truth is no number", "y")
+            raise NonFiniteError("an error is NaN, or a forecast or truth is not finite", "y")
         if (own_errors < 0.0).any() or (not self.is_of_numbers and (own_errors > 1.0).any()):
-            raise InputError("an error is out of range; one of a class is in [0, 1], of a number at least 0", "y")
+            raise InputError("an error is out of range; errors of classes are in [0, 1], of numbers at least 0", "y")
         if not self.is_of_numbers:
             wrong = (issued != truths[:, None]).astype(np.float64)
             self._count_rows(own_errors, wrong, np.ones((2, 1)))
@@ -145,11 +145,11 @@ class Verdict(StatePart):
         self._count_rows(np.minimum(own_errors[counted], LARGEST), squares[counted], TIMES * scales[:, counted])
 
     def told(self) -> Judgement:
-        """What is known now."""
+        """The current result."""
         names = NUMBER_NAMES if self.is_of_numbers else CLASS_NAMES
         is_first = self.first <= self.second
         rival, against = (self.first, self.against_first) if is_first else (self.second, self.against_second)
-        # Half of what is left for each of the two.
+        # Each of the two bands gets half of the error probability.
         low, high = against.band((1.0 + LEVEL) / 2.0)
         state = state_of(low, high, self.own, rival)
         return Judgement(against.count, names[not is_first], self._gain(rival), state, low, high)
@@ -162,7 +162,7 @@ class Verdict(StatePart):
         self.second += second
 
     def _count_rows(self, own: F64, rivals: F64, scales: F64) -> None:
-        """Errors of n rounds, shape (n,), those of both rivals, shape (n, 2), and where they are cut, shape (2, n)."""
+        """Count n rounds: own errors, shape (n,), errors of both rivals, shape (n, 2), and cuts, shape (2, n)."""
         (first, second), (c, c_of_second) = rivals.T, scales
         self.against_first.run(cuts(first, c) - cuts(own, c))
         self.against_second.run(cuts(second, c_of_second) - cuts(own, c_of_second))
@@ -185,7 +185,7 @@ class Verdict(StatePart):
 
 
 def state_of(low: float, high: float, own: float, rival: float) -> State:
-    """By the band of the rival's error minus one's own, unless the sums of the whole errors say the opposite."""
+    """The state from the band for the rival's error minus the own error; undecided if the uncut errors contradict it."""
     if low > 0.0 and own < rival:
         return "better"
     return "worse" if high < 0.0 and own > rival else "undecided"

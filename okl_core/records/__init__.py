@@ -1,1 +1,1 @@
-"""From records as they come to vectors: nested objects, texts, times, categories and numbers, with nulls and new keys."""
+"""Encoding of raw records as vectors: nested objects, text, times, categories and numbers, with nulls and new keys."""

@@ -1,7 +1,7 @@
-"""What joins the fields later: a new category or a new field earns a spare column once it is frequent.
+"""Fields and categories that appear later: each gets a spare column once it is frequent.
 
-Until then a new category is one of the others, and a new field is not looked at. What is counted has a bound: of many the
-most frequent stay.
+Until then a new category counts as "other", and a new field is ignored. The number of counted keys is bounded: if there
+are too many, only the most frequent are kept.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from okl_core.records.record import Raw, Value, as_record
 from okl_core.types import F64
 
 EARNED_AT = 20
-"""Rounds in which a category or a field must be seen."""
+"""Rounds in which a category or field must be seen before it gets a column."""
 
 MOST_COUNTED = 512
 MOST_CHARACTERS = 256
-"""Of what is counted; longer names and categories stay among the others."""
+"""Longest name and category, together, that are counted; longer ones never get a column."""
 
 Key = tuple[str, str | None]
-"""A field, and one of its categories; None: the field itself as a number."""
+"""A field and one of its categories, or None for the field itself as a number."""
 
 
 @final
 @dataclass(slots=True)
 class Extension:
-    """`places`: the spare column of each key, and the number that is 0 in it. `counts`: rounds that had a key without one."""
+    """Spare columns in use, and counts of the keys that have none yet.
+
+    `places` maps each key to its spare column and the number that is encoded as 0 in it. `counts` holds the number of
+    rounds in which each key without a column was seen.
+    """
 
     places: dict[Key, tuple[int, float]] = field(default_factory=dict)
     counts: dict[Key, int] = field(default_factory=dict)
@@ -48,18 +52,18 @@ class Extension:
                 vector[start + place] = number - zero
 
     def count(self, fields: Fields, raw: Raw) -> None:
-        """Learn the keys of an input; one that is frequent now has a column from the next round on."""
+        """Count the new keys of an input; a key that has become frequent has a column from the next round on."""
         if len(self.places) >= fields.spare:
             return
         known = {one.name: one for one in fields.fields}
         for name, value in as_record(raw).items():
-            own = known.get(name)
-            if value is None or (own is not None and (own.kind != "category" or not own.is_open)):
+            entry = known.get(name)
+            if value is None or (entry is not None and (entry.kind != "category" or not entry.is_open)):
                 continue
             category = category_of(value)
-            if own is not None and category in own.categories:
+            if entry is not None and category in entry.categories:
                 continue
-            key = (name, category if own is not None or number_of(value) is None else None)
+            key = (name, category if entry is not None or number_of(value) is None else None)
             if len(name) + len(key[1] or "") <= MOST_CHARACTERS and key not in self.places:
                 self._see(key, value, fields.spare)
         if len(self.counts) > MOST_COUNTED:
@@ -82,13 +86,13 @@ class Extension:
         return Extension(dict(self.places), dict(self.counts))
 
     def encode(self) -> str:
-        """As JSON."""
+        """The extension as JSON."""
         places = [[*key, *place] for key, place in self.places.items()]
         return json.dumps([places, [[*key, count] for key, count in self.counts.items()]], separators=(",", ":"))
 
     @classmethod
     def decode(cls, document: str) -> Extension:
-        """Raises StateFormatError."""
+        """The extension from its JSON. Raises StateFormatError."""
         try:
             places, counts = json.loads(document)
             return cls(
@@ -96,8 +100,8 @@ class Extension:
                 {(name, category): int(count) for name, category, count in counts},
             )
         except (ValueError, TypeError) as error:
-            raise StateFormatError(f"what joined the fields cannot be read: {error}") from error
+            raise StateFormatError(f"the extension of the fields cannot be read: {error}") from error
 
     def told(self) -> Mapping[Key, int]:
-        """The columns that were earned, counted from the first spare one."""
+        """The spare column of each key, counted from the first spare one."""
         return {key: place for key, (place, _) in self.places.items()}

@@ -1,14 +1,14 @@
-r"""What becomes of each field of a record: the columns of the vector that a learner is given.
+r"""Encoding of a record's fields as columns of the learner's input vector.
 
 | kind     | columns                                                                                              |
 |----------|------------------------------------------------------------------------------------------------------|
-| number   | the number; the field's median where it is missing                                                   |
-| boolean  | 0 or 1; the share of the ones where it is missing                                                    |
-| category | 1 for the category that it is, else 0; of an open one the last column stands for all other values    |
-| time     | days since 1970, and hour, weekday and day of the year as points of a circle                         |
-| text     | its words in columns that all texts share, by hashing                                                |
+| number   | the number; the field's median if it is missing                                                      |
+| boolean  | 0 or 1; the share of ones if it is missing                                                           |
+| category | one-hot; an open field has a last column for all other values                                        |
+| time     | days since 1970, then hour, weekday and day of the year as points on a circle                        |
+| text     | its words, hashed into columns that all texts share                                                  |
 
-A number, boolean or time that was missing before has one more column, which is 1 where it is missing.
+A number, boolean or time field with missing values so far has one more column, which is 1 if the value is missing.
 
 References: [weinberger2009] for hashing.
 """
@@ -33,7 +33,7 @@ FIELD_KINDS: tuple[str, ...] = get_args(FieldKind)
 @final
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `centre` is what a missing value is taken for; the days since 1970 of a time."""
+    """One field. `centre` replaces a missing value; for a time, it is in days since 1970."""
 
     name: str
     kind: FieldKind = "number"
@@ -44,7 +44,7 @@ class Field:
 
     @property
     def width(self) -> int:
-        """Columns of its own."""
+        """Number of columns used by this field alone."""
         if self.kind == "text":
             return 0
         if self.kind == "category":
@@ -52,27 +52,27 @@ class Field:
         return (TIME_COLUMNS if self.kind == "time" else 1) + self.has_indicator
 
     def columns(self, value: Value) -> list[float]:
-        """Those of its own, for the value of a record; None is missing."""
+        """The columns of this field for a record's value; None is missing."""
         if self.kind == "category":
             chosen = category_of(value)
-            own = [1.0 if chosen == category else 0.0 for category in self.categories]
-            return [*own, 0.0 if 1.0 in own else 1.0] if self.is_open else own
+            one_hot = [1.0 if chosen == category else 0.0 for category in self.categories]
+            return [*one_hot, 0.0 if 1.0 in one_hot else 1.0] if self.is_open else one_hot
         if self.kind == "time":
             time = time_in(value) if isinstance(value, str) else None
-            found = [self.centre, *[0.0] * (TIME_COLUMNS - 1)] if time is None else cycles(time)
-            return [*found, float(time is None)] if self.has_indicator else found
+            numbers = [self.centre, *[0.0] * (TIME_COLUMNS - 1)] if time is None else cycles(time)
+            return [*numbers, float(time is None)] if self.has_indicator else numbers
         number = number_of(value)
-        found = [self.centre if number is None else number]
-        return [*found, float(number is None)] if self.has_indicator else found
+        numbers = [self.centre if number is None else number]
+        return [*numbers, float(number is None)] if self.has_indicator else numbers
 
 
 def number_of(value: Value) -> float | None:
-    """A number, a boolean as 0 or 1, or the number that a string spells."""
+    """The value as a number: a boolean as 0 or 1, a string if it spells a number, else None."""
     return number_in(value) if isinstance(value, str) else None if value is None else float(value)
 
 
 def category_of(value: Value) -> str | None:
-    """The value as a category: 1 and "1" are one, true and "true" too."""
+    """The value as a category: 1 equals "1", and true equals "true"."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -83,10 +83,10 @@ def category_of(value: Value) -> str | None:
 @final
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields in order, then `hashed` columns that all texts share, then `spare` ones for what comes later.
+    """The fields in order, then `hashed` columns shared by all texts, then `spare` columns for later keys.
 
-    `is_wide`: there are no fields, and every name is hashed, a string together with its value; what is missing is 0. Without
-    that the names of a row of d numbers are "0" to "d-1".
+    With `is_wide` there are no fields, and every name is hashed, together with the value if that is a string; missing
+    values are 0. Otherwise the names of a row of d numbers are "0" to "d-1".
     """
 
     fields: tuple[Field, ...] = ()
@@ -94,9 +94,9 @@ class Fields:
     spare: int = 0
     is_wide: bool = False
     _row: F64 | None = field(init=False, compare=False, repr=False)
-    """The centres, where a row of numbers is the vector but for what is missing."""
+    """The centres if `is_row`, else None."""
     own: int = field(init=False, compare=False, repr=False)
-    """Columns of the fields."""
+    """Number of columns of the fields."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "own", sum(one.width for one in self.fields))
@@ -107,12 +107,12 @@ class Fields:
 
     @property
     def is_row(self) -> bool:
-        """Is a row of numbers the vector, but for what is missing?"""
+        """Whether a row of numbers is already the vector, except for missing values."""
         return self._row is not None
 
     @property
     def width(self) -> int:
-        """Columns in all."""
+        """Total number of columns."""
         return self.own + self.hashed + self.spare
 
     @property
@@ -120,7 +120,7 @@ class Fields:
         return {one.name for one in self.fields}
 
     def encode(self, raw: Raw) -> F64:
-        """The vector, shape (width,), before any scaling; 0 in the spare columns."""
+        """The unscaled vector, shape (width,); the spare columns are 0."""
         if self._row is not None and not isinstance(raw, dict):
             if len(raw) != len(self._row):
                 raw = np.concatenate((raw, np.full(max(0, len(self._row) - len(raw)), np.nan)))[: len(self._row)]
@@ -130,31 +130,31 @@ class Fields:
         if self.is_wide:
             self._hash_all(record, vector)
             return vector
-        found: list[float] = []
+        numbers: list[float] = []
         for one in self.fields:
             value = record.get(one.name)
             if type(value) is float and one.kind == "number":
-                found.append(value)
+                numbers.append(value)
                 if one.has_indicator:
-                    found.append(0.0)
+                    numbers.append(0.0)
             elif one.kind == "text":
                 if isinstance(value, str):
                     self._hash_words(one.name, value, vector)
             else:
-                found += one.columns(value)
-        vector[: len(found)] = found
+                numbers += one.columns(value)
+        vector[: len(numbers)] = numbers
         return vector
 
     def filled(self, rows: F64) -> F64:
-        """One row, shape (d,), or n of them, shape (n, d), of fields with `is_row`: the centres where a number is missing."""
+        """Rows, shape (d,) or (n, d), with missing numbers replaced by the centres. Only for fields with `is_row`."""
         assert self._row is not None
         return np.where(np.isnan(rows), self._row, rows)
 
     def _hash_words(self, name: str, text: str, vector: F64) -> None:
-        """Of length 1 in the shared columns, unless words meet in one."""
-        found = list(words(text)) or [text]
-        share = 1.0 / math.sqrt(len(found))
-        for word in found:
+        """Add the words to the shared columns, scaled to Euclidean length 1 unless hashes collide."""
+        tokens = list(words(text)) or [text]
+        share = 1.0 / math.sqrt(len(tokens))
+        for word in tokens:
             place, sign = place_of(f"{name}={word}", self.hashed)
             vector[self.own + place] += sign * share
 
@@ -164,6 +164,6 @@ class Fields:
                 continue
             is_text = isinstance(value, str) and number_in(value) is None
             place, sign = place_of(f"{name}={value}" if is_text else name, self.hashed)
-            # As Python's numbers, whose sum overflows to inf without a warning; it stays finite.
+            # Python floats overflow to inf without a warning; the sum is then cut to a finite one.
             total = vector.item(place) + sign * (1.0 if is_text else number_of(value) or 0.0)
             vector[place] = min(max(total, -sys.float_info.max), sys.float_info.max)

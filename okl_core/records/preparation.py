@@ -1,4 +1,4 @@
-"""From inputs to vectors, as far as the stream has told how: fields, their scale, and what has joined them."""
+"""Conversion of inputs to vectors, as learned from the stream: fields, their scaling, and keys that appeared later."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from okl_core.types import F64
 @final
 @dataclass(slots=True)
 class Preparation:
-    """`scaling` is None where the columns stay as they are.
+    """The fields of a stream's inputs, their scaling (None if columns are not scaled), and the use of spare columns.
 
-    Fields are found from all inputs so far (`Survey`) and stay; a round is learned by `see`, which changes what comes after
-    it: the spare columns, and the spans of columns that were constant before.
+    The fields are found from all inputs so far (`Survey`) and then fixed. `see` learns from an input, and affects later
+    ones: it assigns spare columns, and sets the spans of columns that were constant so far.
     """
 
     fields: Fields
@@ -31,13 +31,13 @@ class Preparation:
 
     @classmethod
     def found(cls, fields: Fields, raws: Sequence[Raw], radius: float | None) -> Preparation:
-        """With the scale of these inputs, one at least."""
+        """A preparation with these fields, scaled from the inputs, of which there must be at least one."""
         V = np.array([fields.encode(raw) for raw in raws])
         return cls(fields, Scaling.found(V, *_masks(fields), radius))
 
     @property
     def width(self) -> int:
-        """d, the length of a vector."""
+        """The length d of a vector."""
         return self.fields.width
 
     @property
@@ -45,7 +45,7 @@ class Preparation:
         return self.extension.nbytes + (0 if self.scaling is None else 2 * self.scaling.low.nbytes)
 
     def vector(self, raw: Raw) -> F64:
-        """Shape (d,)."""
+        """The vector of an input, shape (d,)."""
         v = self._unscaled(raw)
         return v if self.scaling is None else self.scaling(v)
 
@@ -57,12 +57,12 @@ class Preparation:
             self.extension.count(self.fields, raw)
 
     def _has_unknown_spans(self, scaling: Scaling) -> bool:
-        """Of columns that are in use."""
+        """Whether a column in use has an unknown span."""
         used = self.width - self.fields.spare + len(self.extension.places)
         return bool(scaling.unknown) and scaling.unknown[0] < used
 
     def learn_rows(self, raws: Raws) -> F64:
-        """The vectors of inputs, shape (n, d), each made and seen before the next."""
+        """The vectors of inputs, shape (n, d); each input is encoded and then seen before the next."""
         V = self._rows_unscaled(raws)
         if self.scaling is None:
             return V
@@ -73,7 +73,7 @@ class Preparation:
         return Preparation(self.fields, self.scaling, self.extension.copy())
 
     def is_as(self, other: Preparation | None) -> bool:
-        """Does it give the same vectors, before anything is seen?"""
+        """Whether both give the same vectors, as long as no further input is seen."""
         if other is None or self.fields != other.fields:
             return False
         return other.scaling is None if self.scaling is None else self.scaling.is_as(other.scaling)
@@ -96,13 +96,13 @@ class Preparation:
 
 
 def _masks(fields: Fields) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which columns are measured, and which are sums of hashed values; shape (d,) each."""
+    """Masks of the columns that hold measurements, and of those that hold sums of hashed values; shape (d,) each."""
     measured, hashed = np.zeros(fields.width, dtype=bool), np.zeros(fields.width, dtype=bool)
     start = 0
     for one in fields.fields:
         measured[start] = one.kind in ("number", "time")
         start += one.width
     hashed[start : start + fields.hashed] = True
-    # What a spare column will hold is not known.
+    # What a spare column will hold is unknown, so it counts as a measurement.
     measured[start + fields.hashed :] = True
     return measured, hashed

@@ -1,6 +1,6 @@
-"""An input as it comes: a row of numbers, or a record of named values. Nested objects are flattened by path.
+"""A raw input: a row of numbers, or a record of named values. Nested objects are flattened by path.
 
-Both are compact, and have bytes of their own: equal inputs have equal bytes, whatever the order of a record's names.
+Both forms are compact and have a canonical byte form: equal inputs give equal bytes, regardless of the order of names.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from okl_core.types import F64
 Value = float | bool | str | None
 Record = dict[str, Value]
 Raw = F64 | Record
-"""A row of numbers, shape (d,), NaN where one is missing; or values by name."""
+"""A row of numbers, shape (d,), with NaN for missing ones; or values by name."""
 
 Raws = F64 | Sequence[Raw]
-"""The inputs of n rounds: one by one, or as a matrix, shape (n, d), where all are rows of d numbers."""
+"""The inputs of n rounds: a sequence, or a matrix, shape (n, d), if all are rows of d numbers."""
 
 MAX_DEPTH = 16
 MAX_NAME = 1024
-"""Characters of a path."""
+"""Most characters in a path."""
 
 READ_AT_ONCE = 10_000
-"""Numbers that are made an array without letting another thread run: about a millisecond."""
+"""Numbers converted to an array before other threads may run: about a millisecond."""
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _ROW, _RECORD = b"\x00", b"\x01"
@@ -39,7 +39,7 @@ _NUMBERS = {int, float, type(None)}
 
 
 class RecordError(InputError):
-    """A value that has no place in a record. `path` leads to it."""
+    """A value that is not allowed in a record, at `path`."""
 
     def __init__(self, path: tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -51,12 +51,12 @@ class NotANumberError(RecordError):
 
 
 def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
-    """The input as a row, if it is a list of numbers and nulls, else as a record; the path of a value is its name.
+    """The input as a row if it is a list of numbers and nulls, else as a record; the path of a value is its name.
 
-    An array, shape (d,), is a row already: its numbers are finite, or NaN where one is missing.
+    An array, shape (d,), is already a row: its numbers are finite, or NaN if missing.
 
-    A record has its names in order: what is summed and counted over them is the same when it is read again.
-    `{"indices": [...], "values": [...]}` is the record of the values by index. Raises RecordError.
+    The names of a record are sorted, so that sums and counts over them do not depend on their original order.
+    `{"indices": [...], "values": [...]}` becomes a record of the values by index. Raises RecordError.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
         try:
             row = np.array(x, dtype=np.float64)
         except OverflowError:
-            pass  # `_flatten` finds the place.
+            pass  # `_flatten` below raises the error with its path.
         else:
             if not (is_fine := np.isfinite(row)).all():
                 is_fine |= np.array([value is None for value in x])
@@ -90,12 +90,12 @@ def flatten(x: Sequence[Any] | Mapping[str, Any] | F64) -> Raw:
 
 
 def matrix_of(xs: Sequence[Any] | F64) -> F64 | None:
-    """Inputs as a matrix of finite numbers, shape (n, d), d at least 1; None where one of them is something else."""
+    """Inputs as a matrix of finite numbers, shape (n, d), d at least 1; None if any input is something else."""
     if isinstance(xs, np.ndarray):
         return xs if xs.ndim == 2 and xs.shape[1] and np.isfinite(xs).all() else None
     if not xs or set(map(type, xs)) != {list} or not (d := len(xs[0])):
         return None
-    # In slices, between which other threads have their turn.
+    # Convert in slices, so that other threads can run in between.
     step = max(1, READ_AT_ONCE // d)
     parts: list[F64] = []
     for start in range(0, len(xs), step):
@@ -110,7 +110,10 @@ def matrix_of(xs: Sequence[Any] | F64) -> F64 | None:
 
 
 def packed(rows: Sequence[Sequence[float]]) -> F64 | None:
-    """Rows of as many numbers each, shape (n, d), read-only, in a third of the time of numpy's array; None for others."""
+    """Rows of equal length as a read-only array, shape (n, d); None for anything else.
+
+    Takes a third of the time of `np.array`.
+    """
     d = len(rows[0])
     pack = struct.Struct(f"{d}d").pack
     try:
@@ -130,9 +133,9 @@ def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Recor
         elif isinstance(value, list | tuple):
             _flatten(enumerate(value), name + ".", place, record)
         elif not _is_text(name):
-            raise RecordError(place[:-1], "has a name that is no text: half a surrogate pair is in it")
+            raise RecordError(place[:-1], "has a name with an unpaired surrogate")
         elif name in record:
-            raise RecordError(place, f"is the second value that is called {name!r}")
+            raise RecordError(place, f"is the second value with the name {name!r}")
         elif len(name) > MAX_NAME:
             raise RecordError(place, f"has a name of more than {MAX_NAME} characters")
         else:
@@ -141,7 +144,7 @@ def _flatten(items: Any, prefix: str, path: tuple[str | int, ...], record: Recor
 
 def _value(value: Any, path: tuple[str | int, ...]) -> Value:
     if isinstance(value, str) and not _is_text(value):
-        raise RecordError(path, "is no text: half a surrogate pair is in it")
+        raise RecordError(path, "contains an unpaired surrogate")
     if value is None or isinstance(value, bool | str):
         return value
     if not isinstance(value, int | float):
@@ -168,7 +171,7 @@ def _sparse(indices: list[Any], values: Any) -> Record:
         if not is_whole or not 0 <= index < 2**53:
             raise RecordError(("indices", i), "must be a whole number that is not negative")
         if str(int(index)) in record:
-            raise RecordError(("indices", i), "is there twice")
+            raise RecordError(("indices", i), "appears twice")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RecordError(("values", i), "must be a number")
         record[str(int(index))] = _value(value, ("values", i))
@@ -180,33 +183,33 @@ def _in_order(record: Record) -> Record:
 
 
 def as_record(raw: Raw) -> Record:
-    """A row as the record of its numbers by position."""
+    """The input as a record; a row becomes a record of its numbers by position."""
     if isinstance(raw, dict):
         return raw
     return {str(i): None if math.isnan(value) else value for i, value in enumerate(raw.tolist())}
 
 
 def to_bytes(raw: Raw) -> bytes:
-    """Bytes that are equal for equal inputs."""
+    """The canonical bytes of an input, equal for equal inputs."""
     if isinstance(raw, dict):
         return _RECORD + to_json(_in_order(raw))
     return _ROW + raw.tobytes()
 
 
 def from_bytes(data: bytes) -> Raw:
-    """What `to_bytes` was given. Raises StateFormatError."""
+    """The inverse of `to_bytes`. Raises StateFormatError."""
     try:
         if data[:1] == _ROW:
             return np.frombuffer(data, np.float64, offset=1)
-        if data[:1] == _RECORD and isinstance(found := from_json(data[1:]), dict):
-            return {name: float(value) if type(value) is int else value for name, value in found.items()}
+        if data[:1] == _RECORD and isinstance(record := from_json(data[1:]), dict):
+            return {name: float(value) if type(value) is int else value for name, value in record.items()}
     except ValueError as error:
         raise StateFormatError(f"an input cannot be read: {error}") from error
     raise StateFormatError("an input is neither a row nor a record")
 
 
 def size_of(raw: Raw) -> int:
-    """Bytes that it takes in memory, about."""
+    """Approximate memory taken by an input, in bytes."""
     if isinstance(raw, dict):
         return sum(80 + len(name) + (len(value) if isinstance(value, str) else 24) for name, value in raw.items())
     return raw.nbytes

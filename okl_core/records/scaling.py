@@ -1,14 +1,15 @@
-r"""The scale of a vector's columns: fixed, or found from the rows so far in a way that no single value can spoil.
+r"""Scaling of a vector's columns, with ranges that are fixed, or found from the rows so far and robust to outliers.
 
-    u = (v - low) / span,   and beyond [-1, 2] only as a logarithm: u = 2 + ln(1 + (u - 2)) above, the same below.
+    u = (v - low) / span,   bent to a logarithm outside [-1, 2]: u becomes 2 + ln(1 + (u - 2)) above, likewise below.
 
-Found from rows, [low, low + span] is from the 5 % to the 95 % quantile of a column, each moved inwards to the next value
-seen: of eight values or more one absurd value moves neither. Where these are equal, as in a column of zeros with few ones,
-it is from the least to the largest value. Where these are equal too the span is not known yet: v gives the sign of v - low,
-and the first round with another value fixes the span as its distance from low. All rounds before it have u = 0 either way.
+When found from rows, [low, low + span] goes from the 5 % to the 95 % quantile of a column, each moved inwards to the next
+value seen: among eight or more values, one absurd value moves neither. If the quantiles are equal, as in a column of zeros
+with few ones, the range goes from the least to the largest value. If these are equal too, the span is unknown: v is encoded
+as the sign of v - low, and the first round with another value sets the span to its distance from low. All rounds before it
+have u = 0 either way.
 
-Sixteen columns or more of which half have at least half of the largest range are taken to have one unit, as pixels have:
-their spans are the largest one. A column that is almost constant so far is then not blown up.
+If there are at least sixteen such columns, and half of those that vary have at least half of the largest range, all are
+taken to share one unit, as pixels do: every span is the largest range. A nearly constant column is then not blown up.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from okl_core.types import F64
 LOW, HIGH = 0.05, 0.95
 COMMON_COLUMNS = 16
 BEND = 1.0
-"""How far beyond its ends the range goes on in a straight line, in spans."""
+"""Distance beyond the ends of the range, in spans, up to which the scaling stays linear."""
 
 FARTHEST = 1e6
-"""Spans from the bend; what is farther counts as this far."""
+"""Largest distance from the bend, in spans; farther values are clipped to it."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Column j from [low_j, low_j + span_j] to [0, 1]; a span of 0 is not known yet.
+    """Map column j from [low_j, low_j + span_j] to [0, 1]; a span of 0 is not known yet.
 
-    With a radius r it is to [-r / sqrt(d), r / sqrt(d)]: what lies in the ranges then lies in the ball of this radius.
-    `bends`: far values count by their logarithm.
+    With a radius r, the target is [-r / sqrt(d), r / sqrt(d)] instead, so that vectors within the ranges lie in the ball
+    of this radius. With `bends`, far values are compressed to their logarithm.
     """
 
     low: F64
@@ -54,15 +55,15 @@ class Scaling:
 
     @classmethod
     def of_ranges(cls, low: F64, high: F64, radius: float | None = None) -> Scaling:
-        """Of fixed ranges, low below high in each; values outside go outside in a straight line."""
+        """A scaling with fixed ranges, low < high in every column; values outside are extrapolated linearly."""
         return cls(low, high - low, False, radius)
 
     @classmethod
     def found(cls, X: F64, measured: NDArray[np.bool_], hashed: NDArray[np.bool_], radius: float | None) -> Scaling:
-        """From the rows of X, shape (n, d), at least one.
+        """A scaling found from the rows of X, shape (n, d), n at least 1.
 
-        `measured`: the columns that are numbers; `hashed`: those that sums of signed values share, whose 0 stays; the rest
-        are 0 or 1, or points of a circle, and stay as they are. Shape (d,) each.
+        The masks have shape (d,). `measured` columns are numbers. `hashed` columns are sums of signed values, which are
+        scaled with 0 fixed. The other columns are 0 or 1, or points on a circle, and are not scaled.
         """
         low, span = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if measured.any():
@@ -74,8 +75,8 @@ class Scaling:
         return cls(low, span, True, radius)
 
     def __call__(self, X: F64) -> F64:
-        """Of shape (d,) or (n, d)."""
-        # What leaves the range of floating point in a fixed range is refused by the learner, which wants finite inputs.
+        """The scaled values of X, shape (d,) or (n, d)."""
+        # With a fixed range the result may overflow; the learner then refuses the input as not finite.
         with np.errstate(over="ignore"):
             unit = (X - self.low) / self._divisor
         signs = np.sign(unit[..., self.unknown]) if self.unknown else None
@@ -88,7 +89,7 @@ class Scaling:
         return unit
 
     def seen(self, v: F64) -> Scaling:
-        """After a round with the unscaled vector v, shape (d,): with the spans that it fixes."""
+        """The scaling after a round with the unscaled vector v, shape (d,), which may set unknown spans."""
         if not self.unknown:
             return self
         with np.errstate(over="ignore"):
@@ -98,8 +99,7 @@ class Scaling:
         return self if (span == self.span).all() else replace(self, span=span)
 
     def rows(self, V: F64) -> tuple[F64, Scaling]:
-        """The rows of V, shape (n, d), one after the other, each scaled with what those before it fixed; and what then is
-        fixed."""
+        """The rows of V, shape (n, d), each scaled with the spans set by the rows before it; and the final scaling."""
         scaling, X, start = self, np.empty_like(V), 0
         unknown = list(self.unknown)
         firsts = np.flatnonzero((V[:, unknown] != self.low[unknown]).any(axis=1)) if unknown else []
@@ -111,7 +111,7 @@ class Scaling:
         return X, scaling
 
     def is_as(self, other: Scaling | None) -> bool:
-        """Does it give the same?"""
+        """Whether both scale alike."""
         if other is None:
             return False
         is_equal = np.array_equal(self.low, other.low) and np.array_equal(self.span, other.span)
@@ -125,7 +125,7 @@ def _ranges(X: F64) -> tuple[F64, F64]:
     high = np.quantile(X, HIGH, axis=0, method="lower")
     is_flat = ~(low < high)
     low, high = np.where(is_flat, least, low), np.where(is_flat, largest, high)
-    # Half of the difference of the halves: what both ends overflow to stays finite.
+    # Subtract halves, so that the span stays finite if high - low overflows.
     span = np.minimum(high / 2.0 - low / 2.0, np.finfo(np.float64).max / 4.0) * 2.0
     varied = span[span > 0.0]
     if X.shape[1] >= COMMON_COLUMNS and len(varied) > 1:

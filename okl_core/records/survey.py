@@ -1,4 +1,4 @@
-"""From the inputs so far to their fields: which kind each is, its categories, and what a missing value is taken for."""
+"""Inference of fields from the inputs so far: their kinds, categories, and substitutes for missing values."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from okl_core.records.texts import time_in
 from okl_core.types import F64
 
 HASHED = 32
-"""Columns that all texts share."""
+"""Columns shared by all texts."""
 
 WIDE_HASHED = 256
-"""Columns that all names share, where there are more fields than MOST_FIELDS."""
+"""Columns shared by all names if there are more fields than MOST_FIELDS."""
 
 MOST_FIELDS = 256
 SPARE = 8
-"""Columns kept for new fields and categories."""
+"""Columns reserved for new fields and categories."""
 
 MOST_CATEGORIES = 20
-"""Of one field with columns of their own."""
+"""Most categories of one field that get a column each."""
 
 MOST_COLUMNS = 1024
-"""Of categories that are found, about."""
+"""Approximate limit on the columns of all inferred categories."""
 
 RARE = 100
-"""A category has a column if at least one in so many of the field's values is it, and two are."""
+"""A category gets a column if it makes up at least 1 / RARE of the field's values, and at least two values."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A field as a user declares it; categories None: found from the inputs."""
+    """A field declared by the user; if `categories` is None, they are inferred from the inputs."""
 
     kind: FieldKind
     categories: tuple[str, ...] | None = None
@@ -46,11 +46,11 @@ class Declared:
 @final
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """How fields are found.
+    """The rules by which fields are inferred.
 
-    `declared` fields come first, in their order; what else there is joins them unless it `is_strict`: then a record must
-    have just these, with no value missing, or where none is declared those of the first input. `hashed`: all names share so
-    many columns.
+    `declared` fields come first, in their order, followed by any others. With `is_strict`, a record must have exactly the
+    declared fields, or those of the first input if none are declared, with no value missing. With `hashed`, all names
+    share this number of columns.
     """
 
     declared: tuple[tuple[str, Declared], ...] = ()
@@ -58,7 +58,7 @@ class Survey:
     hashed: int | None = None
 
     def fields(self, raws: Sequence[Raw]) -> Fields:
-        """The fields of these inputs, one at least."""
+        """The fields of these inputs, of which there must be at least one."""
         if self.hashed is not None:
             return Fields(hashed=self.hashed, is_wide=True)
         rows = [raw for raw in raws if not isinstance(raw, dict)]
@@ -73,19 +73,19 @@ class Survey:
                     values.setdefault(name, []).append(value)
         if not self.declared and len(values) > MOST_FIELDS:
             return Fields(hashed=WIDE_HASHED, is_wide=True)
-        told = dict(self.declared)
-        later = sorted((name for name in values if name not in told), key=_natural)[:MOST_FIELDS]
+        declared = dict(self.declared)
+        later = sorted((name for name in values if name not in declared), key=_natural)[:MOST_FIELDS]
         fields: list[Field] = []
-        most = max(2, min(MOST_CATEGORIES, MOST_COLUMNS // (len(told) + len(later) or 1)))
-        for name in (*told, *later):
-            found = self._field(name, told.get(name), values[name], len(records), most)
-            if found is not None:
-                fields.append(found)
+        most = max(2, min(MOST_CATEGORIES, MOST_COLUMNS // (len(declared) + len(later) or 1)))
+        for name in (*declared, *later):
+            field = self._field(name, declared.get(name), values[name], len(records), most)
+            if field is not None:
+                fields.append(field)
         has_texts = any(one.kind == "text" for one in fields)
         return Fields(tuple(fields), HASHED if has_texts else 0, 0 if self.is_strict else SPARE)
 
     def _field(self, name: str, declared: Declared | None, values: list[Value], rounds: int, most: int) -> Field | None:
-        """None for a field that nobody declared, and of which no value was seen."""
+        """The field of these values; None if it is not declared and has no values."""
         if declared is None and not values:
             return None
         kind = _kind(values) if declared is None else declared.kind
@@ -102,7 +102,7 @@ class Survey:
 
 
 def _of_rows(X: F64) -> tuple[Field, ...]:
-    """Those of rows of one length, shape (n, d)."""
+    """The fields of rows of one length, shape (n, d)."""
     missing = np.isnan(X)
     fields = []
     for i in range(X.shape[1]):
@@ -113,13 +113,13 @@ def _of_rows(X: F64) -> tuple[Field, ...]:
 
 
 def _natural(name: str) -> tuple[bool, int, str]:
-    """Positions in the order of their numbers, then names in alphabetical order."""
+    """Sort key: positions in numerical order, then names in alphabetical order."""
     is_position = name.isascii() and name.isdigit() and len(name) < 10
     return not is_position, int(name) if is_position else 0, name
 
 
 def _kind(values: Sequence[Value]) -> FieldKind:
-    """That of most values, a number first."""
+    """The kind of most values; numbers take precedence."""
     strings = [value for value in values if isinstance(value, str)]
     booleans = sum(isinstance(value, bool) for value in values)
     spelt = sum(number_of(value) is not None for value in strings)
@@ -135,7 +135,7 @@ def _kind(values: Sequence[Value]) -> FieldKind:
 
 
 def _frequent(values: Sequence[Value], most: int) -> tuple[str, ...]:
-    """The categories that earn a column, the most frequent first."""
+    """The categories that get a column, the most frequent first."""
     counts = Counter(category for value in values if (category := category_of(value)) is not None)
     least = max(2.0, len(values) / RARE)
     kept = sorted((-count, category) for category, count in counts.items() if count >= least)
@@ -150,5 +150,5 @@ def _measure(kind: FieldKind, value: Value) -> float | None:
 
 
 def _median(numbers: Sequence[float]) -> float:
-    """The lower one of two, so that it is one of them; 0 of none."""
+    """The median, or the lower of two middle values, so that it is one of the numbers; 0 if there are none."""
     return sorted(numbers)[(len(numbers) - 1) // 2] if numbers else 0.0

@@ -1,4 +1,4 @@
-"""What a string may say: a number, a time, words. Hashes that are the same in every process."""
+"""Parsing of strings as numbers, times and words, and hashes that are the same in every process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _WORD = re.compile(r"\w+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MAX_WORDS = 1000
-"""Words of one text that are looked at."""
+"""Most words of one text that are used."""
 
 TIME_COLUMNS = 7
 
 
 def number_in(text: str) -> float | None:
-    """The number that a string spells, as JSON would; None for others, such as a code that begins with a zero."""
+    """The number that a string spells in JSON style, else None, for example for a code that begins with a zero."""
     if not _NUMBER.fullmatch(text):
         return None
     number = float(text)
@@ -28,7 +28,7 @@ def number_in(text: str) -> float | None:
 
 
 def time_in(text: str) -> datetime | None:
-    """The time that a string spells by ISO 8601; one without an offset is of UTC."""
+    """The time that a string spells in ISO 8601, in UTC if it has no offset; else None."""
     if not _TIME.fullmatch(text):
         return None
     try:
@@ -39,7 +39,7 @@ def time_in(text: str) -> datetime | None:
 
 
 def cycles(time: datetime) -> list[float]:
-    """Days since 1970, in UTC; then hour, weekday and day of the year, in the time's own zone, as points of a circle."""
+    """Days since 1970, in UTC; then hour, weekday and day of the year, in the time's own zone, as points on a circle."""
     seconds = time.hour * 3600 + time.minute * 60 + time.second
     start = time.replace(month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
     turns = (
@@ -52,19 +52,19 @@ def cycles(time: datetime) -> list[float]:
 
 
 def words(text: str) -> Iterator[str]:
-    """The words of a text, in lower case, MAX_WORDS at most."""
-    for i, found in enumerate(_WORD.finditer(text)):
+    """The words of a text in lower case, at most MAX_WORDS."""
+    for i, match in enumerate(_WORD.finditer(text)):
         if i == MAX_WORDS:
             return
-        yield found[0].lower()
+        yield match[0].lower()
 
 
 def place_of(key: str, columns: int) -> tuple[int, float]:
-    """One of so many columns for this key, and a sign: sums over keys then keep inner products on average.
+    """A column and a sign for this key, by hashing: sums over keys then preserve inner products in expectation.
 
     References: [weinberger2009] section 2.
     """
     code = zlib.crc32(key.encode("utf-8", "surrogatepass"))
-    # The low bits of two CRCs differ as the keys do; multiplied, their high bits mix.
+    # The low bits of a CRC differ as the keys do; a multiplication mixes them into the high bits.
     code = (code * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     return (code >> 33) % columns, 1.0 if code >> 63 else -1.0

@@ -1,4 +1,4 @@
-"""The first rounds of a stream, kept so that its fields, its scale and its learner can be made from them again."""
+"""The warm-up: first rounds of a stream, kept so that its fields, scaling and learner can be rebuilt from them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from okl_core.records.record import Raw, Raws, size_of
 from okl_core.types import F64
 
 ROUNDS = 500
-"""Of a warm-up, unless something else is said."""
+"""Default length of a warm-up."""
 
 FIRST = 8
-"""Rounds after which a learner is made; and again whenever there are twice as many, up to the length."""
+"""Rounds after which a learner is first built; it is rebuilt each time the number of rounds doubles, and at the end."""
 
 MOST_BYTES = 2 << 20
-"""Of the rounds that are kept; the warm-up ends with the one that crosses it."""
+"""Limit on the size of the kept rounds; the warm-up ends with the round that crosses it."""
 
 
 class Rows(NamedTuple):
-    """n rounds: lags of shape (n, k), None without lags; weights of shape (n,), None if all are 1."""
+    """n rounds: `lags` of shape (n, k), None without lags; `weights` of shape (n,), None if all are 1."""
 
     raws: list[Raw]
     truths: list[float]
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 @dataclass(slots=True)
 class Warmup:
-    """Input, lags, truth and weight of each round, of at most `length`; lags of shape (k,) each."""
+    """Input, lags, truth and weight of each round, at most `length` rounds; lags have shape (k,) each."""
 
     length: int
     raws: list[Raw] = field(default_factory=list)
@@ -44,15 +44,15 @@ class Warmup:
         return len(self.raws)
 
     def is_last(self, raw: Raw) -> bool:
-        """Does it end with the next round, of this input?"""
+        """Whether the warm-up ends with the next round, which has this input."""
         return len(self) + 1 >= self.length or self.nbytes + size_of(raw) > MOST_BYTES
 
     def is_stage(self, raw: Raw) -> bool:
-        """Is the learner to be made again by the next round, of this input?"""
+        """Whether the next round, which has this input, is a stage: the learner is then rebuilt."""
         return self._is_power(len(self) + 1) or self.is_last(raw)
 
     def rounds_before_a_stage(self, raws: Raws) -> int:
-        """How many of these next rounds come before the first that is a stage."""
+        """How many of these next rounds precede the first stage."""
         nbytes = self.nbytes
         for i, raw in enumerate(raws):
             n, nbytes = len(self) + i + 1, nbytes + size_of(raw)
@@ -61,7 +61,7 @@ class Warmup:
         return len(raws)
 
     def has_stage_within(self, rounds: int) -> bool:
-        """May one of so many next rounds be a stage?"""
+        """Whether one of the next `rounds` rounds may be a stage."""
         n = len(self)
         if n + rounds >= self.length or self.nbytes * (n + rounds) > MOST_BYTES * max(1, n):
             return True
@@ -78,7 +78,7 @@ class Warmup:
         self.nbytes += size_of(raw)
 
     def with_next(self, raw: Raw, lags: F64 | None, y: float, weight: float) -> Rows:
-        """All its rounds and the next one."""
+        """All kept rounds and the next one."""
         weights = [*self.weights, weight]
         return Rows(
             [*self.raws, raw],
@@ -88,5 +88,5 @@ class Warmup:
         )
 
     def copy(self) -> Warmup:
-        own = self.raws.copy(), self.lags.copy(), self.truths.copy(), self.weights.copy()
-        return Warmup(self.length, *own, self.nbytes)
+        lists = self.raws.copy(), self.lags.copy(), self.truths.copy(), self.weights.copy()
+        return Warmup(self.length, *lists, self.nbytes)

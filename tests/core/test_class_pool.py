@@ -292,7 +292,10 @@ def test_a_thousand_classes_are_known_by_their_bytes() -> None:
         ({"experts": [{"kind": "softmax-aioli", "config": {"classes": 4}}]}, "of 4 classes, in a pool of 3: leave its"),
         ({"experts": [{"kind": "auto", "config": {"relevance": RELEVANCE, "classes": None}}]}, "in a pool of 3"),
         ({"experts": [{"kind": "auto"}]}, "experts.0: .*give relevance itself"),
-        ({"experts": [{"kind": "softmax-aioli", "lags": 1}]}, "experts.0: softmax-aioli: lags: classes are no numbers"),
+        (
+            {"experts": [{"kind": "softmax-aioli", "lags": 1}]},
+            "experts.0: softmax-aioli: lags: classes are not numbers",
+        ),
         ({"experts": [{"kind": "one-vs-rest", "half_lives": [16]}]}, "one-vs-rest has no half-life"),
         ({"experts": ["pool"]}, "no expert of a pool"),
         ({"classes": 1}, "classes: .*greater than or equal to 2"),
@@ -344,5 +347,5 @@ def test_it_may_be_learned_by_an_expert() -> None:
 
 def test_lags_are_refused_by_the_name_of_the_learner() -> None:
     for own in (spec(3, EXPERTS), {"kind": "softmax-aioli", "config": {"half_life": "learned"}}):
-        with pytest.raises(ConfigError, match=f"^{own['kind']}: lags: classes are no numbers"):
+        with pytest.raises(ConfigError, match=f"^{own['kind']}: lags: classes are not numbers"):
             create(own | {"lags": 2}, 2)

@@ -164,7 +164,7 @@ async def test_a_pool_of_classes_takes_no_lags_and_no_weights(memory: Api) -> No
     for name, learner in (("learned", LEARNED), ("pool", POOL)):
         body = {"name": name, "learner": learner | {"lags": 1}, "labels": NAMES}
         problem = await memory.refused("invalid-config", "POST", "/sessions", body)
-        assert "a learner of classes takes none as inputs: leave `lags` out" in problem["detail"]
+        assert "a learner of classes cannot have lags: leave `lags` out" in problem["detail"]
         await memory.create(learner, name, labels=NAMES)
         body = {"x": X[0].tolist(), "y": NAMES[0], "weight": 2.0}
         assert (
