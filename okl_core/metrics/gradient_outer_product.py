@@ -39,7 +39,7 @@ CHUNK = 1 << 15
 """Distances computed at a time: few enough to stay in cache."""
 
 SMALLEST_WEIGHT = 1e-300
-"""Lower bound on the sum of weights that is divided by; it matters only where A = 0, as samples within eps / 2 weigh >= 1/2."""
+"""Lower bound on a sum of weights before dividing. Only sums with A = 0 are smaller: samples within eps / 2 weigh >= 1/2."""
 
 MinCount = int | Literal["published"]
 
