@@ -43,8 +43,8 @@ class PoolConfig(LearnerConfig):
         default=2,
         ge=2,
         le=MAX_CLASSES,
-        description="K, the number of classes of the pool and its experts. A session may leave it out, and uses the number of "
-        "its labels.",
+        description="K, the number of classes of the pool and its experts. A session may leave it out; it then uses the "
+        "number of its labels.",
     )
     experts: list[ExpertSpec] | None = Field(
         default=None,

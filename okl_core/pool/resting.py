@@ -28,8 +28,8 @@ FIRST, FIRST_OF_AN_INPUT = 1024, 16
 """All experts play the first FIRST rounds, or FIRST_OF_AN_INPUT per input if that is more, so that slow learners are not
 judged by their start: a linear function of 300 inputs is learned slowly."""
 LENIENT = 4
-"""An expert that has lost plays one stretch in this many, plus one for every FIRST rounds so far: slow learners keep learning.
-See `stretches_a_turn`."""
+"""An expert that has lost plays one stretch in this many, plus one for every FIRST rounds so far, so that slow learners keep
+learning. See `stretches_a_turn`."""
 LOST = 0.05
 """An expert whose weight is below this share of the largest has lost. It wakes only in its turn: the weight given back to all
 experts would wake it much earlier."""
