@@ -42,7 +42,7 @@ class Aggregation(ABC):
         self.eta, self.share, self.shape = eta, share, shape
 
     @abstractmethod
-    def taken(self, told: F64) -> F64:
+    def taken(self, forecasts: F64) -> F64:
         """Return the experts' forecasts as they enter the aggregation: clipped, shape (..., N, *shape)."""
 
     @abstractmethod
@@ -85,8 +85,8 @@ class ValueAggregation(Aggregation):
         self._name, self._clip, self._of_labels = name, clip, of_labels
         self._is_logistic, self._loss = loss == "logistic", LOSSES[loss]
 
-    def taken(self, told: F64) -> F64:
-        return np.clip(told, -self._clip, self._clip)
+    def taken(self, forecasts: F64) -> F64:
+        return np.clip(forecasts, -self._clip, self._clip)
 
     def forecast(self, p: F64, v: F64) -> Forecast:
         value = self._value(*_awake(p, v))
@@ -128,8 +128,8 @@ class ClassAggregation(Aggregation):
     def __init__(self, classes: int, share: float) -> None:
         super().__init__(1.0, share, (classes,))
 
-    def taken(self, told: F64) -> F64:
-        return np.maximum(told, LEAST_PROBABILITY)
+    def taken(self, forecasts: F64) -> F64:
+        return np.maximum(forecasts, LEAST_PROBABILITY)
 
     def forecast(self, p: F64, v: F64) -> Forecast:
         p, v = _awake(p, v)

@@ -133,15 +133,15 @@ class ExpertSpec(BaseModel):
         ]
 
 
-def told_count(told: object) -> int:
+def told_count(item: object) -> int:
     """Count the experts that an unvalidated item of a config stands for, by the lengths of its grids."""
-    if isinstance(told, ExpertSpec):
-        told = {"sigmas": told.sigmas, "half_lives": told.half_lives}
-    if not isinstance(told, dict):
+    if isinstance(item, ExpertSpec):
+        item = {"sigmas": item.sigmas, "half_lives": item.half_lives}
+    if not isinstance(item, dict):
         return 1
-    if isinstance(config := told.get("config"), dict) and has_learned_half_life(config):
-        told = {"half_lives": LEARNED} | told
-    grids = (HALF_LIVES if told.get(name) == LEARNED else told.get(name) for name in ("sigmas", "half_lives"))
+    if isinstance(config := item.get("config"), dict) and has_learned_half_life(config):
+        item = {"half_lives": LEARNED} | item
+    grids = (HALF_LIVES if item.get(name) == LEARNED else item.get(name) for name in ("sigmas", "half_lives"))
     sizes = (len(grid) for grid in grids if isinstance(grid, list | tuple))
     return math.prod(size or 1 for size in sizes)
 

@@ -119,8 +119,8 @@ class PoolConfig(LearnerConfig):
                 raise ValueError(f"expert {i}, {expert.kind}, does not learn {self.truth}")
             low, high = learner.truth_range(config)
             if target == "class" and (low, high) != self.truth_range:
-                told = f"of {high + 1.0:.0f} classes, in a pool of {self.classes}: leave its `classes` out"
-                raise ValueError(f"expert {i}, {expert.kind}, is {told}")
+                mismatch = f"of {high + 1.0:.0f} classes, in a pool of {self.classes}: leave its `classes` out"
+                raise ValueError(f"expert {i}, {expert.kind}, is {mismatch}")
             if target != "binary" and not (low <= self.truth_range[0] and self.truth_range[1] <= high):
                 raise ValueError(
                     f"expert {i}, {expert.kind}, takes truths from {low} to {high}, not from {self.truth_range[0]} to "

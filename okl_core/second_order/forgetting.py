@@ -171,9 +171,9 @@ class HalfLife(NamedTuple):
     rounds: int | None
 
     @classmethod
-    def of(cls, told: int | Literal["learned"] | None) -> Self:
+    def of(cls, half_life: int | Literal["learned"] | None) -> Self:
         """Return the half-life of a config. A config with "learned" never plays, since a pool replaces its learner."""
-        return cls(None if told == "learned" else told)
+        return cls(None if half_life == "learned" else half_life)
 
     def factor(self, t: int) -> float | None:
         """Return the factor by which to multiply all weights after round t; None if no discount is due."""

@@ -94,7 +94,7 @@ class LogitStep(NamedTuple):
     gains: F64
     D: F64
     surplus: float
-    """By how much the loss exceeds the growth of the surrogates' minimum in the round, for any logits played."""
+    """Excess of the loss over the growth of the surrogates' minimum in the round, for any logits played."""
 
 
 def moments(posterior: RootPosterior, phi: F64, U: F64) -> LogitMoments:
@@ -192,7 +192,7 @@ def _at(s: F64, centre: F64, G: F64) -> tuple[F64, F64, F64, float]:
     return v, p, H, 0.5 * float(s @ drop) + top + math.log(total)
 
 
-def step(told: LogitMoments, played: Logits, U: F64, y: int) -> LogitStep:
+def step(prior: LogitMoments, played: Logits, U: F64, y: int) -> LogitStep:
     """Compute the step for the truth y: O(K^3 p), with p features.
 
     The surplus is (g - s)^T Q' (g - s) / 2 - s^T Q s / 2 with g = p - e_y and Q s = m - v. For the root it is at most
@@ -201,11 +201,11 @@ def step(told: LogitMoments, played: Logits, U: F64, y: int) -> LogitStep:
     v, p, kappa, is_root = played
     # Nothing depends on a constant added to all classes; measured from the likeliest, its small part keeps its digits.
     top, r = p.argmax(), math.sqrt(kappa) * np.sqrt(p)
-    ahead, moved = U - U[top], told.m - v
+    ahead, moved = U - U[top], prior.m - v
     moved -= moved[top]
     g = p.copy()
     g[y] -= 1.0
-    R = np.linalg.qr(told.F, mode="r")
+    R = np.linalg.qr(prior.F, mode="r")
     E, bent, pull = (r[:, None] * (ahead - p @ ahead)).T, r * (moved - p @ moved), ahead.T @ g
     Y, s, Vt = np.linalg.svd(R @ E, full_matrices=False)
     a, h, left = Y.T @ (R @ pull), Vt @ bent, 1.0 / (1.0 + s * s)

@@ -46,7 +46,7 @@ class Decision(NamedTuple):
     g: float = 0.0
 
     def times(self, weight: float) -> Decision:
-        """Return the decision with the round's quadratic times `weight`. Not for rules that project: projections have none."""
+        """Return the decision with the round's quadratic times `weight`, for rules without projection: it has no weight."""
         if weight == 1.0:
             return self
         value, w, c, rho_delta, g = self
