@@ -57,7 +57,7 @@ class StepConfig(LearnerConfig):
     @model_validator(mode="after")
     def _check_step(self) -> Self:
         if isinstance(self.step_size, float) and self.step_factor != STEP_FACTOR:
-            raise ValueError("step_factor has no part in a step_size that is a number")
+            raise ValueError("step_factor has no effect if step_size is a number")
         if self.step_size != "horizon" and self.horizon is not None:
             raise ValueError('horizon belongs to step_size "horizon"')
         return self

@@ -1,4 +1,4 @@
-"""An append-only Cholesky factor, which is not copied as it grows.
+"""An append-only Cholesky factor, whose full panels are never copied as it grows.
 
 The factor is kept in panels of PANEL rows. A panel holds its rows left of the diagonal tile as one dense block, and the
 tile separately, packed. A solve is a matrix-vector product and a triangular solve per panel. It reads each entry once, at
@@ -54,7 +54,7 @@ class Factor:
         return sum(block.nbytes for block in self._left) + sum(tile.nbytes for tile in self._tiles)
 
     def append(self, row: F64, diagonal: float) -> None:
-        """Append [row, diagonal], for row of shape (n,). Raise NotPositiveDefiniteError unless diagonal > 0."""
+        """Append the row [row, diagonal], row of shape (n,). Raise NotPositiveDefiniteError unless diagonal > 0."""
         if not diagonal > 0.0:
             raise NotPositiveDefiniteError(
                 f"the factor's diagonal entry {self._size + 1} would be {diagonal}; raise the regularization"

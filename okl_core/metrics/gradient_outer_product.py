@@ -126,7 +126,7 @@ def gradient_outer_product(
     eps = usual.bandwidth if bandwidth is None else _positive(bandwidth, "bandwidth")
     tau = DIFFERENCE_STEP * eps**0.25 if difference_step is None else _positive(difference_step, "difference_step")
     if points is not None and points < 1:
-        raise ConfigError(f"points is {points}; it is at least 1")
+        raise ConfigError(f"points is {points}; it must be at least 1")
     every = stride(n, n if points is None else points)
     pairs = range(-(-n // every) * d)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -231,13 +231,13 @@ def _checked_samples(X: F64, y: F64) -> tuple[F64, F64]:
 
 def _checked_count(min_count: MinCount) -> MinCount:
     if isinstance(min_count, str) and min_count != "published":
-        raise ConfigError(f"min_count is {min_count!r}; it is a number, or 'published'")
+        raise ConfigError(f"min_count is {min_count!r}; it must be a number, or 'published'")
     if isinstance(min_count, int) and min_count < 1:
-        raise ConfigError(f"min_count is {min_count}; it is at least 1")
+        raise ConfigError(f"min_count is {min_count}; it must be at least 1")
     return min_count
 
 
 def _positive(value: float, name: str) -> float:
     if not (math.isfinite(value) and value > 0.0):
-        raise ConfigError(f"{name} is {value}; it is a positive number")
+        raise ConfigError(f"{name} is {value}; it must be a positive number")
     return value

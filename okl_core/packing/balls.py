@@ -79,7 +79,7 @@ class Packing(LearnerState):
             and min(1, self.t) <= n <= self.t
         )
         if not fits_together:
-            raise StateFormatError("the centres, counts, sums, metric and linear fits of a packing do not go together")
+            raise StateFormatError("the centres, counts, sums, metric and linear fits of a packing do not match")
 
     @classmethod
     def of(cls, config: PackingConfig, M: Sequence[float] | Rows) -> Packing:

@@ -91,7 +91,7 @@ class LocalLinear:
     def unpack(cls, arrays: dict[str, F64]) -> LocalLinear:
         n, d = arrays["means"].shape
         if arrays["slopes"].shape != (n, d) or arrays["roots"].shape != (n, d, d):
-            raise StateFormatError("means, slopes and roots of local fits do not go together")
+            raise StateFormatError("means, slopes and roots of local fits do not match")
         fits = cls(d)
         fits.means, fits.slopes, fits.roots = (
             GrowingArray.unpack(arrays[name]) for name in ("means", "slopes", "roots")

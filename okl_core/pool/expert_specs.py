@@ -80,7 +80,7 @@ class ExpertSpec(BaseModel):
     @model_validator(mode="after")
     def _is_a_learner(self) -> Self:
         if self.kind == "pool":
-            raise ValueError("a pool is no expert of a pool")
+            raise ValueError("a pool cannot be an expert of a pool")
         if self.sigmas is not None and "kernel" in self.config:
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         if self.half_lives is not None and "half_life" in self.config:

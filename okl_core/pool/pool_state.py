@@ -61,18 +61,18 @@ class PoolState(PoolNumbers):
         kept = unpack(PoolNumbers, numbers)
         if not kept.weights.shape == kept.losses.shape == kept.awake.shape == (experts.count,):
             raise StateFormatError(
-                f"the weights, the losses or the rests of the pool's {experts.count} experts are missing"
+                f"the weights, losses or resting flags of the pool's {experts.count} experts are missing"
             )
         if not np.isin(kept.awake, (0.0, 1.0)).all():
-            raise StateFormatError("which experts of the pool rest is told by numbers other than 0 and 1")
+            raise StateFormatError("the resting flags of the pool's experts are not all 0 or 1")
         if not kept.awake.any():
             raise StateFormatError("all experts of the pool rest")
         # Written so that NaN fails the check.
         if not ((kept.weights >= 0.0).all() and abs(kept.weights.sum() - 1.0) < SUM_TOLERANCE):
-            raise StateFormatError("the weights of the pool's experts are not shares of 1")
+            raise StateFormatError("the weights of the pool's experts are negative, or do not sum to 1")
         if not (kept.weights @ kept.awake > 0.0 and (kept.losses >= 0.0).all() and np.isfinite(kept.losses).all()):
             raise StateFormatError(
-                "experts of the pool without weight play alone, or have losses below 0 or without end"
+                "all awake experts of the pool have weight 0, or some losses are negative or not finite"
             )
         if kept.truths.shape != (experts.lags,):
             raise StateFormatError(f"the last {experts.lags} truths of the pool are missing")

@@ -22,7 +22,7 @@ from okl_core.types import F64
 WIDE = 128
 """Number of features from which on a block of rounds is faster than playing its rounds one by one."""
 BLOCK = 64
-"""Rounds per block: longer blocks no longer speed up the products, and work inside a block costs O(BLOCK^2) a round."""
+"""Rounds per block: longer blocks no longer speed up the products, and the work inside a block grows like BLOCK^2."""
 LONGEST = 1e13
 """Bound on |phi| / sqrt(alpha). A longer phi is known only up to rounding of its own length: when its direction recurs, all
 other weights would be off by eps |phi| / sqrt(alpha) or more, above 1e-3, permanently."""

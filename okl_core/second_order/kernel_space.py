@@ -64,7 +64,7 @@ class KernelSpaceConfig(LearnerConfig):
     @model_validator(mode="after")
     def _forgets_in_one_way(self) -> Self:
         if self.window is not None and self.half_life is not None:
-            raise ValueError("give either a window or a half_life: each says which rounds still count")
+            raise ValueError("give either a window or a half_life: each determines which rounds still count")
         return self
 
     @property

@@ -86,8 +86,8 @@ class KernelNewtonConfig(NewtonConfig, KernelSpaceConfig):
     """Parameters of an online Newton step in the whole feature space.
 
     A window needs adaptive steps. The quadratics of other steps are flatter than the loss, with minima far beyond its own:
-    they balance only all together. Those of the last rounds alone make the function swing, with several times the error of
-    no window, even under drift. A half-life forgets gradually, so other steps work too, though worse the shorter it is.
+    only all of them together balance. Those of the last rounds alone make the function swing, with several times the error
+    of no window, even under drift. A half-life forgets gradually, so other steps work too, though worse the shorter it is.
     """
 
     @model_validator(mode="after")

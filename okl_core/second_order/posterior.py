@@ -161,7 +161,7 @@ class Posterior:
         u = np.array(arrays["u"], dtype=np.float64)
         alpha, largest = float(arrays["alpha"]), float(arrays["largest"])
         if not (alpha > 0.0 and largest > 0.0):
-            raise StateFormatError(f"alpha is {alpha}, the largest eigenvalue {largest}: they are above 0")
+            raise StateFormatError(f"alpha is {alpha}, the largest eigenvalue {largest}: both must be above 0")
         posterior = cls(alpha, 0)
         posterior.P = Symmetric.unpack(arrays["P"], len(u))
         # Otherwise a NaN could go unnoticed until a half-life discounts, since a round without weight uses neither.
