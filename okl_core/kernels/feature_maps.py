@@ -52,7 +52,7 @@ class LinearMap(NamedTuple):
         """Return the state after learning inputs of shape (..., d)."""
 
     def largest(self, known: DrawnFeatures | None) -> float:
-        """Return the factor by which rounding is amplified in phi, beyond that of the products."""
+        """Return the conditioning that phi adds to that of the products: none."""
         return 0.0
 
     def draw_work(self, known: DrawnFeatures | None) -> float:

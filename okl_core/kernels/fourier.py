@@ -30,7 +30,7 @@ from okl_core.kernels.points import origin_from
 from okl_core.types import F64
 
 SpectralKernel = Annotated[Gaussian | Laplacian | Matern, Field(discriminator="kind")]
-"""The kernels that are Fourier transforms of a known distribution."""
+"""The kernels whose frequencies can be drawn."""
 
 SMALLEST_UNIFORM = 2.0**-54
 """Replaces a uniform of 0, whose normal would be infinite; half of the next larger uniform."""

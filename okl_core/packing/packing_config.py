@@ -14,7 +14,7 @@ SMALLEST_SLOPE_REGULARIZATION = 1e-12
 """Below this, rounding would decide the slope in directions that the rounds of a ball do not determine."""
 
 MOST_LINEAR = 100
-"""Most inputs for linear fits: each centre keeps some d^2 numbers, and hardly any ball has so many rounds."""
+"""Maximum number of inputs for linear fits: each centre keeps some d^2 numbers, and hardly any ball has so many rounds."""
 
 
 class PackingConfig(LearnerConfig):

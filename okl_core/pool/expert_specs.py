@@ -26,7 +26,7 @@ TAUGHT: dict[Truth, tuple[Target, ...]] = {
 """Targets that an expert may have, by the truth of its pool."""
 
 MAX_EXPERTS = 500
-"""Most experts in a pool: each is validated with the pool, and plays in every round."""
+"""Maximum number of experts in a pool: each is validated with the pool, and may play in every round."""
 
 HALF_LIVES: tuple[int | None, ...] = (16, 64, 256, 1024, 4096, None)
 """The grid of `"learned"`: any half-life in its range is within a factor of 2 of an entry."""
@@ -35,7 +35,8 @@ HALF_LIVES: tuple[int | None, ...] = (16, 64, 256, 1024, 4096, None)
 class ExpertSpec(BaseModel):
     """A learner in a pool, or a grid of learners. A kind alone is short for it.
 
-    `sigmas` gives one learner per length scale of a Gaussian kernel, `half_lives` one per memory, both one per pair."""
+    `sigmas` gives one learner per length scale of a Gaussian kernel, `half_lives` one per memory, both one per pair.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

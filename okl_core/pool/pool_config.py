@@ -29,7 +29,8 @@ from okl_core.pool.resting import EVERY
 from okl_core.types import MAX_CLASSES, Interval, LearnerConfig
 
 LARGEST_LOG_ODDS = 300.0
-"""Largest clip with logistic loss. Weights underflow near exp(-745): beside far smaller losses such experts do not matter."""
+"""Largest clip with logistic loss. Weights underflow near exp(-745); as losses stay far below 745, experts lost to underflow
+do not matter."""
 
 
 class PoolConfig(LearnerConfig):
