@@ -1,1 +1,1 @@
-"""Gradient steps, the first phase of learners that embed later, and what blocks of such rounds share."""
+"""Gradient steps, the first phase of learners that embed later, and shared code for blocks of such rounds."""

@@ -1,10 +1,10 @@
 r"""The first phase of learners that embed: kernel gradient descent until B points are stored.
 
-A round with loss is f <- f - eta g k(x_t, .): it stores x_t with the coefficient -eta g. In the round that stores the
-B-th point the learner makes an embedding of the points, and the second phase begins.
+A round with loss takes the step f <- f - eta g k(x_t, .), which stores x_t with the coefficient -eta g. In the round that
+stores the B-th point the learner computes an embedding of the points, and the second phase begins.
 
-With `buffer` "first" every point is stored, with the g of a forecast of 0. So do the programs that the published tables
-of NOGD come from.
+With `buffer` "first" every point is stored, with g evaluated at a forecast of 0, as in the programs behind the published
+tables of NOGD.
 
 References: [lu2016].
 """
@@ -41,14 +41,14 @@ class BufferedConfig(FirstOrderConfig):
 
 @dataclass(slots=True)
 class BufferedState(LearnerState):
-    """The function f = sum_i coefficients_i k(points_i, .) of the first phase, which the second one leaves as it is."""
+    """The function f = sum_i coefficients_i k(points_i, .) of the first phase, which the second phase leaves unchanged."""
 
     points: Points
     coefficients: GrowingArray
 
 
 class EncodedInput(NamedTuple):
-    """An input x as the stored points encode it, with its kernel row k(points_i, x), shape (s,)."""
+    """An input x in the encoding of the stored points, with its kernel row k(points_i, x), shape (s,)."""
 
     point: F64
     row: F64
@@ -61,7 +61,7 @@ def encode(config: BufferedConfig, state: BufferedState, x: F64) -> EncodedInput
 
 
 def is_full(config: BufferedConfig, state: BufferedState) -> bool:
-    """Is the first phase over?"""
+    """Whether the first phase is over."""
     return len(state.coefficients) >= config.budget
 
 
@@ -73,17 +73,17 @@ def next_step(config: BufferedConfig, t: int, y: float, m: float, kappa: float, 
 
 
 def fills(config: BufferedConfig, state: BufferedState, step: GradientStep) -> bool:
-    """Will this step end the first phase?"""
+    """Whether this step will end the first phase."""
     return step.has_loss and len(state.coefficients) == config.budget - 1
 
 
 def fills_within(config: BufferedConfig, state: BufferedState, rounds: int) -> bool:
-    """May one of the next rounds end the first phase?"""
+    """Whether one of the next `rounds` rounds may end the first phase."""
     return not is_full(config, state) and len(state.coefficients) + rounds >= config.budget
 
 
 def with_point(state: BufferedState, point: F64, weight: float) -> tuple[F64, F64]:
-    """Points (s + 1, d) and coefficients (s + 1,) as they will be, bit for bit, once an encoded point is stored."""
+    """Return the points (s + 1, d) and coefficients (s + 1,) exactly as they will be once the encoded point is stored."""
     points = np.vstack((state.points.coordinates(), state.points.decode(point)))
     return points, np.append(state.coefficients.view, weight)
 
@@ -99,7 +99,7 @@ def absorb(state: BufferedState, x: F64, step: GradientStep) -> None:
 def play_block(config: BufferedConfig, state: BufferedState, X: F64, y: F64, rng: RoundRng) -> list[float]:
     """Learn a block of rounds of the first phase, with inputs X, shape (n, d), and return the forecasts.
 
-    The block ends with the first phase. Raises DivergedError before anything has changed.
+    The block ends early if the first phase does. Raise DivergedError before anything has changed.
     """
     X = X[: rows_at_once(len(state.points), BLOCK)]
     f = KernelSumBlock(config.kernel, state.points, state.coefficients, X, config.budget)

@@ -1,4 +1,4 @@
-"""What first-order learners share that play many rounds at once."""
+"""Shared code of first-order learners that play rounds in blocks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from okl_core.losses import Loss, probabilities
 from okl_core.types import F64, BlockInfo, LearnerState
 
 BLOCK = 128
-"""Rounds per block: enough to hide the calls, while the kernel values inside a block stay a small share."""
+"""Rounds per block: enough to hide the call overhead, few enough that kernel values inside a block cost little."""
 
 FEW = 8
-"""Rounds below which a block takes longer than its rounds one by one."""
+"""Rounds below which a block takes longer than playing its rounds one by one."""
 
 S = TypeVar("S", bound=LearnerState)
 
@@ -29,9 +29,9 @@ S = TypeVar("S", bound=LearnerState)
 def run_in_blocks(
     loss: Loss, state: LearnerState, y: F64, play: Callable[[int], list[float]], rng: RoundRng
 ) -> BlockInfo:
-    """Learn the rounds block by block, and return what a learner's `run` returns.
+    """Learn the rounds block by block, and return the result of a learner's `run`.
 
-    `play(i)` learns rounds from row i on, as many as make a block, and returns their forecasts.
+    `play(i)` learns one block of rounds from row i on, and returns their forecasts.
     """
     values: list[float] = []
     while len(values) < len(y):
@@ -41,16 +41,16 @@ def run_in_blocks(
 
 
 def settle(state: S, played: S) -> None:
-    """Give the state all fields of its copy that a block of rounds was played on."""
+    """Copy all fields into the state from the copy on which a block was played."""
     for field in dataclasses.fields(state):
         setattr(state, field.name, getattr(played, field.name))
 
 
 @final
 class KernelSumBlock:
-    """A function sum_i a_i k(points_i, .) while a block of rounds with the inputs X, shape (n, d), changes it.
+    """A function sum_i a_i k(points_i, .) that changes during a block of rounds with the inputs X, shape (n, d).
 
-    It has at most `capacity` points. The points and coefficients that it is made of change in `settle` only.
+    It has at most `capacity` points. The given points and coefficients change only in `settle`.
     """
 
     __slots__ = ("_X", "_coefficients", "_data", "_holders", "_joined", "_points", "_rows", "a")
@@ -61,19 +61,19 @@ class KernelSumBlock:
         self._rows = KernelRows(kernel, points, X, slots)
         self._data = np.zeros(slots)
         self.a: F64 = self._data[: len(points)]
-        """The coefficients, which the rounds write to."""
+        """The coefficients, which the caller updates in place."""
         self.a[:] = coefficients.view
         self._joined: list[int] = []
         """Inputs that took a new slot."""
         self._holders: dict[int, int] = {}
-        """For each slot that was taken: the last input that took it."""
+        """The last input stored in each slot that was written."""
 
     def value(self, i: int) -> float:
-        """The function at input i."""
+        """Return the value of the function at input i."""
         return kernel_sum(self.a, self._rows.row(i, len(self.a)))
 
     def store(self, i: int, slot: int) -> None:
-        """Let input i be the point of a slot: the next free one, with the coefficient 0, or that of another point."""
+        """Store input i in a slot: the next free one, with coefficient 0, or an occupied one, keeping its coefficient."""
         self._rows.put(i, slot)
         self._holders[slot] = i
         if slot == len(self.a):
@@ -81,8 +81,8 @@ class KernelSumBlock:
             self.a = self._data[: slot + 1]
 
     def settle(self) -> None:
-        """Carry the rounds into the points and coefficients."""
-        # The first point ever stored is the origin of all, even if the block has replaced it.
+        """Write the changes of the block back to the points and coefficients."""
+        # Extend before replacing: the first point ever stored is the origin, even if the block has replaced it since.
         self._points.extend(self._X[self._joined])
         slots = np.array(list(self._holders), dtype=np.intp)
         self._points.replace_block(slots, self._X[list(self._holders.values())])

@@ -1,4 +1,4 @@
-"""The leading eigenvectors of a kernel matrix, the same on every machine: a recorded rank, and signs that are fixed."""
+"""Leading eigenvectors of a kernel matrix, made reproducible by a recorded rank and fixed signs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from okl_core.types import F64
 
 
 def leading_eigenvectors(K: F64, rank: int, negligible: float, rng: RoundRng) -> tuple[F64, F64]:
-    """The largest eigenvalues of K, in descending order, and their eigenvectors.
+    """Return the largest eigenvalues of K, in descending order, and their eigenvectors.
 
     Parameters
     ----------
     K : F64, shape (n, n)
         Symmetric, C-contiguous. Overwritten.
     rank : int
-        How many are asked for, at most n.
+        Number of eigenvalues to compute, at most n.
     negligible : float
-        Eigenvalues below this share of the largest are left out: their eigenvectors are made of rounding errors.
+        Eigenvalues up to this share of the largest are dropped: their eigenvectors consist of rounding errors.
     rng : RoundRng
-        Records how many are left, k >= 1, since rounding moves small eigenvalues across the line.
+        Records how many are kept, k >= 1, since rounding can move small eigenvalues across the threshold.
 
     Returns
     -------
     eigenvalues : F64, shape (k,)
-        On replay they may be those of another machine, and the last ones not even positive.
+        On replay k may come from another machine; the last eigenvalues may then not even be positive.
     V : F64, shape (n, k)
-        Orthonormal columns, the largest entry of each positive.
+        Orthonormal columns; the entry of largest magnitude in each is positive.
     """
     n = len(K)
-    # Symmetric, K is its transpose, which LAPACK overwrites.
+    # K is symmetric; its transpose is Fortran-ordered, so LAPACK can overwrite it without a copy.
     ascending, V = eigh(K.T, subset_by_index=(n - rank, n - 1), check_finite=False, overwrite_a=True)
     k = rng.pick(max(1, int(np.count_nonzero(ascending > negligible * ascending[-1]))))
     V = V[:, : -k - 1 : -1]

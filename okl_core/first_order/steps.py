@@ -1,4 +1,4 @@
-r"""What first-order learners share: step sizes, the derivative of a round, and gradient descent on given features.
+r"""Shared code of first-order learners: step sizes, the derivative of a round, and gradient descent on given features.
 
 | symbol | meaning                                                  |
 |--------|----------------------------------------------------------|
@@ -6,7 +6,7 @@ r"""What first-order learners share: step sizes, the derivative of a round, and 
 | c      | step factor                                              |
 | T      | rounds: the horizon, or the smallest power of two >= t   |
 | m      | the learned function at x_t                              |
-| value  | the forecast: m, cut to [-C, C] for the squared loss     |
+| value  | the forecast: m, clipped to [-C, C] for the squared loss |
 | g      | l'(value), the derivative of the loss of round t         |
 | kappa  | k(x_t, x_t)                                              |
 | w      | weights of the features z(x_t)                           |
@@ -26,20 +26,20 @@ from okl_core.losses import LOSSES, Loss, LossName
 from okl_core.types import F64, Forecast, LearnerConfig
 
 ON_THE_KINK = 1e-10
-"""A forecast this near the truth, relative to it, counts as one without loss: at y a = 1, for labels."""
+"""A forecast within this relative distance of the truth counts as having no loss; for labels, a margin y a of 1."""
 SMALLEST_SCALE = 1e-9
-"""A scale that all coefficients share is multiplied into them below this, long before it could underflow."""
+"""Below this, a scale shared by all coefficients is multiplied into them, long before it could underflow."""
 LARGEST = 1e150
-"""Values and steps stay below this: then neither a sum of them overflows nor a square."""
+"""Bound on values and steps: neither their sums nor their squares then overflow."""
 
 STEP_FACTOR = 10.0
-"""The default of c. If k(x, x) = 1, it errs little more than the best c on data sets of some thousand rounds."""
+"""Default of c. With k(x, x) = 1, its error is little above that of the best c on data sets of a few thousand rounds."""
 
 GradientStepSize = Literal["inverse-sqrt", "horizon"] | Annotated[float, Field(gt=0.0)]
 
 
 class StepConfig(LearnerConfig):
-    """Parameters that give the size of a gradient step."""
+    """Parameters that determine the size of a gradient step."""
 
     step_size: GradientStepSize = Field(
         default="inverse-sqrt",
@@ -57,20 +57,20 @@ class StepConfig(LearnerConfig):
     @model_validator(mode="after")
     def _check_step(self) -> Self:
         if isinstance(self.step_size, float) and self.step_factor != STEP_FACTOR:
-            raise ValueError("step_factor has no part in a step_size that is a number")
+            raise ValueError("step_factor has no effect if step_size is a number")
         if self.step_size != "horizon" and self.horizon is not None:
             raise ValueError('horizon belongs to step_size "horizon"')
         return self
 
     def eta(self, t: int) -> float:
-        """The step size of round t >= 1."""
+        """Return the step size of round t >= 1."""
         if isinstance(self.step_size, float):
             return self.step_size
         T = t if self.step_size == "inverse-sqrt" else self.horizon_at(t)
         return self.step_factor / math.sqrt(T)
 
     def horizon_at(self, t: int) -> int:
-        """T in round t."""
+        """Return T in round t."""
         return 1 << (t - 1).bit_length() if self.horizon is None else self.horizon
 
 
@@ -86,11 +86,11 @@ class FirstOrderConfig(StepConfig):
 
     @property
     def forecast_bound(self) -> float:
-        """C where forecasts are clipped, else infinity."""
+        """C if forecasts are clipped, else infinity."""
         return math.inf if self.clip is None or LOSSES[self.loss].target != "real" else self.clip
 
     def value(self, m: float) -> float:
-        """The forecast where the learned function is m."""
+        """Return the forecast, given the value m of the learned function."""
         C = self.clip
         if C is None or LOSSES[self.loss].target != "real" or -C <= m <= C:
             return m
@@ -98,13 +98,13 @@ class FirstOrderConfig(StepConfig):
 
 
 def forecast_of(loss: Loss, value: float) -> Forecast:
-    """A forecast, with a probability where the loss defines one."""
+    """Return a forecast, with a probability if the loss defines one."""
     return Forecast(value, loss.probability(value))
 
 
 def kernel_sum(a: F64, row: F64) -> float:
-    """f(x) = sum_i a_i k(x_i, x) for coefficients and a kernel row, shapes (s,)."""
-    # scipy's calls of BLAS cost a third of numpy's, but take no empty arrays.
+    """Return f(x) = sum_i a_i k(x_i, x) for coefficients and a kernel row, shapes (s,)."""
+    # scipy's BLAS calls cost a third of numpy's, but reject empty arrays.
     return ddot(a, row) if len(row) else 0.0
 
 
@@ -114,24 +114,24 @@ class RecordedSlope(NamedTuple):
     at_value: float
     """l'(value)."""
     has_loss: bool
-    """A recorded choice: on replay it counts, even where rounding puts the value on the other side of a kink."""
+    """A recorded choice: replay follows it, even if rounding puts the value on the other side of a kink."""
     g: float
-    """The derivative on the recorded side: 0 without loss."""
+    """The derivative on the recorded side; 0 without loss."""
 
 
 def recorded_slope(loss: Loss, value: float, y: float, kappa: float, rng: RoundRng) -> RecordedSlope:
-    """The slope of a round with the forecast `value` and kappa = k(x_t, x_t). It records one choice."""
+    """Compute the slope of a round with the forecast `value` and kappa = k(x_t, x_t). Record one choice."""
     slope = loss.derivative(value, y)
     has_loss = slope != 0.0 and kappa > 0.0
     if has_loss and loss.has_flat_part:
-        # Where the derivative jumps to 0, or passes through it, rounding alone would decide.
+        # Rounding alone would decide where the derivative jumps to 0 or passes through it.
         has_loss = abs(y - value) > ON_THE_KINK * abs(y)
     has_loss = rng.decide(has_loss)
     return RecordedSlope(slope, has_loss, loss.side(value, y, has_loss))
 
 
 class GradientStep(NamedTuple):
-    """A round's forecast and step: if it `has_loss`, weight k(x_t, .) is added to the learned function."""
+    """A round's forecast and step: with `has_loss`, `weight` k(x_t, .) is added to the learned function."""
 
     value: float
     has_loss: bool
@@ -140,7 +140,7 @@ class GradientStep(NamedTuple):
 
 
 def gradient_step(config: FirstOrderConfig, t: int, y: float, m: float, kappa: float, rng: RoundRng) -> GradientStep:
-    """Compute the step of round t, where the learned function is m at x_t. Nothing changes. Raises DivergedError."""
+    """Compute the step of round t, given the value m of the learned function at x_t. Raise DivergedError on overflow."""
     loss, value = LOSSES[config.loss], config.value(m)
     _, has_loss, g = recorded_slope(loss, value, y, kappa, rng)
     weight = -config.eta(t) * g
@@ -158,9 +158,9 @@ def descend(
     truths: list[float],
     rng: RoundRng,
 ) -> list[GradientStep]:
-    """Take the steps w <- w - eta g z of the n rounds after round t, with the features Z. Raises DivergedError.
+    """Take the steps w <- w - eta g z of the n rounds after round t, with the features Z, in place.
 
-    The weights change in place.
+    Raise DivergedError on overflow.
     """
     steps: list[GradientStep] = []
     for i, (y, kappa) in enumerate(zip(truths, kappas, strict=True)):

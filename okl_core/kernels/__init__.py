@@ -1,1 +1,1 @@
-"""Kernels, the points that they are asked about, and random features."""
+"""Kernels, the points that they are evaluated on, and random features."""

@@ -20,7 +20,7 @@ from okl_core.types import F64, StatePart
 class DrawnFeatures(StatePart):
     """Random features: the origin of the inputs, shape (d,), and the frequencies in turns, (D, d); none before round 1.
 
-    `farthest` is the largest |x - origin| learned.
+    `farthest` is the largest |x - origin| of the learned inputs.
     """
 
     origin: F64
@@ -30,33 +30,33 @@ class DrawnFeatures(StatePart):
 
 @final
 class LinearMap(NamedTuple):
-    """The input itself, with one more coordinate of 1 for an intercept."""
+    """The input itself, extended by a coordinate of 1 if there is an intercept."""
 
     intercept: bool
 
     def width(self, dim: int) -> int:
-        """p: the features of an input in R^dim."""
+        """Return p, the number of features of an input in R^dim."""
         return dim + self.intercept
 
     def init(self, dim: int) -> None:
-        """What is drawn before the first round: nothing at all."""
+        """Return the state of the features before the first round: none for a linear map."""
 
     def drawn(self, known: DrawnFeatures | None, x: F64, rng: RoundRng) -> None:
-        """What is drawn once the next round is played, whose input is x."""
+        """Return the state for the next round, whose input is x, drawing features if they are missing."""
 
     def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
-        """Shape (..., p), for X of shape (..., d)."""
+        """Return the features, shape (..., p), for X of shape (..., d)."""
         return with_intercept(X) if self.intercept else X
 
     def seen(self, known: DrawnFeatures | None, X: F64) -> None:
-        """What is known after inputs of shape (..., d) were learned."""
+        """Return the state after learning inputs of shape (..., d)."""
 
     def largest(self, known: DrawnFeatures | None) -> float:
-        """By how much rounding may have grown in phi: beside that of the products, not at all."""
+        """Return the conditioning that phi adds to that of the products: none."""
         return 0.0
 
     def draw_work(self, known: DrawnFeatures | None) -> float:
-        """What the next round takes to draw."""
+        """Return the work of drawing features in the next round."""
         return 0.0
 
 
@@ -71,7 +71,7 @@ class FourierMap(NamedTuple):
         return 2 * self.frequencies
 
     def init(self, dim: int) -> DrawnFeatures:
-        # A metric of another dimension would otherwise be found out in the first round only.
+        # Raises for a metric of another dimension, which would otherwise only fail in the first round.
         self.kernel.root_for(dim)
         return DrawnFeatures(np.zeros(dim), np.empty((0, dim)))
 
@@ -82,7 +82,7 @@ class FourierMap(NamedTuple):
         return DrawnFeatures(origin, draw(self.kernel, len(x), self.frequencies, rng))
 
     def phi(self, known: DrawnFeatures | None, X: F64) -> F64:
-        """0 for an input that is asked about before the first round."""
+        """Return the features, all 0 before the first round."""
         if known is None or not len(known.frequencies):
             return np.zeros((*X.shape[:-1], 2 * self.frequencies))
         Z = features(known.frequencies, np.atleast_2d(X - known.origin))
@@ -91,11 +91,11 @@ class FourierMap(NamedTuple):
     def seen(self, known: DrawnFeatures | None, X: F64) -> DrawnFeatures | None:
         if known is None:
             return None
-        # A round that was played has the one before, and so may a copy of the state.
+        # A new object: a played round, or a copy of the state, may still hold the old one.
         return DrawnFeatures(known.origin, known.frequencies, farther(known.farthest, X - known.origin))
 
     def largest(self, known: DrawnFeatures | None) -> float:
-        """The largest angle: one that has been rounded makes another feature, by as much as it is large."""
+        """Return the largest angle: its rounding error, proportional to its size, carries over to the feature."""
         return 0.0 if known is None else largest_angle(known.frequencies, known.farthest)
 
     def draw_work(self, known: DrawnFeatures | None) -> float:

@@ -6,9 +6,9 @@ r"""Random Fourier features: z(x)^T z(x') estimates a kernel of x - x' that is t
     laplacian    the entries of omega are independent, Cauchy with scale 1 / sigma
     matern       omega ~ the multivariate t distribution with 2 nu degrees of freedom and scale 1 / sigma
 
-With a metric M they are M^(1/2) omega.
+With a metric M the frequencies are M^(1/2) omega.
 |z(x)| = 1, and z(x)^T z(x') is unbiased, with a variance of at most 1 / (2 D). It depends on x - x' only, so any point
-may be the origin; one near to the inputs keeps their digits.
+may be the origin; an origin near the inputs preserves their digits.
 
 References: [rahimi2007] section 3, [rasmussen2006] equation 4.15 for the Matern kernel.
 """
@@ -30,14 +30,14 @@ from okl_core.kernels.points import origin_from
 from okl_core.types import F64
 
 SpectralKernel = Annotated[Gaussian | Laplacian | Matern, Field(discriminator="kind")]
-"""The kernels with a distribution of frequencies."""
+"""The kernels whose frequencies can be drawn."""
 
 SMALLEST_UNIFORM = 2.0**-54
-"""In place of the uniform 0, whose normal would be infinite: half of the next one."""
+"""Replaces a uniform of 0, whose normal would be infinite; half of the next larger uniform."""
 
 
 def draw(kernel: SpectralKernel, dim: int, D: int, rng: RoundRng) -> F64:
-    """D frequencies, shape (D, d), in turns: omega / (2 pi). Raises ConfigError for an unresolved kernel."""
+    """Draw D frequencies in turns, omega / (2 pi), shape (D, d). Raise ConfigError for an unresolved kernel."""
     scale = 2.0 * math.pi * kernel.scale
     if isinstance(kernel, Laplacian):
         omega = rng.uniform(D * dim).reshape(D, dim)
@@ -57,42 +57,42 @@ def draw(kernel: SpectralKernel, dim: int, D: int, rng: RoundRng) -> F64:
 
 
 class Drawn(Protocol):
-    """What a state keeps of its features; before the first round, `t` = 0, there are none."""
+    """The part of a state that describes its features; there are none before the first round, `t` = 0."""
 
     t: int
     origin: F64
-    """What all inputs are measured from: the first one, as far as `origin_from` allows."""
+    """The origin of all inputs: the first input, as far as `origin_from` allows."""
     frequencies: F64
     """omega / (2 pi), shape (D, d)."""
 
 
 def drawn(kernel: SpectralKernel, D: int, state: Drawn, x: F64, rng: RoundRng) -> tuple[F64, F64]:
-    """Origin and frequencies for the next round, whose input is x: the first one draws them."""
+    """Return origin and frequencies for the next round, whose input is x; the first round draws them."""
     if state.t:
         return state.origin, state.frequencies
     return origin_from(x, kernel.scale), draw(kernel, len(x), D, rng)
 
 
 def farther(farthest: float, H: F64) -> float:
-    """The largest norm of the rows of H, shape (d,) or (n, d), or `farthest` if that is larger."""
+    """Return the largest norm of the rows of H, shape (d,) or (n, d), or `farthest` if that is larger."""
     squares = ddot(H, H) if H.ndim == 1 else np.einsum("ij,ij->i", H, H).max().item()
     return max(farthest, math.sqrt(squares))
 
 
 def largest_angle(frequencies: F64, farthest: float) -> float:
-    """omega^T h is at most this for all h so far from the origin; rounding loses that many times eps of it: O(d D)."""
+    """Bound omega^T h over |h| <= `farthest`, in O(d D); the rounding error of an angle is about eps times this."""
     if not len(frequencies):
         return 0.0
     return 2.0 * math.pi * farthest * math.sqrt(np.einsum("ij,ij->i", frequencies, frequencies).max().item())
 
 
 def features(frequencies: F64, H: F64) -> F64:
-    """z of the rows of H, shape (n, d), from D frequencies in turns: shape (n, 2 D). Raises DivergedError."""
+    """Compute z for the rows of H, shape (n, d), from D frequencies in turns: shape (n, 2 D). Raise DivergedError."""
     D, c = len(frequencies), 1.0 / math.sqrt(len(frequencies))
-    # Twice as many arrays are worked on as a block has.
+    # Cosines and sines need twice the memory of one block.
     step = rows_at_once(2 * len(H), D)
     if step == D:
-        # Both are worked on apart: on halves of one array numpy takes five times as long.
+        # Computed in two separate arrays: on halves of one array numpy takes five times as long.
         return np.concatenate(_waves(frequencies, H, c), axis=1)
     Z = np.empty((len(H), 2 * D))
     for start in range(0, D, step):
@@ -102,13 +102,13 @@ def features(frequencies: F64, H: F64) -> F64:
 
 
 def _waves(frequencies: F64, H: F64, c: float) -> tuple[F64, F64]:
-    """c times the cosines and the sines of n inputs, (n, D) each."""
-    # By scipy's BLAS, which overflows without a warning.
+    """Compute c times the cosines and the sines of n inputs, shape (n, D) each."""
+    # scipy's BLAS overflows without a warning.
     turns = dgemm(1.0, frequencies.T, H.T, trans_a=1).T
     if not math.isfinite(ddot(turns.ravel(), turns.ravel())):
         raise DivergedError("a Fourier feature overflows; scale the inputs down, or raise sigma")
     turns -= np.rint(turns)
-    # From t = tan(theta / 4), by arithmetic alone: in a block numpy's cosine and sine take three times as long.
+    # From t = tan(theta / 4), by arithmetic alone: on a block, numpy's cosine and sine take three times as long.
     turns *= 0.5 * np.pi
     t = _tangent(turns)
     C = t * t
@@ -116,7 +116,7 @@ def _waves(frequencies: F64, H: F64, c: float) -> tuple[F64, F64]:
     np.divide(2.0, C, out=C)
     S = np.multiply(t, C, out=t)
     C -= 1.0
-    # S and C are sine and cosine of theta / 2; now those of theta.
+    # S and C hold the sine and cosine of theta / 2; double the angle.
     S *= C
     S *= 2.0 * c
     C *= C
@@ -126,9 +126,9 @@ def _waves(frequencies: F64, H: F64, c: float) -> tuple[F64, F64]:
 
 
 def _tangent(x: F64) -> F64:
-    """tan x for |x| <= pi / 4, x of any shape, to 1e-15: the eighth convergent of its continued fraction.
+    """Compute tan x for |x| <= pi / 4, x of any shape, to 1e-15, by the eighth convergent of its continued fraction.
 
-    Arithmetic alone, which is vectorised on every machine.
+    It uses arithmetic alone, which is vectorised on every machine.
     """
     v = x * x
     above = -36.0 * v
@@ -148,7 +148,7 @@ def _tangent(x: F64) -> F64:
 
 
 def _normals(rng: RoundRng, n: int, k: int) -> F64:
-    """Standard normals, shape (n, k), by the inverse of their distribution function."""
+    """Draw standard normals, shape (n, k), by inverting their distribution function."""
     from scipy.special import ndtri
 
     u = rng.uniform(n * k)

@@ -1,4 +1,4 @@
-"""The intercept of linear learners: one more feature, which is 1 for every input."""
+"""The intercept of linear learners: an extra feature that is 1 for every input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Intercept = Annotated[bool, Field(description="Give every input one more coordin
 
 
 def with_intercept(X: F64) -> F64:
-    """Inputs of shape (..., d) with one more coordinate of 1: (..., d + 1)."""
+    """Append a coordinate of 1 to inputs of shape (..., d): shape (..., d + 1)."""
     Phi = np.empty((*X.shape[:-1], X.shape[-1] + 1))
     Phi[..., :-1] = X
     Phi[..., -1] = 1.0
@@ -21,10 +21,10 @@ def with_intercept(X: F64) -> F64:
 
 
 class InterceptConfig(LearnerConfig):
-    """The parameter that all learners of linear functions share."""
+    """The parameter shared by all learners of linear functions."""
 
     intercept: Intercept = True
 
     def phi(self, X: F64) -> F64:
-        """The features of the inputs X, shape (..., d): X itself, or with a last column of ones."""
+        """Return the features of the inputs X, shape (..., d): X itself, or X with a last column of ones."""
         return with_intercept(X) if self.intercept else X

@@ -1,4 +1,4 @@
-"""What a kernel promises, as functions: row, block, gram and diagonal agree, and are those of a positive semi-definite k.
+"""Checks of the kernel contract: row, block, gram and diagonal agree, and k is positive semi-definite.
 
 Each check takes a kernel and returns None, or raises ContractViolation. `check_kernel` runs them all:
 
@@ -25,10 +25,10 @@ DIM = 3
 ROWS = 60
 
 ROUNDING = 1e-9
-"""How far two ways to the same value may usually differ, relative to the largest k(x, x)."""
+"""Median difference allowed between two computations of the same value, relative to the largest k(x, x)."""
 
 ROOT_OF_ROUNDING = 1e-7
-"""How far they may ever: between near points the rounding of a squared distance counts with its root."""
+"""Largest difference allowed: between near points, the root of the squared distance's rounding error counts."""
 
 
 def check_kernel(kernel: Kernel) -> None:
@@ -42,7 +42,7 @@ def check_kernel(kernel: Kernel) -> None:
     Raises
     ------
     ContractViolation
-        Lists each promise that is not kept.
+        Lists every check that failed.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def check_kernel(kernel: Kernel) -> None:
 
 
 def check_kind(kernel: Kernel) -> None:
-    """The kind is kebab-case, every other field is described, and the kernel comes back from JSON."""
+    """The kind is kebab-case, every other field has a description, and the kernel survives a round trip through JSON."""
     kind = kernel.model_dump().get("kind", "")
     require(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kind) is not None, f"the kind {kind!r} is not kebab-case")
     for name, field in type(kernel).model_fields.items():
@@ -76,7 +76,7 @@ def check_symmetric(kernel: Kernel) -> None:
 
 
 def check_positive_semidefinite(kernel: Kernel) -> None:
-    """No eigenvalue of a kernel matrix is below 0, but for rounding."""
+    """No eigenvalue of a kernel matrix is below 0, up to rounding."""
     for scale in (0.1, 1.0, 10.0):
         K = kernel.gram(scale * _points())
         least = float(np.linalg.eigvalsh(K).min())
@@ -86,7 +86,7 @@ def check_positive_semidefinite(kernel: Kernel) -> None:
 
 
 def check_ways_agree(kernel: Kernel) -> None:
-    """`row`, `block`, `gram`, `diag` and `at` give the same values, of plain rows and of `Points`."""
+    """`row`, `block`, `gram`, `diag` and `at` give the same values, for plain arrays and for `Points`."""
     X, points = _points(), kernel.points(DIM)
     for x in X[:20]:
         points.append(x)
@@ -102,7 +102,7 @@ def check_ways_agree(kernel: Kernel) -> None:
 
 
 def check_points(kernel: Kernel) -> None:
-    """Points that were none, have been replaced, selected, or packed and unpacked give the same rows as plain ones."""
+    """Points that are empty, replaced, selected, or packed and unpacked give the same rows as plain arrays."""
     X, points = _points(), kernel.points(DIM)
     require(kernel.row(points, X[0]).shape == (0,), "a row over no points is not empty")
     require(kernel.block(points, X).shape == (0, len(X)), "a block over no points is not empty")
@@ -115,7 +115,7 @@ def check_points(kernel: Kernel) -> None:
 
 
 def check_inputs_are_kept(kernel: Kernel) -> None:
-    """Nothing is written into what it is asked about."""
+    """No method writes into its arguments."""
     X, points = _points(), kernel.points(DIM)
     points.extend(X)
     before, rows = X.copy(), points.pack()["rows"]
@@ -126,7 +126,7 @@ def check_inputs_are_kept(kernel: Kernel) -> None:
 
 
 def check_far_points(kernel: Kernel) -> None:
-    """Of points far away each value is finite, at most (k(x, x) k(z, z))^(1/2), without a warning; or they are refused."""
+    """Values at far points are finite, at most (k(x, x) k(z, z))^(1/2), and raise no warning; or the points are refused."""
     for size in (1e8, 1e40, 1e80, 1e120, 1e150):
         X = np.vstack((_points()[:5], size * _points()[5:10], [np.zeros(DIM)]))
         with warnings.catch_warnings():
@@ -153,11 +153,11 @@ KERNEL_CHECKS: list[Callable[[Kernel], None]] = [
     check_inputs_are_kept,
     check_far_points,
 ]
-"""The contract, clause by clause."""
+"""The contract, one check per clause."""
 
 
 def _points() -> F64:
-    """Random points, some of them equal, one of them 0."""
+    """Return random points, some of them equal, one of them 0."""
     X = np.random.default_rng(0).uniform(-1.5, 1.5, (ROWS, DIM))
     X[30:33], X[40] = X[:3], 0.0
     return X

@@ -1,7 +1,7 @@
-r"""Kernels: k(x, z) by block, row and diagonal, and the register of those that a config may name.
+r"""Kernels: k(x, z) by block, row and diagonal, and the registry of kernels that a config may name.
 
-Each kernel takes its points either as a plain array or as `Points`, which keeps what makes a row one matrix-vector
-product. A row is k(s_i, x) over the points; a block is (n, m), points by columns of inputs.
+Each kernel takes its points either as a plain array or as `Points`, in an encoding that makes a row one matrix-vector
+product. A row is k(s_i, x) over the points; a block has shape (n, m), points by inputs.
 
 References: [rasmussen2006] chapter 4.
 """
@@ -28,22 +28,22 @@ from okl_core.metrics.mahalanobis import Matrix
 from okl_core.types import F64, Parameters, Registered
 
 MEDIAN_SAMPLE = 1000
-"""Points that the median heuristic looks at: 500,000 pairs fix a median to well below one per cent."""
+"""Points used by the median heuristic: 500,000 pairs determine a median to well below one per cent."""
 
 LARGEST = 1e150
-"""k(x, x) of an input stays below; so does every other value of the kernel, and no product of two of them overflows."""
+"""Bound on k(x, x), and so on every value of the kernel: no product of two values overflows."""
 
 TILE = 512
 """Rows and columns of a kernel matrix that are made symmetric at once."""
 
 ZERO = np.zeros(())
-"""numpy takes an array as an operand a third of a microsecond faster than a Python number."""
+"""An array, since numpy handles an array operand a third of a microsecond faster than a Python number."""
 
 Sigma = Annotated[float, Field(gt=0.0)] | Literal["median"]
 
 
 KERNELS: dict[str, type[Kernel]] = {}
-"""The registered kernels by kind."""
+"""The registered kernels, by kind."""
 
 ANY_KERNEL = Registered(
     KERNELS, lambda: Annotated[functools.reduce(operator.or_, KERNELS.values()), Field(discriminator="kind")]
@@ -51,33 +51,33 @@ ANY_KERNEL = Registered(
 
 
 class Kernel(Parameters, ABC):
-    """A positive semi-definite function k(x, z), and in a config's field any registered one: `{"kind": "gaussian"}`.
+    """A positive semi-definite function k(x, z). A config field of this type takes any registered kernel by its kind.
 
-    A concrete one has a field `kind: Literal["my-kernel"] = "my-kernel"`, `diag` and `encoded_block`. The rest has defaults;
-    a faster `encoded_row` may be worth writing.
+    A concrete kernel has a field `kind: Literal["my-kernel"] = "my-kernel"`, `diag` and `encoded_block`. The rest has
+    defaults; overriding `encoded_row` may be worthwhile for speed.
     """
 
     translation_invariant: ClassVar[bool]
-    """Is k a function of x - z? Points are then kept relative to the first of them."""
+    """Whether k is a function of x - z. Points are then kept relative to the first of them."""
 
     def points(self, dim: int, capacity: int = 16, floats: FloatType = DOUBLE) -> Points:
-        """An empty set of points that fits this kernel. Raises ConfigError for a metric of another dimension."""
+        """Return an empty set of points for this kernel. Raise ConfigError for a metric of another dimension."""
         root, unit = self.root_for(dim), self._unit()
         return Points(dim, centred=self.translation_invariant, unit=unit, root=root, capacity=capacity, floats=floats)
 
     def row(self, S: Points | F64, x: F64) -> F64:
-        """k(s_i, x), shape (n,), for S of n points and x of shape (d,)."""
+        """Return k(s_i, x), shape (n,), for S of n points and x of shape (d,)."""
         points = self._as_points(S)
         return self.encoded_row(points, points.encode(x))
 
     def block(self, S: Points | F64, X: F64) -> F64:
-        """k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
+        """Return k(s_i, x_j), shape (n, m), for S of n points and X of shape (m, d)."""
         return self.encoded_block(self._as_points(S), X)
 
     def gram(self, X: F64, points: Points | None = None) -> F64:
-        """k(x_i, x_j), shape (m, m), symmetric with the exact diagonal, for X of shape (m, d). Raises DivergedError.
+        """Return k(x_i, x_j), shape (m, m), for X of shape (m, d), symmetric with the exact diagonal. Raise DivergedError.
 
-        `points`: the rows of X, where they are kept otherwise than by default.
+        `points`: the rows of X as `Points`, if they are kept differently from the default.
         """
         diagonal = self.diag(X)
         if len(X) == 1:
@@ -85,7 +85,7 @@ class Kernel(Parameters, ABC):
         K = self.block(X if points is None else points, X)
         for i in range(0, len(K), TILE):
             for j in range(0, i + 1, TILE):
-                # In tiles: K + K^T as a whole would be a second matrix.
+                # In tiles, since K + K^T at once would allocate a second matrix.
                 lower, upper = K[i : i + TILE, j : j + TILE], K[j : j + TILE, i : i + TILE]
                 mean = lower + upper.T
                 mean *= 0.5
@@ -94,7 +94,7 @@ class Kernel(Parameters, ABC):
         return K
 
     def mass(self, points: Points, a: F64) -> float:
-        """sum |a_i| k(x_i, x_i): values of f = sum a_i k(x_i, .) are known to so many units of rounding, and no better."""
+        """Return sum |a_i| k(x_i, x_i), the scale of the rounding error in values of f = sum a_i k(x_i, .)."""
         if not len(points):
             return 0.0
         with np.errstate(over="ignore"):
@@ -102,28 +102,28 @@ class Kernel(Parameters, ABC):
 
     @abstractmethod
     def diag(self, X: F64) -> F64:
-        """k(x_j, x_j), shape (m,), for X of shape (m, d). Raises DivergedError if one is beyond LARGEST."""
+        """Return k(x_j, x_j), shape (m,), for X of shape (m, d). Raise DivergedError if a value is beyond LARGEST."""
 
     @abstractmethod
     def encoded_block(self, S: Points, X: F64) -> F64:
-        """k(s_i, x_j), shape (n, m), for the points `S.coordinates()` and X of shape (m, d)."""
+        """Return k(s_i, x_j), shape (n, m), for the points `S.coordinates()` and X of shape (m, d)."""
 
     def at(self, x: F64) -> float:
-        """k(x, x). Raises DivergedError if it is beyond LARGEST."""
+        """Return k(x, x). Raise DivergedError if it is beyond LARGEST."""
         return float(self.diag(x[None, :])[0])
 
     def encoded_row(self, S: Points, row: F64) -> F64:
-        """`row` for x as S encodes it."""
+        """Compute `row` for an x that S has encoded."""
         return self.encoded_block(S, S.decode(row)[None, :])[:, 0]
 
     def _unit(self) -> float:
-        """The unit of length of this kernel's points."""
+        """Return the unit of length of this kernel's points."""
         return 1.0
 
     def root_for(self, dim: int) -> F64 | None:
-        """The root of the metric that distances are measured in; None for the Euclidean one.
+        """Return the root of the metric in which distances are measured; None for the Euclidean metric.
 
-        Raises ConfigError if the metric is of another dimension, or still to be learned.
+        Raise ConfigError if the metric has another dimension, or is still to be learned.
         """
         return None
 
@@ -148,13 +148,13 @@ K = TypeVar("K", bound=Kernel)
 
 
 def register_kernel(cls: type[K]) -> type[K]:
-    """Class decorator that makes a kernel known to every config by its kind.
+    """Class decorator that registers a kernel, so that every config can name it by its kind.
 
     Parameters
     ----------
     cls : type[Kernel]
-        Concrete, with a field `kind: Literal["my-kernel"] = "my-kernel"`. Once more the same is harmless.
-        `okl_core.kernels.kernel_checks.check_kernel` tells whether it keeps its promises.
+        Concrete, with a field `kind: Literal["my-kernel"] = "my-kernel"`. Registering the same class again is harmless.
+        `okl_core.kernels.kernel_checks.check_kernel` checks whether it satisfies the kernel contract.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def register_kernel(cls: type[K]) -> type[K]:
     Raises
     ------
     ConfigError
-        Another kernel has the kind, or the class is abstract or has none.
+        Another kernel has the kind, or the class is abstract or has no kind.
     """
     kind = cls.model_fields.get("kind")
     if inspect.isabstract(cls) or kind is None or get_args(kind.annotation) != (kind.default,):
@@ -207,7 +207,7 @@ class _Stationary(Kernel):
         return self.model_copy(update={"sigma": self.median_distance(X)}) if self.sigma == "median" else self
 
     def median_distance(self, X: F64) -> float:
-        """The median heuristic: the median distance between distinct rows of X, shape (n, d); 1.0 if there are none."""
+        """Return the median distance between distinct rows of X, shape (n, d); 1.0 if there are none."""
         if len(X) > MEDIAN_SAMPLE:
             X = X[np.linspace(0, len(X) - 1, MEDIAN_SAMPLE).astype(int)]
         distances = self._distances(X)
@@ -221,7 +221,7 @@ class _Stationary(Kernel):
 
 
 class _Radial(_Stationary):
-    """A function of the distance: sqrt((x - z)^T M (x - z)) with a metric M, Euclidean without."""
+    """A function of the distance sqrt((x - z)^T M (x - z)) with a metric M, or of the Euclidean distance."""
 
     metric: Matrix | Literal["learned"] | None = Field(
         default=None,
@@ -251,15 +251,15 @@ class _Radial(_Stationary):
 
     def root_for(self, dim: int) -> F64 | None:
         if self.dim not in (None, dim):
-            told = f"a metric for {self.dim} inputs, the learner has {dim}"
-            raise ConfigError(f"kernel: {told}", [(("config", "kernel", "metric"), told)])
+            message = f"a metric for {self.dim} inputs, the learner has {dim}"
+            raise ConfigError(f"kernel: {message}", [(("config", "kernel", "metric"), message)])
         return self._root
 
     def waiting(self) -> list[tuple[tuple[str, ...], str]]:
         return super().waiting() + ([(("metric",), "learned")] if self.metric == "learned" else [])
 
     def resolved(self, X: F64, y: F64 | None = None) -> Self:
-        # The median distance is that in the metric.
+        # The metric first, since the median distance is measured in it.
         kernel = self
         if self.metric == "learned":
             if y is None:
@@ -273,7 +273,7 @@ class _Radial(_Stationary):
 
     @abstractmethod
     def _profile(self, u: F64) -> F64:
-        """The kernel from u = -|x - z|^2 / (2 sigma^2), in place."""
+        """Compute the kernel from u = -|x - z|^2 / (2 sigma^2), in place."""
 
     def encoded_row(self, S: Points, row: F64) -> F64:
         return self._profile(S.exponents(row))
@@ -296,7 +296,7 @@ class Gaussian(_Radial):
     kind: Literal["gaussian"] = "gaussian"
 
     def _profile(self, u: F64) -> F64:
-        # Rounding may leave u above 0 for near points far from the origin: k would exceed 1 by any factor.
+        # Rounding may lift u above 0 for near points far from the origin, and k could exceed 1 by any factor.
         return np.exp(np.minimum(u, ZERO, out=u), out=u)
 
 
@@ -332,7 +332,7 @@ class Laplacian(_Stationary):
     kind: Literal["laplacian"] = "laplacian"
 
     def encoded_block(self, S: Points, X: F64) -> F64:
-        # A tenth of a second to import, and few need it.
+        # Imported here: it takes a tenth of a second, and few need it.
         from scipy.spatial.distance import cdist
 
         K = cdist(S.coordinates(), X, "cityblock")
@@ -350,7 +350,7 @@ class _InnerProduct(Kernel):
 
     @abstractmethod
     def _profile(self, u: F64) -> F64:
-        """The kernel from inner products, in place."""
+        """Compute the kernel from inner products, in place."""
 
     def diag(self, X: F64) -> F64:
         return _bounded(self._profile(np.einsum("ij,ij->i", X, X)))
@@ -387,13 +387,13 @@ class Polynomial(_InnerProduct):
 
     def _profile(self, u: F64) -> F64:
         u += self.offset
-        # An input whose k(x, x) is too large is refused, but this may be asked first.
+        # An input whose k(x, x) is too large is refused, but the row may be computed before that check.
         with np.errstate(over="ignore"):
             return np.power(u, self.degree, out=u)
 
 
 def _bounded(k: F64) -> F64:
-    """Values of k(x, x), unless one of them is beyond LARGEST."""
+    """Return values of k(x, x). Raise DivergedError if one of them is beyond LARGEST."""
     if not k.max(initial=0.0) < LARGEST:
         raise DivergedError(f"k(x, x) of an input is above {LARGEST:.0e}; scale the inputs down")
     return k

@@ -1,17 +1,16 @@
 r"""Stored points, kept so that one matrix product gives every squared distance.
 
-A point s is kept as the row [h, -|h|^2 / 2, 1] of h = root (s - o) / unit, where the origin o, the unit of length and
-the root of a metric, if any, are the kernel's to choose. With g the same of x,
+A point s is kept as the row [h, -|h|^2 / 2, 1] with h = root (s - o) / unit. The kernel chooses the origin o, the unit of
+length and the root of a metric, if any. With g = root (x - o) / unit,
 
-    -|s - x|^2 / (2 unit^2) = [h, -|h|^2 / 2, 1] . [g, 1, -|g|^2 / 2]:
+    -|s - x|^2 / (2 unit^2) = [h, -|h|^2 / 2, 1] . [g, 1, -|g|^2 / 2],
 
-an input is asked about by its own row, the last two entries exchanged.
+so the query for an input x is its own row with the last two entries exchanged.
 
-Distances do not depend on o, and their rounding error grows with |x - o|^2: the first point is a good origin, since
-features with a large offset (a time stamp, a price) would otherwise lose every digit of a small difference. But the first
-point may be an outlier, and others are to come. So an origin is not taken from beyond FARTHEST, where all that is nearer
-would be rounded to its grid, and the distances between two points that are both WIDE of the origin are taken from their
-difference.
+Distances do not depend on o, but their rounding error grows with |x - o|^2. The first point is a good origin: features with
+a large offset (a time stamp, a price) would otherwise lose every digit of a small difference. But the first point may be
+an outlier, and outliers may follow. So an origin has no coordinates beyond FARTHEST, which would round nearer inputs to a
+coarse grid, and the distance between two points that are both WIDE of the origin is computed from their difference.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.types import F64, Stored
 
 FARTHEST = 2.0**32
-"""Largest coordinate of an origin, in units of length: inputs are rounded to 2^-21 of the unit at most. Time stamps in
-seconds are below it, rows that are nonsense mostly not."""
+"""Largest coordinate of an origin, in units of length: inputs are then rounded to at most 2^-21 units. Time stamps in
+seconds are below it, nonsense values mostly above."""
 
 WIDE, SINGLE_WIDE = -1e4, -1e2
-"""-|h|^2 / 2 below which a product no longer tells the distance between two such points to 10^-11 of unit^2, in single
-precision to 10^-4."""
+"""-|h|^2 / 2 below which a product no longer gives the distance between two such points to within 1e-11 unit^2 (single
+precision: 1e-4 unit^2)."""
 
 LOWEST, SINGLE_LOWEST = -1e300, -1e30
-"""Exponents are kept above: exp of it is 0 anyway, and what is computed from it stays finite."""
+"""Lower bound of exponents: exp of it is 0 anyway, and results computed from it stay finite."""
 
 SINGLE_FARTHEST = 1e15
-"""Largest coordinate in single precision, in units of length; points beyond are not told apart. Its square is finite."""
+"""Largest coordinate in single precision, in units of length, where its square is finite; coordinates beyond are clipped."""
 
 IN_METRIC = 2.0
-"""`centred` of a packed set of points that has a root."""
+"""Value of `centred` in packed points that have a root."""
 
 
 def origin_from(x: F64, unit: float | F64) -> F64:
-    """The first point x, shape (d,), as an origin: coordinates beyond FARTHEST units of length are 0 instead."""
+    """Return the origin for a first point x, shape (d,): x, with coordinates beyond FARTHEST units of length set to 0."""
     return np.where(np.abs(x) <= FARTHEST * unit, x, 0.0)
 
 
@@ -59,11 +58,11 @@ class Points:
         Take the first point as the origin, as far as FARTHEST allows. Right for kernels of x - z, wrong for kernels of
         the inner product.
     unit : float
-        Length that distances are measured in; 1 for kernels of the inner product.
+        Unit of length for distances; 1 for kernels of the inner product.
     root : ndarray, shape (d, d), optional
         Symmetric, positive definite: distances are |root (s - x)|. Without it they are Euclidean.
     floats : FloatType
-        What the rows are kept in. What is told of them is float64.
+        Precision of the rows. Results are float64.
     """
 
     __slots__ = ("_rows", "centred", "dim", "floats", "origin", "root", "unit")
@@ -94,7 +93,7 @@ class Points:
         return points
 
     def alike(self, X: F64) -> Points:  # X: (n, d)
-        """The points X, kept as these are: rounded as they would be among them."""
+        """Return points X with the origin, metric and precision of this set, so that they are rounded like its points."""
         unit, capacity = float(self.unit), max(1, len(X))
         points = Points(
             self.dim, centred=self.centred, unit=unit, root=self.root, capacity=capacity, floats=self.floats
@@ -129,7 +128,7 @@ class Points:
         self._rows.extend(self._encode_block(X, -2))
 
     def encode(self, x: F64) -> F64:
-        """The row of x, shape (d,): what `replace`, `append_encoded`, `products` and `exponents` take."""
+        """Return the row of x, shape (d,), as `replace`, `append_encoded`, `products` and `exponents` take it."""
         row = np.empty(self.dim + 2)
         h = np.subtract(x, self.origin, out=row[:-2])
         if self.root is not None:
@@ -143,7 +142,7 @@ class Points:
         return row.astype(self.floats.dtype) if square > SINGLE_LOWEST else self._rounded(row[None, :], -2)[0]
 
     def _encode_block(self, X: F64, square: int) -> F64:
-        """The rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
+        """Return the rows of X, shape (n, d), with -|h|^2 / 2 in the column `square` and 1 in the other of the last two."""
         rows = np.ones((len(X), self.dim + 2))
         heads = np.subtract(X, self.origin, out=rows[:, :-2])
         if self.root is not None:
@@ -155,7 +154,7 @@ class Points:
         return rows if self.floats is DOUBLE else self._rounded(rows, square)
 
     def _rounded(self, rows: F64, square: int) -> F64:
-        """Rows with -|h|^2 / 2 in the column `square`, in single precision."""
+        """Round rows with -|h|^2 / 2 in the column `square` to single precision."""
         if rows[:, square].min(initial=0.0) <= SINGLE_LOWEST:
             heads = rows[:, :-2]
             np.clip(heads, -SINGLE_FARTHEST, SINGLE_FARTHEST, out=heads)
@@ -163,25 +162,25 @@ class Points:
         return rows.astype(self.floats.dtype)
 
     def decode(self, rows: F64) -> F64:
-        """The points of these rows, up to rounding; a copy."""
+        """Return the points of these rows, up to rounding."""
         heads = rows[..., :-2] * self.unit
         if self.root is not None:
             heads = np.linalg.solve(self.root, heads.T).T
         return heads + self.origin
 
     def encoded(self, i: int) -> F64:
-        """The row of point i; no copy."""
+        """Return the row of point i, without a copy."""
         return self._rows.view[i]
 
     def append_encoded(self, row: F64) -> None:
         self._rows.append(row)
 
     def replace(self, i: int, row: F64) -> None:
-        """Put an encoded point in the place of point i."""
+        """Replace point i by an encoded point."""
         self._rows.view[i] = row
 
     def replace_block(self, indices: NDArray[np.intp], X: F64) -> None:  # X: (n, d)
-        """Put the points X in the place of those of n indices."""
+        """Replace the points at n indices by the points X."""
         self._rows.view[indices] = self._encode_block(X, -2)
 
     def truncate(self, size: int) -> None:
@@ -189,49 +188,49 @@ class Points:
         self._rows.truncate(size)
 
     def select(self, order: NDArray[np.intp]) -> None:
-        """Keep the points of these indices, in this order."""
+        """Keep the points with these indices, in this order."""
         self._rows.select(order)
 
     def coordinates(self) -> F64:
-        """The points themselves, shape (n, d); a copy."""
+        """Return a copy of the points, shape (n, d)."""
         return self.decode(self._rows.view)
 
     def products(self, row: F64) -> F64:
-        """<s, x> for every point, shape (n,), for an encoded x. Only for points that are not centred."""
+        """Return <s, x> for every point, shape (n,), for an encoded x. Only for points that are not centred."""
         return self.floats.widened(self._rows.view[:, :-2] @ row[:-2])
 
     def products_block(self, X: F64) -> F64:
-        """<s_i, x_j>, shape (n, m), for X of shape (m, d). Only for points that are not centred."""
+        """Return <s_i, x_j>, shape (n, m), for X of shape (m, d). Only for points that are not centred."""
         return self._rows.view[:, :-2] @ X.T  # float64, as X is
 
     def exponents(self, row: F64) -> F64:
-        """-|s - x|^2 / (2 unit^2) for every point, shape (n,), for an encoded x; rounding may lift it above 0."""
-        asked = row.copy()
-        asked[-2], asked[-1] = 1.0, row[-2]
-        if asked[-1] >= self._wide:
-            return self.floats.widened(self._rows.view.dot(asked))
-        # The products of two wide points may overflow; they are not used.
+        """Return -|s - x|^2 / (2 unit^2) for every point, shape (n,), for an encoded x; rounding may lift it above 0."""
+        query = row.copy()
+        query[-2], query[-1] = 1.0, row[-2]
+        if query[-1] >= self._wide:
+            return self.floats.widened(self._rows.view.dot(query))
+        # Products of two wide points may overflow, but `_mend` replaces them.
         with np.errstate(over="ignore", invalid="ignore"):
-            u = self.floats.widened(self._rows.view.dot(asked))
+            u = self.floats.widened(self._rows.view.dot(query))
         self._mend(u[:, None], row[None, :], np.zeros(1, dtype=np.intp))
         return u
 
     def exponents_block(self, X: F64) -> F64:
-        """-|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
-        asked = self._encode_block(X, -1)
-        if asked[:, -1].min(initial=0.0) >= self._wide:
-            return self.floats.widened(self._rows.view @ asked.T)
+        """Return -|s_i - x_j|^2 / (2 unit^2), shape (n, m), for X of shape (m, d)."""
+        queries = self._encode_block(X, -1)
+        if queries[:, -1].min(initial=0.0) >= self._wide:
+            return self.floats.widened(self._rows.view @ queries.T)
         with np.errstate(over="ignore", invalid="ignore"):
-            u = self.floats.widened(self._rows.view @ asked.T)
-        self._mend(u, asked, np.flatnonzero(asked[:, -1] < self._wide))
+            u = self.floats.widened(self._rows.view @ queries.T)
+        self._mend(u, queries, np.flatnonzero(queries[:, -1] < self._wide))
         return u
 
-    def _mend(self, u: F64, asked: F64, columns: NDArray[np.intp]) -> None:
-        """Put into the columns of u what is asked about wide inputs, for points that are wide too."""
+    def _mend(self, u: F64, queries: F64, columns: NDArray[np.intp]) -> None:
+        """Recompute, in the given columns of wide inputs, the exponents for points that are wide too."""
         from scipy.spatial.distance import cdist
 
         rows = np.flatnonzero(self._rows.view[:, -2] < self._wide)
-        squares = cdist(self._rows.view[rows, :-2], asked[columns, :-2], "sqeuclidean")
+        squares = cdist(self._rows.view[rows, :-2], queries[columns, :-2], "sqeuclidean")
         u[np.ix_(rows, columns)] = np.maximum(-0.5 * squares, LOWEST)
 
     def pack(self) -> dict[str, Stored]:
@@ -243,7 +242,7 @@ class Points:
         }
         if self.root is None:
             return arrays
-        # A root that was lost must be missed.
+        # The marker makes `unpack` fail if the root is missing.
         return arrays | {"centred": np.array(IN_METRIC), "root": self.root.copy()}
 
     @classmethod

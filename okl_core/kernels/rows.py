@@ -1,4 +1,4 @@
-"""Kernel rows of inputs that are known, against points that change while the rounds are played."""
+"""Kernel rows of a block of inputs, against points that change while the rounds are played."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from okl_core.types import F64
 class KernelRows:
     """k(s_j, x_i) for the rows x_i of X, shape (n, d), and the point s_j in slot j, from two kernel blocks.
 
-    Slots 0 to len(points) - 1 hold the points; up to `slots` there may be. A row is right as long as every change of a
-    slot before it was told by `put`.
+    At first slots 0 to len(points) - 1 hold the points; there may be up to `slots` slots. Row i is correct only if every
+    change of a slot in earlier rounds was reported by `put`.
     """
 
     __slots__ = ("_K", "_rows")
@@ -27,9 +27,9 @@ class KernelRows:
         self._rows[:, : len(points)] = kernel.block(points, X).T
 
     def row(self, i: int, size: int) -> F64:
-        """k(s_j, x_i) for the first `size` slots; no copy."""
+        """Return k(s_j, x_i) for the first `size` slots, without a copy."""
         return self._rows[i, :size]
 
     def put(self, i: int, slot: int) -> None:
-        """From now on the slot holds x_i: the rows after i know it."""
+        """Store x_i in the slot, updating the rows after i."""
         self._rows[i + 1 :, slot] = self._K[i, i + 1 :]

@@ -1,1 +1,1 @@
-"""Linear algebra that streams need: growing arrays and factors, rank-one updates, nearest neighbours."""
+"""Linear algebra for streams: growing arrays and factors, rank-one updates, nearest neighbours."""

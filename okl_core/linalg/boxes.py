@@ -1,7 +1,7 @@
-"""Points of few dimensions in boxes: most boxes are ruled out before a point of theirs is looked at.
+"""Low-dimensional points in boxes, so that a nearest-neighbour search skips most points unseen.
 
-The distance to a box, computed coordinate by coordinate as distances to points are, is at most that to each of its points,
-to the bit, since rounding is monotone. So no point is ruled out that is as near as the nearest.
+The distance to a box is computed coordinate by coordinate, as distances to points are. Since rounding is monotone, it never
+exceeds the distance to a point in the box, even in the last bit: no point as near as the nearest is ever ruled out.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from okl_core.types import F64
 Indices = NDArray[np.intp]
 
 BOX = 256
-"""The largest number of points of a box."""
+"""Points at which a box is split."""
 
 BOXED = 2**17
-"""Numbers in a work array of a block of inputs, by measurement."""
+"""Numbers in a work array of a block of inputs, tuned by measurement."""
 
 
 @final
 class Boxes:
-    """Boxes of fewer than BOX points; a box that is full is cut in two, so that no round does more than that.
+    """Boxes of fewer than BOX points; a full box is split in two, which bounds the work of a round.
 
-    Inside a box the oldest point comes first. Places without a point hold one at infinity.
+    The points of a box are sorted by age, oldest first. Unused slots hold a point at infinity.
 
-    | array   | what                                    | shape              |
+    | array   | contents                                | shape              |
     |---------|-----------------------------------------|--------------------|
     | points  | coordinates                             | (boxes, d, width)  |
-    | indices | which points they are                   | (boxes, width)     |
+    | indices | indices of the points                   | (boxes, width)     |
     | low     | smallest coordinates of a box's points  | (d, boxes)         |
-    | high    | largest                                 | (d, boxes)         |
+    | high    | largest coordinates of a box's points   | (d, boxes)         |
     """
 
     __slots__ = ("high", "indices", "low", "points", "sizes", "width")
@@ -56,11 +56,11 @@ class Boxes:
         return self.points.nbytes + self.indices.nbytes + self.low.nbytes + self.high.nbytes
 
     def room(self) -> int:
-        """How many inputs `find` should be asked about at once."""
+        """Return how many inputs to pass to `find` at once."""
         return max(1, BOXED // (len(self.low) * max(len(self.sizes), self.width)))
 
     def append(self, index: int, s: F64) -> None:
-        """Put a point, shape (d,), into the nearest box, and cut that in two if it is full."""
+        """Put a point, shape (d,), into the nearest box, and split the box in two if it is then full."""
         b = int(self._bounds(s[:, None]).argmin())
         k = self.sizes[b]
         self.points[b, :, k] = s
@@ -75,10 +75,10 @@ class Boxes:
                 self._put(box, points.take(half, axis=1), indices[half])
 
     def find(self, Z: F64) -> tuple[Indices, F64]:  # Z: (d, m)
-        """The nearest point to each column of Z, of several the oldest: its index and squared distance, shape (m,)."""
+        """Find the nearest point to each column of Z, the oldest on a tie: indices and squared distances, shape (m,)."""
         bounds = self._bounds(Z)
         first = bounds.argmin(axis=1)
-        found, squares = self._nearest_in(first, Z)
+        nearest, squares = self._nearest_in(first, Z)
         rows, boxes = (bounds <= squares[:, None]).nonzero()
         is_other = boxes != first[rows]
         rows, boxes = rows[is_other], boxes[is_other]
@@ -87,12 +87,12 @@ class Boxes:
             part = slice(start, start + step)
             indices, others = self._nearest_in(boxes[part], Z[:, rows[part]])
             for j, i, square in zip(rows[part].tolist(), indices.tolist(), others.tolist(), strict=True):
-                if (square, i) < (squares.item(j), found.item(j)):
-                    found[j], squares[j] = i, square
-        return found, squares
+                if (square, i) < (squares.item(j), nearest.item(j)):
+                    nearest[j], squares[j] = i, square
+        return nearest, squares
 
     def _bounds(self, Z: F64) -> F64:  # Z: (d, m)
-        """The squared distance of every column to every box, 0 inside: shape (m, boxes)."""
+        """Return the squared distance of every column to every box, 0 inside it: shape (m, boxes)."""
         columns, n = Z[:, :, None], len(self.sizes)
         gaps = np.maximum(self.low[:, None, :n] - columns, columns - self.high[:, None, :n])
         np.maximum(gaps, 0.0, out=gaps)
@@ -100,7 +100,7 @@ class Boxes:
         return np.add.reduce(gaps, axis=0)
 
     def _nearest_in(self, boxes: Indices, Z: F64) -> tuple[Indices, F64]:  # boxes: (m,), Z: (d, m)
-        """The nearest point of one box to each column of Z: index and squared distance, shape (m,)."""
+        """Find the nearest point to each column of Z in its box: indices and squared distances, shape (m,)."""
         squares = self.points[boxes]
         squares -= Z.T[:, :, None]
         squares *= squares
@@ -109,7 +109,7 @@ class Boxes:
         return self.indices[boxes, k], totals[every, k]
 
     def _put(self, b: int, points: F64, indices: Indices) -> None:  # points: (d, k)
-        """Make these the points of box b, which may be the next new one."""
+        """Store these points as box b, an existing box or the next new one."""
         if b == len(self.sizes):
             if b == len(self.points):
                 self._reserve(len(points), 2 * b)
@@ -120,7 +120,7 @@ class Boxes:
         self.low[:, b], self.high[:, b] = points.min(axis=1), points.max(axis=1)
 
     def _reserve(self, dim: int, capacity: int) -> None:
-        """Make room for so many boxes."""
+        """Make room for `capacity` boxes."""
         n = len(self.sizes)
         grown = (
             np.empty((capacity, dim, self.width)),
@@ -135,8 +135,8 @@ class Boxes:
 
 
 def _halves(points: F64, part: Indices) -> list[Indices]:  # points: (d, n), part: (k,)
-    """`part` cut in two halves along the axis in which its points extend furthest."""
-    chosen = points.take(part, axis=1)
-    axis = int((chosen.max(axis=1) - chosen.min(axis=1)).argmax())
-    order = part[chosen[axis].argpartition(len(part) // 2)]
+    """Split `part` into two halves along the axis in which its points extend furthest."""
+    selected = points.take(part, axis=1)
+    axis = int((selected.max(axis=1) - selected.min(axis=1)).argmax())
+    order = part[selected[axis].argpartition(len(part) // 2)]
     return [order[: len(part) // 2], order[len(part) // 2 :]]

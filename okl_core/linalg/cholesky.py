@@ -1,8 +1,8 @@
-"""The append-only Cholesky factor. Nothing is copied in a round.
+"""An append-only Cholesky factor, whose full panels are never copied as it grows.
 
-The factor is kept in panels of PANEL rows. A panel holds its rows left of the diagonal as one dense block, and its
-diagonal tile apart, packed. A solve is then a matrix-vector product and a triangular solve per panel: it reads each entry
-once, at the speed of the memory, and with many right-hand sides it is all level-3 BLAS.
+The factor is kept in panels of PANEL rows. A panel holds its rows left of the diagonal tile as one dense block, and the
+tile separately, packed. A solve is a matrix-vector product and a triangular solve per panel. It reads each entry once, at
+memory speed; with many right-hand sides it is all level-3 BLAS.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from okl_core.linalg.precision import DOUBLE, FloatType
 from okl_core.types import F64, Stored
 
 PANEL = 256
-"""Rows per panel: large enough that the calls do not count, small enough to be unpacked for many right-hand sides."""
+"""Rows per panel: enough to hide the call overhead, few enough to unpack a tile for many right-hand sides."""
 ROOM = 32
-"""Rows that the last panel gets at once."""
+"""Rows by which the last panel grows."""
 FIRST_ROOM = 8
-"""The same, while it is the first: it is short, and a worker may have thousands that are no longer."""
+"""Rows by which the first panel grows: its rows are short, and a worker may hold thousands of such small factors."""
 
 N = TypeVar("N", int, NDArray[np.int64])
 
@@ -54,7 +54,7 @@ class Factor:
         return sum(block.nbytes for block in self._left) + sum(tile.nbytes for tile in self._tiles)
 
     def append(self, row: F64, diagonal: float) -> None:
-        """Add the row [row, diagonal]: row of shape (n,), diagonal > 0. Raises NotPositiveDefiniteError."""
+        """Append the row [row, diagonal], row of shape (n,). Raise NotPositiveDefiniteError unless diagonal > 0."""
         if not diagonal > 0.0:
             raise NotPositiveDefiniteError(
                 f"the factor's diagonal entry {self._size + 1} would be {diagonal}; raise the regularization"
@@ -86,7 +86,7 @@ class Factor:
         self._size = size
 
     def __deepcopy__(self, memo: object) -> Factor:
-        """O(n): a panel that is full is written to no more, and both have it."""
+        """O(n): the copy shares the full panels, which are never written again."""
         factor = Factor(self.floats)
         factor._left, factor._tiles, factor._size = self._left.copy(), self._tiles.copy(), self._size
         if self._size % PANEL:
@@ -94,11 +94,11 @@ class Factor:
         return factor
 
     def _own_last(self) -> None:
-        """Copy the last panel, which a copy of the factor may have too."""
+        """Copy the last panel, which may be shared with a copy of the factor."""
         self._left[-1], self._tiles[-1] = self._left[-1].copy(), self._tiles[-1].copy()
 
     def solve(self, b: F64) -> F64:
-        """L^{-1} b, for b of shape (n,) or (n, k)."""
+        """Return L^{-1} b, for b of shape (n,) or (n, k)."""
         return self._solve_columns(b) if b.ndim == 2 else self._solve_vector(b)
 
     def _solve_vector(self, b: F64) -> F64:
@@ -107,7 +107,7 @@ class Factor:
             part = z[start : start + rows]
             if panel:
                 part -= self._left[panel][:rows] @ z[:start]
-            # The rows of a lower triangle are the columns of its transpose, the upper one that BLAS reads.
+            # Packed rows of a lower triangle are packed columns of its transpose, the upper triangle that BLAS expects.
             self.floats.tpsv(rows, self._tiles[panel], part, lower=0, trans=1, overwrite_x=1)
         return self.floats.widened(z)
 
@@ -123,7 +123,7 @@ class Factor:
         return self.floats.widened(z)
 
     def solve_transposed(self, b: F64) -> F64:
-        """L^{-T} b, shape (n,)."""
+        """Return L^{-T} b, shape (n,)."""
         z = np.array(b, dtype=self.floats.dtype)
         for panel, (start, rows) in reversed(list(enumerate(self._panels()))):
             part = z[start : start + rows]
@@ -133,19 +133,19 @@ class Factor:
         return self.floats.widened(z)
 
     def diagonal(self) -> F64:
-        """That of L, shape (n,)."""
+        """Return the diagonal of L, shape (n,)."""
         ends = _packed(np.arange(1, PANEL + 1)) - 1
         entries = [np.empty(0), *(self._tiles[i][ends[:n]] for i, (_, n) in enumerate(self._panels()))]
         return np.concatenate(entries, dtype=np.float64)
 
     def dense(self) -> F64:
-        """L as a full (n, n) array, for tests and diagnostics."""
+        """Return L as a full (n, n) array, for tests and diagnostics."""
         L = np.zeros((self._size, self._size))
         L[np.tril_indices(self._size)] = self.pack()
         return L
 
     def pack(self) -> Stored:
-        """The rows of L one after the other, shape (n (n + 1) / 2,)."""
+        """Return the rows of L, concatenated, shape (n (n + 1) / 2,)."""
         packed = np.empty(_packed(self._size), dtype=self.floats.dtype)
         position = 0
         for n in range(self._size):
@@ -157,7 +157,7 @@ class Factor:
         return packed
 
     def _panels(self) -> list[tuple[int, int]]:
-        """First row and number of rows of each."""
+        """Return the first row and the number of rows of each panel."""
         return [(start, min(PANEL, self._size - start)) for start in range(0, self._size, PANEL)]
 
     @classmethod
@@ -185,11 +185,11 @@ class Factor:
 
 
 def _packed(n: N) -> N:
-    """How many numbers the first n rows of a triangle are."""
+    """Return how many numbers the first n rows of a triangle hold."""
     return n * (n + 1) // 2
 
 
 def _room(rows: int, start: int) -> int:
-    """How many rows a panel has room for once it has so many."""
+    """Return how many rows to allocate for a panel that holds `rows`."""
     step = ROOM if start else FIRST_ROOM
     return -(-rows // step) * step

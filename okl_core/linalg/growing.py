@@ -1,4 +1,4 @@
-"""Arrays that grow by appending. Nothing is copied in a round."""
+"""Arrays that grow by appending."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from okl_core.types import F64, Stored
 
 
 class GrowingArray:
-    """Rows of one shape, appended in amortised O(1). `view` is the filled part: no copy, good until the next append.
+    """Rows of one shape, appended in amortised O(1). `view` is the filled part, not a copy, valid until the next append.
 
-    Made in single precision it is float32, though its type says float64, which nearly all are.
+    The annotations say float64, the usual case; with `floats` SINGLE the data are float32.
     """
 
     __slots__ = ("_data", "_size", "view")
@@ -27,7 +27,7 @@ class GrowingArray:
         return self._size
 
     def _resize(self, size: int) -> None:
-        # Read far more often than resized, the view is worth keeping.
+        # The view is kept because it is read far more often than it changes.
         self._size = size
         self.view: F64 = self._data[:size]
 
@@ -53,7 +53,7 @@ class GrowingArray:
         self._resize(min(size, self._size))
 
     def select(self, order: NDArray[np.intp]) -> None:
-        """Keep the rows of these indices, in this order; not more than there are."""
+        """Keep the rows with these indices, at most as many as now, in this order."""
         self._data[: len(order)] = self._data[order]
         self._resize(len(order))
 
@@ -63,13 +63,13 @@ class GrowingArray:
         self._data = data
 
     def __deepcopy__(self, memo: object) -> GrowingArray:
-        # Field by field the view would be copied apart, and no longer be one of the data.
+        # The default copies field by field: the copied view would no longer share memory with the data.
         array = GrowingArray(*self._data.shape[1:], capacity=len(self._data), floats=FloatType.in_which(self._data))
         array.extend(self.view)
         return array
 
     def __reduce__(self) -> tuple[Callable[[Stored], GrowingArray], tuple[F64]]:
-        """The same of a pickle."""
+        """Rebuild the view when unpickling, for the same reason."""
         return GrowingArray.unpack, (self.view,)
 
     def pack(self) -> F64:

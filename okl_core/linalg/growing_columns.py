@@ -1,4 +1,4 @@
-"""Columns that grow by appending: what `linalg.growing` is for rows, where the arithmetic runs along the columns."""
+"""Columns that grow by appending: `linalg.growing` for arithmetic that runs across points, coordinate by coordinate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from okl_core.types import F64
 class GrowingColumns:
     """Columns of one length, appended in amortised O(1).
 
-    `view`, shape (length, n), is what has been appended, without a copy: good until the next append.
+    `view`, shape (length, n), is the filled part, not a copy, valid until the next append.
     """
 
     __slots__ = ("_data", "view")
@@ -32,7 +32,7 @@ class GrowingColumns:
         return self._data.nbytes
 
     def append(self) -> F64:
-        """A new column, shape (length,), for the caller to fill."""
+        """Append a column, shape (length,), and return it for the caller to fill."""
         n = self.view.shape[1]
         self._resize(n + 1)
         return self._data[:, n]
@@ -51,17 +51,17 @@ class GrowingColumns:
         self.view = self._data[:, :size]
 
     def __deepcopy__(self, memo: object) -> GrowingColumns:
-        # Field by field the view would be copied apart, and no longer be one of the data.
+        # The default copies field by field: the copied view would no longer share memory with the data.
         columns = GrowingColumns(len(self._data), capacity=self._data.shape[1])
         columns.extend(self.view)
         return columns
 
     def __reduce__(self) -> tuple[Callable[[F64], GrowingColumns], tuple[F64]]:
-        """The same of a pickle."""
+        """Rebuild the view when unpickling, for the same reason."""
         return GrowingColumns.unpack, (self.pack(),)
 
     def pack(self) -> F64:
-        """The columns as rows, shape (n, length); a copy."""
+        """Return a copy of the columns as rows, shape (n, length)."""
         return np.array(self.view.T, order="C")
 
     @classmethod

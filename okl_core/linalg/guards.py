@@ -1,4 +1,4 @@
-"""What no round may bring into the arithmetic: numbers that are not finite, and weights beside which alpha is lost."""
+"""Guards that refuse a round with non-finite numbers, or with a weight that would swamp the regularization alpha."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from okl_core.errors import DivergedError
 from okl_core.linalg.precision import DOUBLE, FloatType
 
 HEAVIEST = 1e11
-"""A round with w kappa above this share of alpha is refused, and one without weight if kappa is: alpha would be lost to
-rounding in A. A round errs by some 50 eps w kappa / alpha: up to 1e13 `run` and `update` of a linear kernel would differ by
-1e-2."""
+"""Largest w kappa / alpha of a round, and largest kappa / alpha of a round without weight. Beyond it the round is refused:
+alpha would be lost to rounding in A. The error of a round is some 50 eps w kappa / alpha; with a limit of 1e13, `run` and
+`update` of a linear kernel would differ by 1e-2."""
 
 SINGLE_HEAVIEST = 1e4
-"""The same where A is kept in single precision. Here the two differ by 1e-2; from 1e6 on forecasts are wrong, and from 1e8 on
-the inverse grows until it overflows. Leverage scores err by a thousandth: at 1e6 they would keep a point again and again."""
+"""`HEAVIEST` for A in single precision. At this limit `run` and `update` differ by 1e-2; from 1e6 on forecasts are wrong,
+and from 1e8 on the inverse grows until it overflows. Leverage scores are off by a thousandth; at 1e6 the same point would be
+kept again and again."""
 
 
 def require_finite(t: int, *numbers: float) -> None:
@@ -23,12 +24,12 @@ def require_finite(t: int, *numbers: float) -> None:
 
 
 def kernel_overflow() -> DivergedError:
-    """Of an input whose k(x, x) is not finite."""
+    """Return the error for an input whose k(x, x) is not finite."""
     return DivergedError("k(x, x) overflows; scale the inputs down")
 
 
 def require_bearable(t: int, w: float, kappa: float, alpha: float, floats: FloatType = DOUBLE) -> None:
-    """Raises DivergedError for a round beside which alpha would be lost from what is kept in these."""
+    """Raise DivergedError if a round would swamp alpha in a matrix kept in this precision."""
     is_double = floats is DOUBLE
     heaviest = HEAVIEST if is_double else SINGLE_HEAVIEST
     if w * kappa > heaviest * alpha:

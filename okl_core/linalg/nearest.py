@@ -1,13 +1,13 @@
-r"""The nearest of a growing set of points, exactly; of several at the same distance the oldest.
+r"""Exact nearest-neighbour search in a growing set of points; ties go to the oldest point.
 
-What decides is one squared distance, `squared_distances`, whose bits do not depend on how it came to be computed. All else
-only rules points out, by lower bounds on that distance, so that all ways lead to the same point:
+The result is decided by `squared_distances` alone, whose bits do not depend on the code path. Everything else only rules
+points out by lower bounds on that distance, so every path finds the same point:
 
 - few numbers: nothing is ruled out.
-- more numbers: the bound is |s|^2 - 2 <s, z> + |z|^2 from one matrix product, less what rounding can have added to it.
+- more numbers: the bound is |s|^2 - 2 <s, z> + |z|^2 from one matrix product, less the largest possible rounding error.
 - many points of few dimensions: the bound is the distance to a box of points, see `linalg.boxes`.
 
-A tree such as scipy's answers hardly faster where boxes are used, and must be built anew to take further points.
+Where boxes are used, a tree such as scipy's is hardly faster, and it must be rebuilt to add points.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ FARTHEST = 1e307
 """The largest |s|^2 of a point, and |z|^2 of an input, for which no squared distance overflows."""
 
 FEW_NUMBERS = 5000
-"""n d below which nothing is ruled out, by measurement."""
+"""n d below which nothing is ruled out, tuned by measurement."""
 
 BOX_DIM = 6
-"""The largest d for boxes: with more, too many boxes are as near as the nearest point."""
+"""The largest d for boxes: beyond it, too many boxes are as near as the nearest point."""
 
 BOXES_FROM = 4000
-"""Points per dimension from which on boxes pay, by measurement."""
+"""Points per dimension from which on boxes pay off, tuned by measurement."""
 
 SCANNED = 2**19
-"""Bounds computed at once in a block that is scanned, by measurement."""
+"""Bounds computed at once in a scan, tuned by measurement."""
 
 UNDERFLOW = 1e-300
-"""More than underflow can have taken from a squared distance."""
+"""An upper bound on what a squared distance can lose to underflow."""
 
 
 def squared_distances(points: F64, z: F64) -> F64:  # points: (d, n), z: (d,) or (d, n)
-    """|s - z|^2 of every column s of `points` and of z, shape (n,): squares summed in the order of the coordinates.
+    """Return |s - z|^2 for every column s of `points`, shape (n,), summing squares in the order of the coordinates.
 
-    The bits depend neither on n nor on the processor.
+    If z is a matrix, its columns are paired with those of `points`. The bits depend neither on n nor on the processor.
     """
-    # Along an axis that is contiguous, as that of a single column is, numpy would sum in pairs.
+    # numpy sums pairwise along a contiguous axis, such as that of a single column.
     squares = np.subtract(points, z[:, None] if z.ndim == 1 else z, order="C")
     squares *= squares
     return np.add.reduce(squares, axis=0) if squares.shape[1] > 1 else np.add.accumulate(squares, axis=0)[-1]
@@ -54,7 +54,7 @@ def squared_distances(points: F64, z: F64) -> F64:  # points: (d, n), z: (d,) or
 
 @final
 class Nearest:
-    """Points of R^d, oldest first, whose squared norms are FARTHEST at most.
+    """Points of R^d, oldest first, with squared norms of at most FARTHEST.
 
     Examples
     --------
@@ -69,11 +69,11 @@ class Nearest:
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
-        # Rounding changes |s|^2 - 2 <s, z> + |z|^2 and `squared_distances` by less than half of what this takes off.
+        # This takes off more than twice the rounding error of |s|^2 - 2 <s, z> + |z|^2, and of `squared_distances`.
         self._shrink = 1.0 - 8.0 * (dim + 4) * float(np.finfo(np.float64).eps)
-        # One column a point: the coordinates, and below them |s|^2, shrunk.
+        # One column per point: the coordinates, and below them |s|^2, shrunk.
         self._rows = GrowingColumns(dim + 1)
-        # Not state: made when first needed, and no answer depends on it.
+        # Not state: built when first needed, and no result depends on it.
         self._boxes: Boxes | None = None
 
     def __len__(self) -> int:
@@ -91,44 +91,44 @@ class Nearest:
         column[-1] = self._shrink * ddot(s, s)
 
     def find(self, z: F64) -> tuple[int, float]:
-        """Index of the point nearest to z, shape (d,), and the squared distance. There must be a point."""
+        """Return the index of the point nearest to z, shape (d,), and its squared distance. There must be a point."""
         if (boxes := self._boxed()) is not None:
-            found, squares = boxes.find(z[:, None])
-            return found.item(), squares.item()
+            nearest, squares = boxes.find(z[:, None])
+            return nearest.item(), squares.item()
         rows = self._rows.view
         if rows.shape[1] * self.dim < FEW_NUMBERS:
             squares = squared_distances(rows[:-1], z)
             i = int(squares.argmin())
             return i, squares.item(i)
-        asked = np.empty(self.dim + 1)
-        np.multiply(z, -2.0, out=asked[:-1])
-        asked[-1] = 1.0
-        return self._decide(asked @ rows, z)
+        query = np.empty(self.dim + 1)
+        np.multiply(z, -2.0, out=query[:-1])
+        query[-1] = 1.0
+        return self._decide(query @ rows, z)
 
     def find_block(self, Z: F64) -> tuple[Indices, F64]:  # Z: (d, m)
-        """`find` for every column of Z: indices and squared distances, shape (m,)."""
+        """Run `find` for every column of Z: indices and squared distances, shape (m,)."""
         m = Z.shape[1]
-        found, squares = np.empty(m, dtype=np.intp), np.empty(m)
+        nearest, squares = np.empty(m, dtype=np.intp), np.empty(m)
         boxes = self._boxed()
         step = max(1, SCANNED // len(self)) if boxes is None else boxes.room()
         for start in range(0, m, step):
             part = slice(start, start + step)
-            found[part], squares[part] = (self._scan if boxes is None else boxes.find)(Z[:, part])
-        return found, squares
+            nearest[part], squares[part] = (self._scan if boxes is None else boxes.find)(Z[:, part])
+        return nearest, squares
 
     def _scan(self, Z: F64) -> tuple[Indices, F64]:  # Z: (d, m)
-        """`find_block` by a matrix product."""
+        """Run `find_block` by a matrix product."""
         rows = self._rows.view
         low = np.hstack((-2.0 * Z.T, np.ones((Z.shape[1], 1)))) @ rows
-        found = low.argmin(axis=1)
-        squares = squared_distances(rows[:-1, found], Z)
+        nearest = low.argmin(axis=1)
+        squares = squared_distances(rows[:-1, nearest], Z)
         limits = squares + UNDERFLOW - self._shrink * np.einsum("ij,ij->j", Z, Z)
         for j in np.flatnonzero(np.count_nonzero(low <= limits[:, None], axis=1) > 1).tolist():
-            found[j], squares[j] = self._decide(low[j], Z[:, j])
-        return found, squares
+            nearest[j], squares[j] = self._decide(low[j], Z[:, j])
+        return nearest, squares
 
     def _decide(self, low: F64, z: F64) -> tuple[int, float]:
-        """`find` for z, shape (d,), given lower bounds on |s - z|^2 - |z|^2 for every point s, shape (n,)."""
+        """Run `find` for z, shape (d,), given lower bounds on |s - z|^2 - |z|^2 for every point s, shape (n,)."""
         points, i = self._rows.view[:-1], int(low.argmin())
         square = squared_distances(points[:, i : i + 1], z).item()
         near = (low <= square + UNDERFLOW - self._shrink * ddot(z, z)).nonzero()[0]
@@ -139,14 +139,14 @@ class Nearest:
         return near.item(k), squares.item(k)
 
     def _boxed(self) -> Boxes | None:
-        """The boxes, made if it is time for them."""
+        """Return the boxes, built once there are enough points; None before."""
         rows = self._rows.view
         if self._boxes is None and self.dim <= BOX_DIM and rows.shape[1] >= BOXES_FROM * self.dim:
             self._boxes = Boxes(rows[:-1])
         return self._boxes
 
     def pack(self) -> F64:
-        """The points, shape (n, d); a copy."""
+        """Return a copy of the points, shape (n, d)."""
         return np.array(self._rows.view[:-1].T, order="C")
 
     @classmethod

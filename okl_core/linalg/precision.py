@@ -1,4 +1,4 @@
-"""Single or double precision: what a large matrix is kept in, and the routines of BLAS for it."""
+"""The precision in which large matrices are kept, single or double, and the BLAS routines for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Routine = Callable[..., Any]
 
 
 class FloatType(NamedTuple):
-    """What one precision has. Vectors are float64 always: a routine of single precision rounds those that it is given."""
+    """A precision and its routines. Vectors are always float64; single-precision routines round their arguments."""
 
     precision: PrecisionName
     dtype: np.dtype[Any]
     rounding: float
-    """That of one operation, in units of float64's."""
+    """Machine epsilon, relative to that of float64."""
     symv: Routine
     symm: Routine
     syr: Routine
@@ -44,15 +44,15 @@ class FloatType(NamedTuple):
 
     @classmethod
     def in_which(cls, array: Stored) -> FloatType:
-        """Those that the array is kept in: double, unless it is float32."""
+        """Return the precision of an array: single for float32, else double."""
         return SINGLE if array.dtype == np.float32 else DOUBLE
 
     def __reduce__(self) -> tuple[Callable[[PrecisionName], FloatType], tuple[PrecisionName]]:
-        """A copy is the same: routines cannot be pickled."""
+        """Pickle by name, since the routines cannot be pickled; a copy is the same object."""
         return FloatType.of, (self.precision,)
 
     def widened(self, array: F64) -> F64:
-        """What was computed in this precision, whatever its type says, as float64."""
+        """Return a result of this precision as float64, whatever its annotation says."""
         return array if self is DOUBLE else array.astype(np.float64)
 
 

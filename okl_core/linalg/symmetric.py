@@ -1,4 +1,4 @@
-"""Symmetric matrices that are read and written by one triangle."""
+"""Symmetric matrices of which only one triangle is read and written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from okl_core.types import F64, Stored
 
 @final
 class Symmetric:
-    """A symmetric matrix P, p x p: a product with it, and an update of it, touch p (p + 1) / 2 numbers.
+    """A symmetric matrix P, p x p, whose products and updates touch only p (p + 1) / 2 numbers.
 
     Examples
     --------
@@ -23,18 +23,18 @@ class Symmetric:
     array([2., 2.])
     """
 
-    # BLAS wants columns: a Fortran-ordered array of which the lower triangle counts, and what is above is any number.
+    # A Fortran-ordered array, as BLAS expects; entries above the diagonal are arbitrary.
     __slots__ = ("_lower", "floats")
 
     def __init__(self, lower: Stored, floats: FloatType = DOUBLE) -> None:
         self.floats = floats
-        # What is beyond single precision is infinite, and the next round that meets it overflows.
+        # Numbers out of the range of single precision become infinite; the next round that uses them is refused.
         with np.errstate(over="ignore"):
             self._lower: Stored = np.asarray(lower, dtype=floats.dtype, order="F")
 
     @classmethod
     def diagonal(cls, size: int, entry: float, floats: FloatType = DOUBLE) -> Symmetric:
-        """A diagonal matrix with equal entries."""
+        """Return a diagonal matrix with equal entries."""
         return cls(np.eye(size, order="F") * entry, floats)
 
     def __len__(self) -> int:
@@ -45,11 +45,11 @@ class Symmetric:
         return self._lower.nbytes
 
     def times(self, x: F64) -> F64:
-        """P x, for x of shape (p,), p > 0."""
+        """Return P x, for x of shape (p,), p > 0."""
         return self.floats.widened(self.floats.symv(1.0, self._lower, x, lower=1))
 
     def times_columns(self, X: F64) -> F64:
-        """P X, Fortran-ordered, for X of shape (p, n)."""
+        """Return P X, Fortran-ordered, for X of shape (p, n)."""
         if not X.size:
             return np.zeros_like(X, order="F")
         return self.floats.widened(self.floats.symm(1.0, self._lower, np.asfortranarray(X), lower=1))
@@ -63,7 +63,7 @@ class Symmetric:
         self.floats.syrk(a, X, beta=1.0, c=self._lower, lower=1, overwrite_c=1)
 
     def grow(self, count: int, entry: float) -> None:
-        """Add rows and columns of zeros, with this entry on the diagonal."""
+        """Append `count` rows and columns of zeros, with `entry` on the diagonal."""
         size = len(self._lower)
         grown = np.zeros((size + count, size + count), dtype=self.floats.dtype, order="F")
         grown[:size, :size] = self._lower
@@ -72,21 +72,21 @@ class Symmetric:
         self._lower = grown
 
     def lower(self) -> F64:
-        """The lower triangle, zeros above: a Fortran-ordered copy."""
+        """Return a Fortran-ordered copy of the lower triangle, with zeros above."""
         return np.asarray(np.tril(self._lower), dtype=np.float64, order="F")
 
     def full(self) -> F64:
-        """Both triangles, a copy."""
+        """Return a copy of the whole matrix."""
         lower = self.lower()
         return lower + np.tril(lower, -1).T
 
     def pack(self) -> Stored:
-        """The rows of the upper triangle one after the other, shape (p (p + 1) / 2,)."""
+        """Return the rows of the upper triangle, concatenated, shape (p (p + 1) / 2,)."""
         return self._lower.T[np.triu_indices(len(self._lower))]
 
     @classmethod
     def unpack(cls, packed: Stored, size: int) -> Symmetric:
-        """Raises StateFormatError for another number of numbers."""
+        """Restore a packed matrix. Raise StateFormatError if the number of entries does not fit."""
         if packed.shape != (size * (size + 1) // 2,):
             raise StateFormatError(f"{packed.shape} numbers are not the triangle of {size} features")
         floats = FloatType.in_which(packed)

@@ -1,1 +1,1 @@
-"""Metrics in which inputs are compared: Mahalanobis, and those learned from a stream."""
+"""Metrics for comparing inputs: Mahalanobis metrics, given or learned from a stream."""

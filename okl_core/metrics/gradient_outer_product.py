@@ -1,18 +1,18 @@
-r"""The gradient outer product of a function, estimated from noisy values: it tells in which directions the function varies.
+r"""The gradient outer product of a function, estimated from noisy values; it shows the directions of variation.
 
 | symbol | meaning                                                                               | shape  |
 |--------|---------------------------------------------------------------------------------------|--------|
 | G      | estimate of E (grad f)(x) (grad f)(x)^T, the mean of v v^T over evaluation points     | (d, d) |
 | v      | estimated gradient at an evaluation point, (Delta_i A_i)_i                            | (d,)   |
 | Delta  | slope along axis i at x, (fhat(x + tau e_i) - fhat(x - tau e_i)) / (2 tau)            |        |
-| A      | 1 if x + tau e_i and x - tau e_i have min_count samples or more within eps / 2, or 0  |        |
+| A      | 1 if x + tau e_i and x - tau e_i each have >= min_count samples within eps / 2, or 0  |        |
 | fhat   | kernel regression of y on x with K(u) = max(0, 1 - u) and bandwidth eps               |        |
 
     eps = c_eps n^(-1 / (2 (d + 1))),   tau = c_tau eps^(1/4),   c_eps = 1.5,   c_tau = 0.25.
 
-The published min_count, 2 d ln(2 n), leaves no slope for n up to some thousands from d = 5 on: the number of samples in a
-ball grows like n^(1 - d / (2 (d + 1))). With min_count 1, the default, the directions are found. Where A = 1, fhat has a
-sample within its bandwidth, so its value elsewhere does not matter.
+The published min_count, 2 d ln(2 n), leaves no slope for d >= 5 and n up to some thousands: the number of samples in a ball
+grows like n^(1 - d / (2 (d + 1))). The default, min_count 1, finds the directions. Where A = 1, fhat has a sample within its
+bandwidth, so its value elsewhere does not matter.
 
 References: [kuzborskij2017] appendix A; [trivedi2014].
 """
@@ -36,16 +36,16 @@ DIFFERENCE_STEP = 0.25
 """c_tau."""
 
 CHUNK = 1 << 15
-"""Distances computed at a time: few enough to stay in a cache."""
+"""Distances computed at a time: few enough to stay in cache."""
 
 SMALLEST_WEIGHT = 1e-300
-"""The smallest sum of weights that is divided by. A sample in a ball of half the bandwidth has the weight 1/2."""
+"""Lower bound on a sum of weights before dividing. Only sums with A = 0 are smaller: samples within eps / 2 weigh >= 1/2."""
 
 MinCount = int | Literal["published"]
 
 
 class Scales(NamedTuple):
-    """The two lengths of the estimate, and the number of samples that a slope needs."""
+    """The two length scales of the estimate, and the number of samples that a slope needs."""
 
     bandwidth: float
     """eps."""
@@ -62,9 +62,9 @@ class Scales(NamedTuple):
         c_tau: float = DIFFERENCE_STEP,
         min_count: MinCount = 1,
     ) -> Scales:
-        """The scales for n samples in R^dim."""
+        """Return the scales for n samples in R^dim."""
         eps = c_eps * n ** (-0.5 / (dim + 1))
-        # A count above n is as good as n + 1, and fits into a float.
+        # Any count above n is equivalent to n + 1, which fits into a float.
         count = 2.0 * dim * math.log(2.0 * n) if min_count == "published" else float(min(min_count, n + 1))
         return cls(eps, c_tau * eps**0.25, count)
 
@@ -78,7 +78,7 @@ def gradient_outer_product(
     min_count: MinCount = 1,
     points: int | None = None,
 ) -> F64:
-    """The estimate G from n samples of a function.
+    """Estimate G from n samples of a function.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def gradient_outer_product(
     y : F64, shape (n,)
         Its noisy values.
     bandwidth : float, optional
-        eps, a length. By default that of the module's docstring.
+        eps, a length. By default the formula in the module's docstring.
     difference_step : float, optional
-        tau, a length. By default that of the module's docstring for this eps.
+        tau, a length. By default the formula in the module's docstring, for this eps.
     min_count : int >= 1, or "published"
-        How many samples each of two balls must hold for a slope to count.
+        How many samples each of the two balls must hold for a slope to count.
     points : int, optional
-        The largest number of evaluation points: every k-th sample is one. By default every sample.
+        Maximum number of evaluation points, which are every k-th sample. By default every sample.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def gradient_outer_product(
     Raises
     ------
     ShapeError, NonFiniteError
-        If the samples are not of these shapes, or not finite.
+        If the samples do not have these shapes, or are not finite.
     ConfigError
         If a parameter is out of range.
     DivergedError
@@ -126,7 +126,7 @@ def gradient_outer_product(
     eps = usual.bandwidth if bandwidth is None else _positive(bandwidth, "bandwidth")
     tau = DIFFERENCE_STEP * eps**0.25 if difference_step is None else _positive(difference_step, "difference_step")
     if points is not None and points < 1:
-        raise ConfigError(f"points is {points}; it is at least 1")
+        raise ConfigError(f"points is {points}; it must be at least 1")
     every = stride(n, n if points is None else points)
     pairs = range(-(-n // every) * d)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -138,13 +138,13 @@ def gradient_outer_product(
 
 
 def outer_product(v: F64) -> F64:  # v: (m, d)
-    """G from the gradients at m points: the mean of v v^T."""
+    """Return G for the gradients at m points: the mean of v v^T."""
     G = v.T @ v / len(v)
     return 0.5 * (G + G.T)
 
 
 def stride(n: int, points: int) -> int:
-    """The smallest k for which every k-th of n samples are at most `points`."""
+    """Return the smallest k such that taking every k-th of n samples gives at most `points`."""
     return -(-n // points)
 
 
@@ -155,19 +155,19 @@ def slopes(
     pairs: range,
     scales: Scales,
 ) -> tuple[F64, NDArray[np.bool_]]:
-    """Delta and A of some pairs of an evaluation point and an axis.
+    """Compute Delta and A for pairs of an evaluation point and an axis.
 
-    The samples are the columns. Pair p is axis p mod d at the sample `every` (p // d).
+    The samples are the columns. Pair p is axis p mod d at sample `every` (p // d).
 
     Returns
     -------
     Delta : F64, shape (len(pairs),)
-        Finite also where A is 0.
+        Finite even where A is 0.
     A : NDArray[np.bool_], shape (len(pairs),)
 
     Notes
     -----
-    The bits of a slope do not depend on the pairs that are asked for with it.
+    The bits of a slope do not depend on which other pairs are computed with it.
     """
     values, is_supported = np.empty(len(pairs)), np.empty(len(pairs), dtype=np.bool_)
     for point, axes, out in _by_point(pairs, len(columns)):
@@ -176,7 +176,7 @@ def slopes(
 
 
 def _by_point(pairs: range, d: int) -> Iterator[tuple[int, slice, slice]]:
-    """The evaluation points of these pairs, each with its axes and their places among the pairs."""
+    """Yield the evaluation points of these pairs, each with its axes and their positions among the pairs."""
     pair = pairs.start
     while pair < pairs.stop:
         point, axis = divmod(pair, d)
@@ -186,13 +186,13 @@ def _by_point(pairs: range, d: int) -> Iterator[tuple[int, slice, slice]]:
 
 
 def _slopes_at(columns: F64, y: F64, i: int, axes: slice, scales: Scales) -> tuple[F64, NDArray[np.bool_]]:
-    """Delta and A along some axes at sample i."""
+    """Compute Delta and A along some axes at sample i."""
     eps, tau, min_count = scales
     from_x = columns[:, i, None] - columns
     squares = np.einsum("ji,ji->i", from_x, from_x)
-    # K is 0 beyond.
+    # Farther samples have K = 0.
     near = np.flatnonzero(squares <= (eps + tau) * (eps + tau))
-    # Measured from the first truth: constant truths have no slope then, not even one of rounding.
+    # Measured from the first truth, so that constant truths have a slope of exactly 0.
     truths, along, squares = y[near] - y[0], from_x[axes].take(near, axis=1), squares[near] + tau * tau
     values, is_supported = np.empty(len(along)), np.empty(len(along), dtype=np.bool_)
     size = max(1, CHUNK // max(1, len(near)))
@@ -210,7 +210,7 @@ def _slopes_at(columns: F64, y: F64, i: int, axes: slice, scales: Scales) -> tup
         weights *= -1.0 / eps
         weights += 1.0
         np.maximum(weights, 0.0, out=weights)
-        # Not a product of BLAS, whose bits depend on the number of rows.
+        # Not a BLAS product, whose bits depend on the number of rows.
         above, below = np.einsum("sij,j->si", weights, truths) / np.maximum(weights.sum(axis=2), SMALLEST_WEIGHT)
         values[part] = (above - below) / (2.0 * tau)
     return values, is_supported
@@ -231,13 +231,13 @@ def _checked_samples(X: F64, y: F64) -> tuple[F64, F64]:
 
 def _checked_count(min_count: MinCount) -> MinCount:
     if isinstance(min_count, str) and min_count != "published":
-        raise ConfigError(f"min_count is {min_count!r}; it is a number, or 'published'")
+        raise ConfigError(f"min_count is {min_count!r}; it must be a number, or 'published'")
     if isinstance(min_count, int) and min_count < 1:
-        raise ConfigError(f"min_count is {min_count}; it is at least 1")
+        raise ConfigError(f"min_count is {min_count}; it must be at least 1")
     return min_count
 
 
 def _positive(value: float, name: str) -> float:
     if not (math.isfinite(value) and value > 0.0):
-        raise ConfigError(f"{name} is {value}; it is a positive number")
+        raise ConfigError(f"{name} is {value}; it must be a positive number")
     return value

@@ -3,11 +3,11 @@ r"""A Mahalanobis metric: |x - x'|_M = sqrt((x - x')^T M (x - x')).
 | symbol   | meaning                                                                  | shape            |
 |----------|--------------------------------------------------------------------------|------------------|
 | M        | the metric: symmetric, positive definite                                 | (d, d)           |
-| lambda_m | its eigenvalues, divided by the largest: 1 = lambda_1 >= ... >= lambda_d | (d,)             |
+| lambda_m | eigenvalues of M over the largest: 1 = lambda_1 >= ... >= lambda_d       | (d,)             |
 | root     | a matrix with root^T root = M / its largest eigenvalue                   | (d, d), or (d,)  |
 | z        | root x, so that \|x - x'\|_M = \|z - z'\|                                | (d,)             |
 
-A root of shape (d,) is the diagonal of a diagonal one.
+A root of shape (d,) holds the diagonal of a diagonal matrix.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from okl_core.linalg.nearest import FARTHEST
 from okl_core.types import F64, Stored
 
 Entries = Annotated[list[float], Field(min_length=1, fail_fast=True)]
-"""A config's diagonal of a matrix, or one of its rows."""
+"""The diagonal, or one row, of a matrix in a config."""
 
 Matrix = Annotated[list[Entries], Field(min_length=1, fail_fast=True)]
-"""A config's matrix, row by row."""
+"""A matrix in a config, row by row."""
 
 Rows = Sequence[Sequence[float] | F64] | F64
 """A matrix as lists or as an array."""
 
 ASYMMETRY = 1e-12
-"""What rounding may leave between M and M^T, in units of the largest entry: far more than the product U diag(v) U^T of a
-thousand columns leaves, far less than a typing error."""
+"""Tolerated difference between M and M^T, relative to the largest entry: far more than rounding in the product
+U diag(v) U^T of a thousand columns, far less than a typing error."""
 
 
 def symmetric(M: Rows) -> F64:
-    """M as a symmetric array, shape (d, d). A difference between M and M^T that is rounding is removed.
+    """Return M as a symmetric array, shape (d, d), removing differences between M and M^T due to rounding.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def symmetric(M: Rows) -> F64:
     if {len(row) for row in M} != {len(M)}:
         raise NotPositiveDefiniteError(f"a metric of {len(M)} rows needs rows of as many numbers")
     matrix = np.array(M, dtype=np.float64)
-    # In halves: the sum of two entries may overflow, and so may their difference.
+    # Halved first, since the sum or difference of two entries may overflow.
     half = 0.5 * matrix
     if not (np.abs(half - half.T) <= ASYMMETRY * np.abs(half).max()).all():
         raise NotPositiveDefiniteError("the metric is not symmetric")
@@ -56,9 +56,9 @@ def symmetric(M: Rows) -> F64:
 
 
 def eigensystem(M: Rows) -> tuple[F64, F64]:
-    """The eigenvalues of M, shape (d,), ascending, and its eigenvectors, the columns of a (d, d) array.
+    """Return the eigenvalues of M, shape (d,), ascending, and its eigenvectors, the columns of a (d, d) array.
 
-    Raises NotPositiveDefiniteError if M is not symmetric and positive definite.
+    Raise NotPositiveDefiniteError if M is not symmetric and positive definite.
     """
     values, U = np.linalg.eigh(symmetric(M))
     _require_positive(values)
@@ -66,16 +66,16 @@ def eigensystem(M: Rows) -> tuple[F64, F64]:
 
 
 class MetricFactor(NamedTuple):
-    """Root and eigenvalues of a metric; the letters of the module's table."""
+    """Root and eigenvalues of a metric; symbols as in the module's table."""
 
     root: F64
     eigenvalues: F64
 
 
 def factored(M: Sequence[float] | Rows) -> MetricFactor:
-    """Root and eigenvalues of a matrix, shape (d, d), or of a diagonal, shape (d,).
+    """Return the root and eigenvalues of a matrix, shape (d, d), or of a diagonal, shape (d,).
 
-    Raises NotPositiveDefiniteError if it is not symmetric and positive definite.
+    Raise NotPositiveDefiniteError if it is not symmetric and positive definite.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def factored(M: Sequence[float] | Rows) -> MetricFactor:
 
 
 def _require_positive(values: F64) -> None:
-    """Raises NotPositiveDefiniteError for ascending eigenvalues of which the smallest cannot be told from 0."""
+    """Raise NotPositiveDefiniteError if the first of ascending eigenvalues is 0 up to rounding, or negative."""
     if not values[0] > len(values) * np.finfo(np.float64).eps * values[-1]:
         raise NotPositiveDefiniteError(
             f"a metric is positive definite; the eigenvalues of this one are from {values[0]:g} to {values[-1]:g}"
@@ -103,9 +103,9 @@ def _require_positive(values: F64) -> None:
 
 @final
 class Metric:
-    """The map from x to z, in which Euclidean distances are those of the metric.
+    """The map from x to z, under which distances in the metric become Euclidean.
 
-    The root is state: `factored` would give other last bits on another processor.
+    The root belongs to the state: on another processor `factored` may differ in the last bits.
     """
 
     __slots__ = ("root",)
@@ -119,7 +119,7 @@ class Metric:
 
     @property
     def matrix(self) -> F64:
-        """M, shape (d, d), its largest eigenvalue 1."""
+        """M, shape (d, d), scaled to a largest eigenvalue of 1."""
         return np.diag(self.root**2) if self.root.ndim == 1 else self.root.T @ self.root
 
     @property
@@ -127,8 +127,8 @@ class Metric:
         return self.root.nbytes
 
     def map(self, x: F64) -> F64:
-        """z of x, shape (d,). Raises DivergedError for an input so large that squared distances could overflow."""
-        # Sums in a fixed order, not those of BLAS: one input alone and in a block must give the same bits.
+        """Return z for x, shape (d,). Raise DivergedError if x is so large that squared distances could overflow."""
+        # Summed in a fixed order, not by BLAS: one input alone and in a block must give the same bits.
         terms = self.root * x if self.root.ndim == 1 else np.multiply(self.root.T, x[:, None], order="C")
         z = terms if terms.ndim == 1 else np.add.reduce(terms, axis=0)
         if not ddot(z, z) <= FARTHEST:
@@ -136,7 +136,7 @@ class Metric:
         return z
 
     def map_block(self, columns: F64) -> F64:  # columns: (d, n)
-        """`map` of n inputs, one a column: shape (d, n)."""
+        """Apply `map` to n inputs, one per column: shape (d, n)."""
         if self.root.ndim == 1:
             Z = self.root[:, None] * columns
         else:

@@ -1,1 +1,1 @@
-"""Regression by balls that pack the inputs."""
+"""Regression by a packing of the inputs with balls."""

@@ -1,4 +1,4 @@
-r"""A packing: balls that cover the inputs and shrink with time. The ball whose centre is nearest makes the forecast.
+r"""A packing: balls that cover the inputs and shrink over time. The ball with the nearest centre makes the forecast.
 
 | symbol   | meaning                                                                      | shape  |
 |----------|------------------------------------------------------------------------------|--------|
@@ -6,16 +6,15 @@ r"""A packing: balls that cover the inputs and shrink with time. The ball whose 
 | z        | image of x with \|x - x'\|_M = \|z - z'\|, see `metrics.mahalanobis`         | (d,)   |
 | eps_t    | radius of all balls in round t, see `packing.radius`                         |        |
 | S        | the centres                                                                  |        |
-| T_s      | rounds in the ball of the centre s; kept are their number and the sum of y   |        |
+| T_s      | rounds in the ball of the centre s, stored as their number and the sum of y  |        |
 
-In round t, with s the nearest centre (of several the oldest),
+In round t, with s the nearest centre (the oldest on a tie),
 
     forecast = mean of y over T_s, or the middle of the truths' range if T_s is empty,
     |x_t - x_s|_M <= eps_t:  T_s <- T_s + {t},
     otherwise:               x_t becomes a centre, with T = {t}, or {} without `include_center`.
 
-In place of the mean there may be a linear function of z, that of `packing.local_linear`, cut off at the ends of the truths'
-range.
+Instead of the mean the forecast may be a linear function of z, see `packing.local_linear`, clipped to the truths' range.
 
 References: [kuzborskij2017] algorithm 1.
 """
@@ -41,22 +40,22 @@ from okl_core.packing.radius import Radius
 from okl_core.types import F64, LearnerState, Stored
 
 BLOCK = 512
-"""Rounds per block of `Packing.run`: enough to hide the calls; each centre opened inside costs a pass over the block."""
+"""Rounds per block of `Packing.run`: enough to hide the call overhead; each new centre costs a pass over the block."""
 
 
 class Placement(NamedTuple):
-    """Where a round belongs: into the ball of the nearest centre, or outside of it."""
+    """Where a round belongs: inside the ball of the nearest centre, or outside it."""
 
     z: F64
     centre: int
-    """The place of the nearest centre in S; -1 if there is none."""
+    """Index of the nearest centre in S; -1 if there is none."""
     is_inside: bool
 
 
 @final
 @dataclass(slots=True)
 class Packing(LearnerState):
-    """S, and of each T_s the size and the sum of the truths, under one metric. `t` counts the rounds absorbed."""
+    """S, with the size and the sum of truths of each T_s, under one metric. `t` counts the rounds absorbed."""
 
     metric: Metric
     radius: Radius
@@ -80,13 +79,13 @@ class Packing(LearnerState):
             and min(1, self.t) <= n <= self.t
         )
         if not fits_together:
-            raise StateFormatError("the centres, counts, sums, metric and linear fits of a packing do not go together")
+            raise StateFormatError("the centres, counts, sums, metric and linear fits of a packing do not match")
 
     @classmethod
     def of(cls, config: PackingConfig, M: Sequence[float] | Rows) -> Packing:
-        """An empty packing under the metric M, shape (d, d), or (d,) for a diagonal.
+        """Return an empty packing under the metric M, shape (d, d), or (d,) for a diagonal.
 
-        Raises NotPositiveDefiniteError for what is no metric, ConfigError for more inputs than the estimate is for.
+        Raise NotPositiveDefiniteError if M is not a metric, ConfigError for more inputs than the estimate supports.
         """
         dim = len(M)
         config.check_inputs(dim)
@@ -104,12 +103,12 @@ class Packing(LearnerState):
         return sum(part.nbytes for part in kept if part is not None)
 
     def predict(self, config: PackingConfig, x: F64) -> float:
-        """The forecast for x, shape (d,). Changes nothing. Raises DivergedError."""
+        """Return the forecast for x, shape (d,), without changing state. Raise DivergedError."""
         z = self.metric.map(x)
         return self.value(config, self.centres.find(z)[0] if self.t else -1, z)
 
     def value(self, config: PackingConfig, centre: int, z: F64) -> float:
-        """The forecast for z of the ball of a centre, or without any if `centre` is -1."""
+        """Return the forecast for z from the ball of a centre; `centre` is -1 if there is none."""
         count = self.counts.view.item(centre) if centre >= 0 else 0.0
         if not count:
             return config.middle
@@ -117,14 +116,14 @@ class Packing(LearnerState):
         if self.fits is None:
             return mean
         low, high = config.truth_range
-        # A step of the whole range leads out of it from anywhere, and is finite for any z.
+        # A rise of the whole range leaves it from any mean, so cutting it off there changes nothing and keeps it finite.
         rise = min(max(self.fits.rise(centre, z), -1.0), 1.0)
         return min(max(mean + rise * (high - low), low), high)
 
     def place(self, x: F64, rng: RoundRng) -> Placement:
-        """Where the next round, with the input x, belongs. Changes nothing. Raises DivergedError.
+        """Return where the next round, with the input x, belongs, without changing state. Raise DivergedError.
 
-        Records two choices, none in the first round.
+        Record two choices, except in the first round.
         """
         z = self.metric.map(x)
         if not self.t:
@@ -133,7 +132,7 @@ class Packing(LearnerState):
         return self._choose(z, nearest, square, len(self), self.radius.at(self.t + 1), rng)
 
     def place_block(self, columns: F64, rng: RoundRng) -> Iterator[Placement]:  # columns: (d, n)
-        """`place` for n rounds in order, one a column: each as if those before it were absorbed, whether they are or not."""
+        """Place n rounds in order, one per column, each as if the rounds before it were absorbed, even if they are not."""
         Z = self.metric.map_block(columns)
         n = Z.shape[1]
         size = len(self)
@@ -150,25 +149,25 @@ class Packing(LearnerState):
                 continue
             if j + 1 < n:
                 fresh, later = squared_distances(Z[:, j + 1 :], z), slice(j + 1, None)
-                # Only if strictly nearer: of several the oldest.
+                # Only if strictly nearer, since ties go to the oldest centre.
                 nearest[later][fresh < squares[later]] = size
                 np.minimum(squares[later], fresh, out=squares[later])
             size += 1
 
     def _choose(self, z: F64, nearest: int, square: float, size: int, radius: float, rng: RoundRng) -> Placement:
-        """The centre whose ball a round may belong to, and whether it does."""
+        """Return the placement of a round, recording the nearest centre and whether the round is in its ball."""
         centre = rng.pick(nearest)
         if centre >= size:
             raise ReplayDivergence(f"centre {centre} was recorded, there are {size}")
         return Placement(z, centre, rng.decide(math.sqrt(square) <= radius))
 
     def absorb(self, config: PackingConfig, placement: Placement, y: float) -> None:
-        """Carry a placed round with the truth y into the packing."""
+        """Learn a placed round with the truth y."""
         self.t += 1
         if placement.is_inside:
             self._join(config, placement, y)
             return
-        # The first centre is at distance 0 of itself: its round is inside in any case.
+        # The round that opens the first ball always counts: its centre is the nearest, at distance 0.
         is_counted = config.include_center or placement.centre < 0
         self.centres.append(placement.z)
         self.counts.append(float(is_counted))
@@ -188,9 +187,9 @@ class Packing(LearnerState):
         self.sums.view[s] += y
 
     def run(self, config: PackingConfig, X: F64, y: F64, rng: RoundRng, t: int) -> list[float]:  # X: (n, d)
-        """Place and absorb n rounds in order; their forecasts. `t` is the number of the first round for `rng`.
+        """Place and absorb n rounds in order, and return their forecasts. `t` is the number of the first round for `rng`.
 
-        Raises DivergedError for an input that is too large; the blocks before it have been absorbed then.
+        Raise DivergedError for an input that is too large; the blocks before it stay absorbed.
         """
         values: list[float] = []
         for start in range(0, len(y), BLOCK):
@@ -204,9 +203,9 @@ class Packing(LearnerState):
         return values
 
     def refeed(self, config: PackingConfig, columns: F64, y: F64, rng: RoundRng) -> None:  # columns: (d, n)
-        """Place and absorb n rounds in order, one a column, without forecasts.
+        """Place and absorb n rounds in order, one per column, without forecasts.
 
-        Their choices belong to the round that `rng` is at.
+        Their choices are recorded in the current round of `rng`.
         """
         for start in range(0, len(y), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -214,7 +213,7 @@ class Packing(LearnerState):
                 self.absorb(config, placement, truth)
 
     def require_estimate(self, config: PackingConfig) -> None:
-        """Raises StateFormatError if it has linear fits for means, or none for linear forecasts."""
+        """Raise StateFormatError if linear fits are present with the estimate "mean", or missing with "linear"."""
         if (self.fits is None) != (config.estimate == "mean"):
             raise StateFormatError(f"a packing with{'out' if self.fits is None else ''} linear fits")
 

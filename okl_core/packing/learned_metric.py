@@ -1,4 +1,4 @@
-"""The metric of a learner that packs, to look at: its first eigenvectors are the directions in which the truth varies."""
+"""Inspection of a packing learner's metric, whose leading eigenvectors are the directions in which the truth varies."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from okl_core.metrics.mahalanobis import Metric
 from okl_core.types import F64
 
 PART = "packing.metric"
-"""Its arrays in the state of `packing` and `metric-packing`."""
+"""Prefix of the metric's arrays in the state of `packing` and `metric-packing`."""
 
 
 def learned_metric(learner: OnlineLearner) -> F64:
-    """The metric that a learner packs with at present.
+    """Return the current metric of a packing learner.
 
     Parameters
     ----------
     learner : OnlineLearner
-        Of kind `packing`, whose metric is given, or `metric-packing`, which learns it.
+        Of kind `packing`, whose metric is given, or `metric-packing`, which learns its metric.
 
     Returns
     -------
     F64, shape (d, d)
-        M, its largest eigenvalue 1.
+        M, scaled to a largest eigenvalue of 1.
 
     Raises
     ------

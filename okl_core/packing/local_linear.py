@@ -1,4 +1,4 @@
-r"""A linear function for every ball of a packing: least squares over the rounds in the ball, its slope regularised.
+r"""A linear function for every ball of a packing: least squares over the rounds in the ball, with a regularised slope.
 
 | symbol | meaning                                                           | shape  |
 |--------|-------------------------------------------------------------------|--------|
@@ -9,8 +9,8 @@ r"""A linear function for every ball of a packing: least squares over the rounds
 | S      | a square root of C^{-1}, see `linalg.square_root`                 | (d, d) |
 | w      | C^{-1} sum (z - zbar) (y - ybar), the slope                       | (d,)   |
 
-The fit minimises sum (a + <w, z - s> - y)^2 + lambda |w|^2 over a and w; at z it is ybar + <w, z - zbar>. With one more
-round in the ball C gains the term n / (n + 1) (z - zbar) (z - zbar)^T, with n and zbar from before the round.
+The fit minimises sum (a + <w, z - s> - y)^2 + lambda |w|^2 over a and w; its value at z is ybar + <w, z - zbar>. Another
+round in the ball adds n / (n + 1) (z - zbar) (z - zbar)^T to C, with n and zbar from before the round.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from okl_core.types import F64
 
 @final
 class LocalLinear:
-    """zbar, S and w of every centre, oldest first: d^2 + 2 d numbers each. n and ybar are the caller's.
+    """zbar, S and w of every centre, oldest first: d^2 + 2 d numbers each. The caller keeps n and ybar.
 
-    Truths are in units of the length of their range, and z within 1 of s: then nothing overflows.
+    Truths are in units of the length of their range, and z is within 1 of s, so nothing overflows.
 
     Examples
     --------
@@ -61,18 +61,18 @@ class LocalLinear:
         return self.means.nbytes + self.slopes.nbytes + self.roots.nbytes
 
     def rise(self, i: int, z: F64) -> float:
-        """<w, z - zbar> of centre i, for z of shape (d,): O(d)."""
+        """Return <w, z - zbar> of centre i, for z of shape (d,): O(d)."""
         return ddot(self.slopes.view[i], z - self.means.view[i])
 
     def append(self, s: F64, regularization: float) -> None:
-        """Add a centre, shape (d,). Its w is 0 until a second round is in its ball."""
+        """Add a centre, shape (d,). Its w stays 0 until its ball has a second round."""
         self.means.append(s)
         self.slopes.append(0.0)
         self.roots.append(0.0)
         self.roots.view[-1].flat[:: len(s) + 1] = 1.0 / math.sqrt(regularization)
 
     def absorb(self, i: int, z: F64, residual: float, n: float) -> None:
-        """Carry a round of the ball into its fit, O(d^2): after n others, with `residual` = y - ybar for their ybar."""
+        """Add a round to the fit of its ball, after n others with mean ybar; `residual` is y - ybar. O(d^2)."""
         mean = self.means.view[i]
         delta = z - mean
         if n:
@@ -91,7 +91,7 @@ class LocalLinear:
     def unpack(cls, arrays: dict[str, F64]) -> LocalLinear:
         n, d = arrays["means"].shape
         if arrays["slopes"].shape != (n, d) or arrays["roots"].shape != (n, d, d):
-            raise StateFormatError("means, slopes and roots of local fits do not go together")
+            raise StateFormatError("means, slopes and roots of local fits do not match")
         fits = cls(d)
         fits.means, fits.slopes, fits.roots = (
             GrowingArray.unpack(arrays[name]) for name in ("means", "slopes", "roots")

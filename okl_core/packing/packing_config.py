@@ -11,24 +11,25 @@ from okl_core.errors import ConfigError
 from okl_core.types import Interval, LearnerConfig
 
 SMALLEST_SLOPE_REGULARIZATION = 1e-12
-"""With less, rounding would decide where the rounds of a ball do not tell the slope."""
+"""Below this, rounding would decide the slope in directions that the rounds of a ball do not determine."""
 
 MOST_LINEAR = 100
-"""The largest number of inputs for linear fits: every centre has one of d^2 numbers, and hardly a ball has so many rounds."""
+"""Maximum number of inputs for linear fits: each centre keeps some d^2 numbers, and hardly any ball has so many rounds."""
 
 
 class PackingConfig(LearnerConfig):
-    """The range of the truths, and what a ball forecasts."""
+    """The range of the truths, and the kind of forecast that a ball makes."""
 
     include_center: bool = Field(
         default=True,
-        description="Does the round that opens a ball count in it? The proof says so, the printed algorithm not; it helps.",
+        description="Whether the round that opens a ball counts in it: the proof assumes so, the printed algorithm does not. "
+        "Counting it helps.",
     )
     truth_range: list[float] = Field(
         default=[0.0, 1.0],
         min_length=2,
         max_length=2,
-        description="[low, high] of the truths. Where nothing is known the answer is their middle.",
+        description="[low, high]: range of the truths. Its middle is the forecast where nothing is known.",
     )
     estimate: Literal["mean", "linear"] = Field(
         default="mean",
@@ -38,8 +39,7 @@ class PackingConfig(LearnerConfig):
     slope_regularization: float = Field(
         default=0.01,
         ge=SMALLEST_SLOPE_REGULARIZATION,
-        description="lambda: times the squared slope, measured in the metric, it is added to the squared errors of a linear "
-        "fit.",
+        description="lambda: weight of the squared slope, measured in the metric, beside the squared errors of a linear fit.",
     )
 
     @model_validator(mode="after")
@@ -62,7 +62,7 @@ class PackingConfig(LearnerConfig):
         return 0.5 * (low + high)
 
     def check_inputs(self, dim: int) -> None:
-        """Raises ConfigError if the estimate is not for so many inputs."""
+        """Raise ConfigError if the estimate does not support so many inputs."""
         if self.estimate == "linear" and dim > MOST_LINEAR:
-            told = f"linear fits are for {MOST_LINEAR} inputs at most, not for {dim}: take means"
-            raise ConfigError(f"estimate: {told}", [(("config", "estimate"), told)])
+            message = f"linear fits are for {MOST_LINEAR} inputs at most, not for {dim}: take means"
+            raise ConfigError(f"estimate: {message}", [(("config", "estimate"), message)])

@@ -1,4 +1,4 @@
-r"""The radius of the balls of a packing. It shrinks with time, the slower the more directions matter in the metric.
+r"""The radius of the balls of a packing, which shrinks more slowly the more directions matter in the metric.
 
 | symbol   | meaning                                                                  | shape |
 |----------|--------------------------------------------------------------------------|-------|
@@ -23,11 +23,11 @@ from okl_core.errors import StateFormatError
 from okl_core.types import F64
 
 MOST_ROUNDS = 32.0
-"""Natural logarithm of a number of rounds that no stream has."""
+"""Natural logarithm of a number of rounds that no stream reaches."""
 
 
 def effective_rank(eigenvalues: F64, t: int) -> int:
-    """rho_t of a metric with these eigenvalues, shape (d,).
+    """Return rho_t of a metric with these eigenvalues, shape (d,).
 
     Examples
     --------
@@ -41,7 +41,7 @@ def effective_rank(eigenvalues: F64, t: int) -> int:
 class Radius:
     """rho_t and eps_t of one metric, for every t.
 
-    The eigenvalues are state: their last bits decide in which round the rank rises.
+    The eigenvalues belong to the state: their last bits decide in which round the rank rises.
     """
 
     __slots__ = ("_rises", "eigenvalues")
@@ -55,15 +55,15 @@ class Radius:
         return self.eigenvalues.nbytes
 
     def rank(self, t: int) -> int:
-        """rho_t, t >= 1."""
+        """Return rho_t, t >= 1."""
         return 1 + bisect_right(self._rises, t)
 
     def at(self, t: int) -> float:
-        """eps_t, t >= 1."""
+        """Return eps_t, t >= 1."""
         return t ** (-1.0 / (1.0 + self.rank(t)))
 
     def during(self, t: int, rounds: int) -> list[float]:
-        """eps of so many rounds from t on: the numbers of `at`."""
+        """Return eps of `rounds` rounds from t on, the same numbers as `at`."""
         radii: list[float] = []
         while len(radii) < rounds:
             first, rank = t + len(radii), self.rank(t + len(radii))
@@ -84,7 +84,7 @@ class Radius:
 
 
 def _rises(eigenvalues: F64) -> list[float]:
-    """The first t at which the rank is above 1, 2, ..., d - 1; ascending, perhaps infinite."""
+    """Return the first t at which the rank exceeds 1, 2, ..., d - 1; ascending, possibly infinite."""
     rises: list[float] = []
     for r, eigenvalue in enumerate(eigenvalues[1:].tolist(), start=1):
         first = _first_above(r, eigenvalue)
@@ -93,11 +93,11 @@ def _rises(eigenvalues: F64) -> list[float]:
 
 
 def _first_above(r: int, eigenvalue: float) -> float:
-    """The first t with kappa(r, t) > r, which is the first with lambda_{r+1} >= t^(-2 / (1 + r))."""
+    """Return the first t with kappa(r, t) > r, which is the first with lambda_{r+1} >= t^(-2 / (1 + r))."""
     if math.log(eigenvalue) * -0.5 * (1 + r) > MOST_ROUNDS:
         return math.inf
     t = math.ceil(eigenvalue ** (-0.5 * (1 + r)))
-    # Rounding may have moved t across the border. The definition decides.
+    # Rounding may have moved t across the threshold, so check the definition.
     while t > 1 and eigenvalue >= (t - 1) ** (-2.0 / (1 + r)):
         t -= 1
     while eigenvalue < t ** (-2.0 / (1 + r)):

@@ -1,4 +1,4 @@
-r"""Bounds on the centres and on the regret of a packing whose forecasts are means.
+r"""Bounds on the number of centres and on the regret of a packing whose forecasts are means.
 
 The symbols are those of `packing.radius`; |S| is the number of centres after T rounds.
 
@@ -16,7 +16,7 @@ from okl_core.types import F64
 
 
 def most_centres(eigenvalues: F64, rounds: int) -> float:
-    """The largest |S| that there can be after T rounds with inputs in the unit ball.
+    """Return an upper bound on |S| after T rounds with inputs in the unit ball.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def most_centres(eigenvalues: F64, rounds: int) -> float:
 
 
 def regret_bound(eigenvalues: F64, gradients: F64, rounds: int, centres: float) -> float:
-    r"""The largest regret against a differentiable f with values in [0, 1], for truths in [0, 1] and inputs in the unit ball.
+    r"""Bound the regret against a differentiable f with values in [0, 1], for truths in [0, 1] and inputs in the unit ball.
 
         (8 ln(eT) + 1) |S| + 4 sqrt(sum_i g_i^2 / lambda_i) T^(rho_T / (1 + rho_T))
 
@@ -52,8 +52,8 @@ def regret_bound(eigenvalues: F64, gradients: F64, rounds: int, centres: float) 
 
 
 def balls_bound(rounds: int, centres: float) -> float:
-    """The first term of `regret_bound`: what the means of the balls lose to the best constants in them.
+    """Return the first term of `regret_bound`: the loss of the ball means beyond that of the best constant in each ball.
 
-    The 1 in it is for the rounds that open balls, which the proof leaves out.
+    The 1 in it covers the rounds that open balls, which the proof leaves out.
     """
     return (8.0 * math.log(math.e * max(1, rounds)) + 1.0) * centres

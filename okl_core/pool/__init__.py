@@ -1,1 +1,1 @@
-"""Experts side by side, and how their forecasts are weighed."""
+"""Pools of experts and the aggregation of their forecasts."""

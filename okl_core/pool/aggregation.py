@@ -12,8 +12,7 @@ A loss is eta-mixable if for all p and v there is a forecast with l(forecast, y)
 for all truths: then the regret to the best expert is at most ln N / eta, and with a share s, to the best sequence that
 changes k times in T rounds, at most ((k + 1) ln N + k ln(1 / s) + (T - k) ln(1 / (1 - s))) / eta.
 
-For the log-loss of probabilities exp(-l(v_i, y)) is v_iy, so that the mixture sum p_i v_i has that loss, with eta = 1, and
-nothing is lost.
+For the log-loss of probabilities, exp(-l(v_i, y)) = v_iy: the mixture sum p_i v_i attains equality with eta = 1.
 
 References: [vovk1998] theorem 1, section 2.4; [herbster1998] theorem 7; [cesabianchi2006] sections 3.3, 3.5, 5.2 and 9.2.
 """
@@ -34,38 +33,38 @@ MixedLoss = Literal["squared", "logistic"]
 
 
 class Aggregation(ABC):
-    """How forecasts are put together and experts weighed; all weights are passed in and out, nothing is kept.
+    """How forecasts are combined and experts weighted. It is stateless: weights are passed in and returned.
 
-    The forecast of an expert is an array of `shape`, that of one at rest is NaN.
+    The forecast of an expert is an array of `shape`; the forecast of a resting expert is NaN.
     """
 
     def __init__(self, eta: float, share: float, shape: tuple[int, ...]) -> None:
         self.eta, self.share, self.shape = eta, share, shape
 
     @abstractmethod
-    def taken(self, told: F64) -> F64:
-        """As what the experts' forecasts count, of shape (..., N, *shape)."""
+    def taken(self, forecasts: F64) -> F64:
+        """Return the experts' forecasts as they enter the aggregation: clipped, shape (..., N, *shape)."""
 
     @abstractmethod
     def forecast(self, p: F64, v: F64) -> Forecast:
-        """From those of the experts as they are taken, shape (N, *shape), of whom one at least is awake."""
+        """Combine the experts' forecasts, as returned by `taken`, shape (N, *shape); at least one expert is awake."""
 
     @abstractmethod
     def loss(self, forecast: Forecast, y: float) -> float:
-        """That of the pool."""
+        """Return the loss of the pool."""
 
     @abstractmethod
     def losses(self, v: F64, forecast: Forecast, y: float) -> F64:
-        """Those of the experts, shape (N,), from their forecasts v and that of the pool, which is theirs at rest."""
+        """Return the losses of the experts, shape (N,), from their forecasts v; resting experts get the pool's forecast."""
 
     def weigh(self, p: F64, losses: F64, cumulative: F64) -> F64:
-        """The weights after a round from those before it and the losses, in it and in all rounds with it; shapes (N,)."""
+        """Return the weights after a round, from those before it, its losses, and the cumulative losses; shapes (N,)."""
         floor = self.share / len(p)
         if floor == 0.0:
-            # Not from p: what has underflowed to 0 there would stay 0, however well the expert does from then on.
+            # Not from p: a weight that has underflowed to 0 would stay 0, however well the expert does from then on.
             weights = np.exp(-self.eta * (cumulative - cumulative.min()))
             return weights / weights.sum()
-        # By logarithms, of which p, floor at least, has one: a product may underflow that is far above the others' sum.
+        # In logarithms, which exist since p >= floor: every product may underflow, even that of the best expert.
         logs = np.log(p) - self.eta * losses
         p = np.exp(logs - logs.max())
         return (1.0 - self.share) * (p / p.sum()) + floor
@@ -73,11 +72,11 @@ class Aggregation(ABC):
 
 @final
 class ValueAggregation(Aggregation):
-    """Of forecasts in [-C, C].
+    """Aggregation of forecasts in [-C, C].
 
-    `aggregating` is Vovk's: for squared loss eta = 1 / (2 C^2) and the forecast of the substitution function. With
-    `exponential` the forecast is the weighted mean, for which squared loss allows eta = 1 / (8 C^2) (exp-concavity). For
-    logistic loss both are the weighted mean of the probabilities, with eta = 1.
+    `aggregating` is Vovk's algorithm: for squared loss it has eta = 1 / (2 C^2) and the forecast of the substitution
+    function. With `exponential` the forecast is the weighted mean, for which squared loss allows eta = 1 / (8 C^2)
+    (exp-concavity). For logistic loss both are the weighted mean of the probabilities, with eta = 1.
     """
 
     def __init__(self, loss: MixedLoss, name: AggregationName, clip: float, share: float, of_labels: bool) -> None:
@@ -86,8 +85,8 @@ class ValueAggregation(Aggregation):
         self._name, self._clip, self._of_labels = name, clip, of_labels
         self._is_logistic, self._loss = loss == "logistic", LOSSES[loss]
 
-    def taken(self, told: F64) -> F64:
-        return np.clip(told, -self._clip, self._clip)
+    def taken(self, forecasts: F64) -> F64:
+        return np.clip(forecasts, -self._clip, self._clip)
 
     def forecast(self, p: F64, v: F64) -> Forecast:
         value = self._value(*_awake(p, v))
@@ -102,7 +101,7 @@ class ValueAggregation(Aggregation):
     def _value(self, p: F64, v: F64) -> float:
         C, eta = self._clip, self.eta
         if self._is_logistic:
-            # Both logarithms on their own: 1 - P would lose the odds of experts that are sure of themselves.
+            # Both logarithms separately: 1 - P would lose the odds of very confident experts.
             value = _log_mean_exp(p, -np.logaddexp(0.0, -v)) - _log_mean_exp(p, -np.logaddexp(0.0, v))
         elif self._name == "exponential":
             value = float(p @ v)
@@ -114,23 +113,23 @@ class ValueAggregation(Aggregation):
         return min(max(value, -C), C)
 
     def _probability(self, value: float) -> float:
-        """That of the label +1: squared loss asks for the mean of the labels, logistic loss for the logarithm of the odds."""
+        """Return the probability of the label +1: a forecast is the labels' mean (squared loss) or log odds (logistic)."""
         return sigmoid(value) if self._is_logistic else 0.5 * (1.0 + min(max(value, -1.0), 1.0))
 
 
 @final
 class ClassAggregation(Aggregation):
-    """Of probabilities of K classes: their mean with the weights, which is Bayes' mixture, since those are its posterior.
+    """Aggregation of probabilities of K classes: their weighted mean, Bayes' mixture, since the weights are its posterior.
 
-    No logarithms are needed. An expert gives each class LEAST_PROBABILITY at least, so the leader alone, with a weight of
-    1 / N or more, gives it 10^20 times as much as one whose weight has underflowed could.
+    No logarithms are needed. An expert gives each class at least LEAST_PROBABILITY, so the leader alone, with a weight of at
+    least 1 / N, contributes 10^20 times as much as an expert whose weight has underflowed could.
     """
 
     def __init__(self, classes: int, share: float) -> None:
         super().__init__(1.0, share, (classes,))
 
-    def taken(self, told: F64) -> F64:
-        return np.maximum(told, LEAST_PROBABILITY)
+    def taken(self, forecasts: F64) -> F64:
+        return np.maximum(forecasts, LEAST_PROBABILITY)
 
     def forecast(self, p: F64, v: F64) -> Forecast:
         p, v = _awake(p, v)
@@ -141,24 +140,24 @@ class ClassAggregation(Aggregation):
         return log_loss(_given(forecast, y))
 
     def losses(self, v: F64, forecast: Forecast, y: float) -> F64:
-        told = v[:, int(y)]
-        return -np.log(np.where(told == told, told, _given(forecast, y)))
+        of_truth = v[:, int(y)]
+        return -np.log(np.where(of_truth == of_truth, of_truth, _given(forecast, y)))
 
 
 def _given(forecast: Forecast, y: float) -> float:
-    """The probability of the class y."""
+    """Return the forecast probability of the class y."""
     assert forecast.probabilities is not None
     return forecast.probabilities[int(y)]
 
 
 def _awake(p: F64, v: F64) -> tuple[F64, F64]:
-    """Weights and forecasts of those that are not at rest."""
+    """Return the normalised weights and the forecasts of the experts that are awake."""
     first = v if v.ndim == 1 else v[:, 0]
     is_awake = first == first
     return (p, v) if is_awake.all() else (p[is_awake] / p[is_awake].sum(), v[is_awake])
 
 
 def _log_mean_exp(p: F64, a: F64) -> float:
-    """ln sum p_i exp(a_i), where p sums to 1."""
+    """Return ln sum p_i exp(a_i), where p sums to 1."""
     largest = float(a[p > 0.0].max())
     return largest + math.log(float(p @ np.exp(np.minimum(a - largest, 0.0))))

@@ -1,8 +1,8 @@
-"""Several second-order learners on one dictionary: they differ in rule, regularization and memory, and share the embedding.
+"""Several second-order learners that share one dictionary and differ in rule, regularization and memory.
 
-The dictionary looks at the inputs alone, so learners with the same kernel and the same rule for it have the same one. A
-bank computes the kernel values, the coordinates and the coins once for all of them. Members may have truths of their own, as
-the classes of `one-vs-rest` have.
+The dictionary depends only on the inputs, so learners with the same kernel and the same dictionary settings have the same
+dictionary. A bank computes the kernel values, the coordinates and the random choices once for all of them. Each member may
+have its own truths, like the classes of `one-vs-rest`.
 
 References: [calandriello2017b] algorithm 1.
 """
@@ -38,7 +38,7 @@ class BankMember(NamedTuple):
 
 
 def member_of(learner: Learner[Any, Any, Any], config: LearnerConfig) -> BankMember | None:
-    """The learner as a member of a bank; None if it has no embedding, or one that starts again with each point."""
+    """Return the learner as a member of a bank; None if it has no embedding, or resets with every new point."""
     if not isinstance(learner, SecondOrder):
         return None
     space, rule = learner.parts(config)
@@ -47,7 +47,7 @@ def member_of(learner: Learner[Any, Any, Any], config: LearnerConfig) -> BankMem
 
 @final
 class Posteriors(list[Posterior]):
-    """One of each member."""
+    """One posterior per member."""
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +72,7 @@ class BankState(LearnerState):
     embedding: EmbeddingState
     posteriors: Posteriors
     learned: F64
-    """Rounds that each member has learned, shape (members,): one that rested has fewer."""
+    """Rounds that each member has learned, shape (members,); fewer than `t` if the member has rested."""
 
     def __post_init__(self) -> None:
         for posterior in self.posteriors:
@@ -86,7 +86,7 @@ class BankRound(NamedTuple):
     phi: F64
     members: Sequence[int]
     played: list[tuple[Projection, Decision]]
-    """That of each of `members`."""
+    """Projection and decision of each of `members`."""
     growth: Growth | None
 
     @property
@@ -96,7 +96,7 @@ class BankRound(NamedTuple):
 
 @final
 class Bank(Unit[BankState, BankRound]):
-    """Members with the same embedding."""
+    """A unit whose members have the same embedding."""
 
     def __init__(self, places: Sequence[int], lags: int, kinds: str, members: Sequence[BankMember]) -> None:
         super().__init__(places, lags, kinds)
@@ -139,7 +139,7 @@ class Bank(Unit[BankState, BankRound]):
     def play_each(
         self, state: BankState, x: F64, truths: Sequence[float], members: Sequence[int], rng: RoundRng
     ) -> BankRound:
-        """`play` with a truth for each of the members."""
+        """Run `play` with a separate truth for each of the members."""
         embedding, known, learned = self._embedding, state.embedding, state.learned.tolist()
         row, kappa = embedding.kernel.row(known.points, x), embedding.kernel.at(x)
         phi = embedding.coordinates(known, row)
@@ -171,13 +171,13 @@ class Bank(Unit[BankState, BankRound]):
         return values
 
     def room(self, state: BankState, members: Sequence[int]) -> int:
-        """Rounds that the next block of the members may have, at least 1."""
-        # Each member has arrays of its own for the block.
+        """Return the largest length of the next block of these members, at least 1."""
+        # Each member needs its own arrays for the block.
         points = len(state.embedding.points) * len(members)
         return min(self._members[i].space.room_after(int(state.learned[i]), points) for i in members)
 
     def run_each(self, state: BankState, X: F64, truths: F64, members: Sequence[int], rng: RoundRng) -> F64:
-        """One block, for which there is room, with truths of shape (n, members). If it raises nothing has changed."""
+        """Run one block that fits in `room`, with truths of shape (n, members). If it raises, nothing has changed."""
         first = state.t + 1
         inputs = EmbeddingBlock(self._embedding, state.embedding, first, X)
         blocks = [PosteriorBlock(state.posteriors[i], inputs.Phi) for i in members]
@@ -186,10 +186,10 @@ class Bank(Unit[BankState, BankRound]):
         ]
         values = np.empty(truths.shape)
         added: list[F64] = []
-        for j, told in enumerate(truths.tolist()):
+        for j, row in enumerate(truths.tolist()):
             kappa = inputs.kappa[j]
             rng.at(first + j)
-            for i, ((block, t, rule), truth) in enumerate(zip(players, told, strict=True)):
+            for i, ((block, t, rule), truth) in enumerate(zip(players, row, strict=True)):
                 values[j, i] = block.play(j, t + j, kappa, truth, rule, rng)[1].value
             coordinate = inputs.choose(j, rng)
             if coordinate is not None:
@@ -211,7 +211,7 @@ class Bank(Unit[BankState, BankRound]):
         return [space.condition(state.embedding, posterior) for (space, _), posterior in pairs]
 
     def extra_work(self, state: BankState, rounds: int) -> float:
-        """As if all members played."""
+        """Return the extra work if all members played."""
         each = zip(self._members, state.learned.tolist(), strict=True)
         due = [space for (space, _), learned in each if space.forgetting.is_due_within(int(learned), rounds)]
         return len(due) * embedding_work(len(state.embedding.L) + rounds)
@@ -220,7 +220,7 @@ class Bank(Unit[BankState, BankRound]):
         return len(state.embedding.points), state.nbytes
 
     def _count(self, state: BankState, members: Sequence[int], rounds: int) -> None:
-        """These have learned so many rounds more: those for whom it is time to forget a step's worth do so."""
+        """Count `rounds` more learned rounds for these members, and discount the posteriors that are due."""
         for i in members:
             state.learned[i] += rounds
             self._members[i].space.discount(state.posteriors[i], int(state.learned[i]))

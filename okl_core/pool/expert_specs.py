@@ -1,4 +1,4 @@
-"""What a pool is told of its experts, and which it has if nothing is told."""
+"""The specification of a pool's experts, and the default experts."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ TAUGHT: dict[Truth, tuple[Target, ...]] = {
     "numbers": ("real", "any"),
     "classes": ("class",),
 }
-"""What the experts of a pool may take as truth."""
+"""Targets that an expert may have, by the truth of its pool."""
 
 MAX_EXPERTS = 500
-"""Of a pool: each is checked when the pool is, and plays in every round."""
+"""Maximum number of experts in a pool: each is validated with the pool, and may play in every round."""
 
 HALF_LIVES: tuple[int | None, ...] = (16, 64, 256, 1024, 4096, None)
-"""`"learned"`: of two neighbours in this grid one is at most twice as far from any half-life as it need be."""
+"""The grid of `"learned"`: any half-life in its range is within a factor of 2 of an entry."""
 
 
 class ExpertSpec(BaseModel):
-    """A learner in a pool; with `sigmas` one with a Gaussian kernel of each of these length scales, with `half_lives` one
-    of each memory, with both one of each pair. A kind alone is short for it."""
+    """A learner in a pool, or a grid of learners. A kind alone is short for it.
+
+    `sigmas` gives one learner per length scale of a Gaussian kernel, `half_lives` one per memory, both one per pair.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     kind: str = Field(description="Wire name of the learner; not pool.")
     config: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
-    lags: int = Field(default=0, ge=0, le=MAX_LAGS, description="Past truths that it is given beside the input.")
+    lags: int = Field(default=0, ge=0, le=MAX_LAGS, description="Number of past truths appended to its input.")
     sigmas: list[float] | None = Field(
         default=None, min_length=1, fail_fast=True, description="A grid of length scales."
     )
@@ -56,12 +58,12 @@ class ExpertSpec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_a_grid(cls, value: Any) -> Any:
-        """`half_life: "learned"` in the config is a grid like any other."""
+        """Turn `half_life: "learned"` in the config into a grid."""
         config = value.get("config") if isinstance(value, dict) else None
         if not isinstance(config, dict) or not has_learned_half_life(config) or value.get("half_lives") is not None:
             return value
-        own = {name: part for name, part in config.items() if name != "half_life"}
-        return value | {"config": own, "half_lives": LEARNED}
+        rest = {name: part for name, part in config.items() if name != "half_life"}
+        return value | {"config": rest, "half_lives": LEARNED}
 
     @field_validator(
         "half_lives", mode="before", json_schema_input_type=list[HalfLifeRounds] | Literal["learned"] | None
@@ -79,7 +81,7 @@ class ExpertSpec(BaseModel):
     @model_validator(mode="after")
     def _is_a_learner(self) -> Self:
         if self.kind == "pool":
-            raise ValueError("a pool is no expert of a pool")
+            raise ValueError("a pool cannot be an expert of a pool")
         if self.sigmas is not None and "kernel" in self.config:
             raise ValueError("give either sigmas, of Gaussian kernels, or a kernel in the config")
         if self.half_lives is not None and "half_life" in self.config:
@@ -90,14 +92,14 @@ class ExpertSpec(BaseModel):
             try:
                 _, _, config = parse_spec({"kind": expert.kind, "config": expert.config, "lags": expert.lags})
             except ConfigError as error:
-                # As a ValueError it is told with the expert's place in the list.
+                # pydantic reports a ValueError with the expert's position in the list.
                 raise ValueError(str(error)) from error
             for path, word in config.waiting():
                 raise ValueError(f'an expert sees no data before the first round: give {path[-1]} itself, not "{word}"')
         return self
 
     def name(self, i: int) -> str:
-        """A name for the i-th expert of a pool; what `one-vs-rest` is made of says how it differs from another."""
+        """Return a name for the i-th expert of a pool; `one-vs-rest` is described by the config of its member."""
         member = self.config.get("member")
         config = member.get("config", {}) if isinstance(member, dict) else self.config
         sigma = config.get("kernel", {}).get("sigma")
@@ -108,19 +110,19 @@ class ExpertSpec(BaseModel):
 
     @property
     def dim(self) -> int | None:
-        """The only number of inputs that it takes, its lags apart; None: any."""
+        """The only number of inputs that it accepts, not counting its lags; None if any."""
         _, learner, config = parse_spec({"kind": self.kind, "config": self.config})
         dim = taken_dim(learner, config)
         return None if dim is None else dim - self.lags
 
     def of_classes(self, K: int) -> ExpertSpec:
-        """The same of K classes, if its config leaves their number out."""
+        """Return the same spec for K classes, if its config leaves their number out."""
         if "classes" in self.config or "classes" not in get_learner(self.kind).config_type.model_fields:
             return self
         return self.model_copy(update={"config": self.config | {"classes": K}})
 
     def expand(self) -> list[ExpertSpec]:
-        """One expert each."""
+        """Return one spec per point of the grid."""
         if self.sigmas is None and self.half_lives is None:
             return [self]
         kernels = [{"kernel": {"kind": "gaussian", "sigma": sigma}} for sigma in self.sigmas or ()]
@@ -132,15 +134,15 @@ class ExpertSpec(BaseModel):
         ]
 
 
-def told_count(told: object) -> int:
-    """Experts that an item of a config stands for, by the lengths of its grids; it was not looked at otherwise."""
-    if isinstance(told, ExpertSpec):
-        told = {"sigmas": told.sigmas, "half_lives": told.half_lives}
-    if not isinstance(told, dict):
+def told_count(item: object) -> int:
+    """Count the experts that an unvalidated item of a config stands for, by the lengths of its grids."""
+    if isinstance(item, ExpertSpec):
+        item = {"sigmas": item.sigmas, "half_lives": item.half_lives}
+    if not isinstance(item, dict):
         return 1
-    if isinstance(config := told.get("config"), dict) and has_learned_half_life(config):
-        told = {"half_lives": LEARNED} | told
-    grids = (HALF_LIVES if told.get(name) == LEARNED else told.get(name) for name in ("sigmas", "half_lives"))
+    if isinstance(config := item.get("config"), dict) and has_learned_half_life(config):
+        item = {"half_lives": LEARNED} | item
+    grids = (HALF_LIVES if item.get(name) == LEARNED else item.get(name) for name in ("sigmas", "half_lives"))
     sizes = (len(grid) for grid in grids if isinstance(grid, list | tuple))
     return math.prod(size or 1 for size in sizes)
 
@@ -152,7 +154,7 @@ def trivial_experts(truth: Truth) -> list[ExpertSpec]:
 
 
 def default_experts(truth: Truth, clip: float) -> list[ExpertSpec]:
-    """Kernel and linear, first- and second-order, with and without forgetting and lags; of classes without lags."""
+    """Return kernel and linear, first- and second-order experts, with and without forgetting and lags (classes: no lags)."""
     if truth == "classes":
         return _default_experts_of_classes()
     loss = "squared-hinge" if truth == "labels" else "squared"

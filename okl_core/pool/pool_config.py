@@ -29,22 +29,23 @@ from okl_core.pool.resting import EVERY
 from okl_core.types import MAX_CLASSES, Interval, LearnerConfig
 
 LARGEST_LOG_ODDS = 300.0
-"""Weights underflow near exp(-745): those of experts lost to it count for nothing beside a loss that is far smaller."""
+"""Largest clip with logistic loss. Weights underflow near exp(-745); as losses stay far below 745, experts lost to underflow
+do not matter."""
 
 
 class PoolConfig(LearnerConfig):
-    """Parameters of a pool. None is needed."""
+    """Parameters of a pool, all optional."""
 
     truth: Truth = Field(
         default="labels",
-        description="What it learns: labels -1 and 1, numbers in [-clip, clip], or classes 0 to K - 1.",
+        description="Type of the truths: labels -1 and 1, numbers in [-clip, clip], or classes 0 to K - 1.",
     )
     classes: int = Field(
         default=2,
         ge=2,
         le=MAX_CLASSES,
-        description="K of a pool of classes, and of its experts. A session may leave it out, and takes the number of its "
-        "labels.",
+        description="K, the number of classes of the pool and its experts. A session may leave it out; it then uses the "
+        "number of its labels.",
     )
     experts: list[ExpertSpec] | None = Field(
         default=None,
@@ -58,7 +59,7 @@ class PoolConfig(LearnerConfig):
     )
     loss: MixedLoss = Field(
         default="squared",
-        description="By which experts are weighed; logistic reads forecasts as logarithms of odds. "
+        description="The loss by which experts are weighted; logistic reads forecasts as log odds. "
         "Classes have the log-loss of their probabilities.",
     )
     clip: float = Field(
@@ -74,15 +75,15 @@ class PoolConfig(LearnerConfig):
         default=None,
         ge=1,
         le=64,
-        description="Experts without weight play one stretch of 64 rounds in so many, more often early; all do after a "
-        "stretch that was not as usual. 1: none rests. By default 16 with the default experts, some of which forget, and "
-        "1 with others.",
+        description="Experts that have lost nearly all weight play one in this many stretches of 64 rounds, more often at "
+        "first; after an unusual stretch all experts play. 1: none rests. By default 16 with the default experts, some of "
+        "which forget, else 1.",
     )
 
     @field_validator("experts", mode="before")
     @classmethod
     def _are_few(cls, value: object) -> object:
-        """Before any is looked at: that of many grids would take seconds."""
+        """Limit the number of experts before any is validated, since validating many grids would take seconds."""
         count = sum(map(told_count, value)) if isinstance(value, list) else 0
         if count > MAX_EXPERTS:
             raise ValueError(f"these are {count} experts, with their grids; a pool has at most {MAX_EXPERTS}")
@@ -91,7 +92,7 @@ class PoolConfig(LearnerConfig):
     @model_validator(mode="before")
     @classmethod
     def _of_probabilities(cls, value: object) -> object:
-        """The loss of classes need not be told."""
+        """Set the loss of a pool of classes, which may be left out."""
         return {"loss": "logistic"} | value if isinstance(value, dict) and value.get("truth") == "classes" else value
 
     @model_validator(mode="after")
@@ -119,8 +120,8 @@ class PoolConfig(LearnerConfig):
                 raise ValueError(f"expert {i}, {expert.kind}, does not learn {self.truth}")
             low, high = learner.truth_range(config)
             if target == "class" and (low, high) != self.truth_range:
-                told = f"of {high + 1.0:.0f} classes, in a pool of {self.classes}: leave its `classes` out"
-                raise ValueError(f"expert {i}, {expert.kind}, is {told}")
+                mismatch = f"of {high + 1.0:.0f} classes, in a pool of {self.classes}: leave its `classes` out"
+                raise ValueError(f"expert {i}, {expert.kind}, is {mismatch}")
             if target != "binary" and not (low <= self.truth_range[0] and self.truth_range[1] <= high):
                 raise ValueError(
                     f"expert {i}, {expert.kind}, takes truths from {low} to {high}, not from {self.truth_range[0]} to "
@@ -130,13 +131,13 @@ class PoolConfig(LearnerConfig):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Those of its experts, each once."""
+        """The cautions of its experts, without duplicates."""
         configs = [parse_spec({"kind": expert.kind, "config": expert.config})[2] for expert in self.all_experts()]
         return tuple(dict.fromkeys(caution for config in configs for caution in config.cautions))
 
     @property
     def rests(self) -> int:
-        """`resting`, or what it is by default."""
+        """`resting`, or its default."""
         return self.resting or (EVERY if self.experts is None else 1)
 
     @property
@@ -152,10 +153,10 @@ class PoolConfig(LearnerConfig):
 
     def all_experts(self) -> list[ExpertSpec]:
         chosen = default_experts(self.truth, self.clip) if self.experts is None else self.experts
-        trivial, expanded = trivial_experts(self.truth), [one for expert in chosen for one in expert.expand()]
+        trivial, expanded = trivial_experts(self.truth), [expert for grid in chosen for expert in grid.expand()]
         if self.truth == "classes":
-            trivial, expanded = ([one.of_classes(self.classes) for one in part] for part in (trivial, expanded))
-        return expanded + [one for one in trivial if one not in expanded]
+            trivial, expanded = ([expert.of_classes(self.classes) for expert in part] for part in (trivial, expanded))
+        return expanded + [expert for expert in trivial if expert not in expanded]
 
     @cached_property
     def team(self) -> Experts:

@@ -1,4 +1,4 @@
-"""What a pool keeps."""
+"""The state of a pool."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from okl_core.pool.resting import UsualLoss
 from okl_core.types import F64, LearnerState, Stored
 
 SUM_TOLERANCE = 1e-9
-"""Of the weights' sum; rounding leaves it far nearer to 1."""
+"""Tolerance for the sum of the weights, which rounding leaves far nearer to 1."""
 
 
 @dataclass(slots=True)
 class PoolNumbers(LearnerState):
-    """The experts' weights p, shape (N,), their cumulative losses, (N,), that of the pool, who plays the next round, and its
-    lags."""
+    """The numbers of a pool: the experts' weights p, shape (N,), their cumulative losses, (N,), and the pool's loss."""
 
     weights: F64
     losses: F64
@@ -31,18 +30,18 @@ class PoolNumbers(LearnerState):
     awake: F64
     """1.0 for an expert that plays, 0.0 for one that rests, shape (N,)."""
     truths: F64
-    """The last truths, newest first, as many as any expert takes for lags."""
+    """The last truths, newest first, as many as any expert takes as lags."""
 
 
 @dataclass(slots=True)
 class PoolState(PoolNumbers):
-    """With the experts' states."""
+    """`PoolNumbers` with the experts' states."""
 
     cells: Cells
 
     @classmethod
     def first(cls, experts: Experts, dim: int) -> Self:
-        """That before the first round."""
+        """Return the state before the first round."""
         N = experts.count
         return cls(
             0,
@@ -57,23 +56,23 @@ class PoolState(PoolNumbers):
 
     @classmethod
     def of(cls, experts: Experts, arrays: Mapping[str, Stored]) -> Self:
-        """The state that `pack` gave as arrays. Raises StateFormatError."""
-        own = {name: array for name, array in arrays.items() if not name.startswith("cells.")}
-        kept = unpack(PoolNumbers, own)
+        """Restore the state from the arrays that `pack` returned. Raise StateFormatError."""
+        numbers = {name: array for name, array in arrays.items() if not name.startswith("cells.")}
+        kept = unpack(PoolNumbers, numbers)
         if not kept.weights.shape == kept.losses.shape == kept.awake.shape == (experts.count,):
             raise StateFormatError(
-                f"the weights, the losses or the rests of the pool's {experts.count} experts are missing"
+                f"the weights, losses or resting flags of the pool's {experts.count} experts are missing"
             )
         if not np.isin(kept.awake, (0.0, 1.0)).all():
-            raise StateFormatError("which experts of the pool rest is told by numbers other than 0 and 1")
+            raise StateFormatError("the resting flags of the pool's experts are not all 0 or 1")
         if not kept.awake.any():
             raise StateFormatError("all experts of the pool rest")
-        # Written so that a NaN is refused.
+        # Written so that NaN fails the check.
         if not ((kept.weights >= 0.0).all() and abs(kept.weights.sum() - 1.0) < SUM_TOLERANCE):
-            raise StateFormatError("the weights of the pool's experts are not shares of 1")
+            raise StateFormatError("the weights of the pool's experts are negative, or do not sum to 1")
         if not (kept.weights @ kept.awake > 0.0 and (kept.losses >= 0.0).all() and np.isfinite(kept.losses).all()):
             raise StateFormatError(
-                "experts of the pool without weight play alone, or have losses below 0 or without end"
+                "all awake experts of the pool have weight 0, or some losses are negative or not finite"
             )
         if kept.truths.shape != (experts.lags,):
             raise StateFormatError(f"the last {experts.lags} truths of the pool are missing")

@@ -1,9 +1,9 @@
-"""Experts of a pool that rest: those that have lost nearly all weight play one stretch of rounds in several.
+"""Resting experts of a pool: experts that have lost nearly all weight play only one stretch of rounds in several.
 
-An expert at rest forecasts nothing and learns nothing; it counts as if it had said what the pool says. So a pool with experts
-at rest is a pool of experts that follow it at times, and every bound holds to the letter for those: an expert's regret
-is over the rounds that it has played. If l(value, y) <= -ln(sum of p_i exp(-eta l(v_i, y)) over the experts awake, their
-weights p made to sum to 1) / eta, then the same holds over all experts, those at rest with the loss of the pool.
+A resting expert neither forecasts nor learns; it counts as if its forecast were the pool's. So a pool with resting experts is
+a pool of experts that sometimes follow it, and every bound holds exactly for those: the regret to an expert is over the
+rounds that it has played. If l(value, y) <= -ln(sum of p_i exp(-eta l(v_i, y)) over the awake experts, with their weights p
+normalised) / eta, then the same holds over all experts, with the loss of the pool for resting ones.
 
 References: [freund1997].
 """
@@ -21,32 +21,32 @@ from okl_core.errors import ReplayDivergence
 from okl_core.types import F64, StatePart
 
 EVERY = 16
-"""Of the default experts: one that has lost plays one stretch in so many."""
+"""Default of `resting` with the default experts: an expert that has lost plays one in this many stretches."""
 STRETCH = 64
-"""Rounds for which an expert plays or rests: a block of the learners on a dictionary."""
+"""Rounds for which an expert plays or rests: one block of the learners on a dictionary."""
 FIRST, FIRST_OF_AN_INPUT = 1024, 16
-"""Rounds that all experts play, and as many for each input where that is more: one that learns slowly is not judged by its
-beginning, and a linear function of 300 inputs is learned slowly."""
+"""All experts play the first FIRST rounds, or FIRST_OF_AN_INPUT per input if that is more, so that slow learners are not
+judged by their start: a linear function of 300 inputs is learned slowly."""
 LENIENT = 4
-"""After these an expert that has lost plays one stretch in so many, and in one more after each FIRST rounds: one that learns
-slowly goes on learning. See `stretches_a_turn`."""
+"""An expert that has lost plays one stretch in this many, plus one for every FIRST rounds so far, so that slow learners keep
+learning. See `stretches_a_turn`."""
 LOST = 0.05
-"""An expert with less than so much of the largest weight has lost. It wakes in its turn only: the share of all weight that is
-given back would wake it long before."""
+"""An expert whose weight is below this share of the largest has lost. It wakes only in its turn: the weight given back to all
+experts would wake it much earlier."""
 
 UNUSUAL = 3.0
-"""Standard deviations by which a stretch differs from the mean when all wake: the stream may have changed. A better one tells
-it too: where there was only noise, and now there is something to learn, an expert at rest may learn it best."""
+"""Standard deviations between the mean loss and that of a stretch after which all experts wake: the stream may have changed.
+A smaller loss counts too: if noise gives way to a pattern, a resting expert may learn it best."""
 
 REMEMBERED = 4096
-"""Rounds that the mean is over, about."""
+"""Approximate number of rounds that the mean covers."""
 
 
 def stretches_a_turn(t: int, every: int) -> int:
-    """After round t an expert that has lost plays one stretch in so many; at most `every`.
+    """Return how many stretches make up a cycle after round t, in which an expert that has lost plays one; at most `every`.
 
-    Where FIRST rounds have fewer stretches it grows by doubling: a turn of the longer cycle is one of the shorter, too.
-    One more at a time, the cycle would change before all have had their turn, and could pass the same ones over for long.
+    Once a cycle is longer than FIRST rounds, it grows by doubling, so that a turn in the longer cycle is one in the shorter.
+    Growing one by one, it would change before every expert has had its turn, and could skip the same experts for long.
     """
     stretches = LENIENT + t // FIRST
     if stretches > FIRST // STRETCH:
@@ -55,27 +55,27 @@ def stretches_a_turn(t: int, every: int) -> int:
 
 
 def stretch_left(t: int, every: int, most: int) -> int:
-    """Rounds after t before experts may begin or end a rest; at most `most`."""
+    """Return the number of rounds after t before experts may begin or end a rest; at most `most`."""
     return most if every == 1 else min(most, STRETCH - t % STRETCH)
 
 
 @dataclass(slots=True)
 class UsualLoss(StatePart):
-    """What the pool lost lately: the mean, the mean square, and the sum over the present stretch."""
+    """Recent losses of the pool: their mean, their mean square, and their sum over the current stretch."""
 
     mean: float
     square: float
     stretch: float
 
     def after(self, t: int, loss: float) -> UsualLoss:
-        """With that of round t."""
+        """Return the statistics updated with the loss of round t."""
         rate = max(1.0 / t, 1.0 / REMEMBERED)
         stretch = self.stretch if (t - 1) % STRETCH else 0.0
         mean, square = self.mean, self.square
         return UsualLoss(mean + rate * (loss - mean), square + rate * (loss * loss - square), stretch + loss)
 
     def has_changed(self) -> bool:
-        """After the last round of a stretch: was it worse or better than usual by more than chance explains?"""
+        """Whether the stretch that has just ended was worse or better than usual by more than chance explains."""
         deviation = math.sqrt(max(self.square - self.mean * self.mean, 0.0) / STRETCH)
         return abs(self.stretch / STRETCH - self.mean) > UNUSUAL * deviation
 
@@ -83,17 +83,17 @@ class UsualLoss(StatePart):
 def awake_after(
     t: int, awake: F64, weights: F64, unit_of: NDArray[np.intp], usual: UsualLoss, every: int, dim: int, rng: RoundRng
 ) -> F64:
-    """Which experts play round t + 1, 1.0 or 0.0 each, shape (N,); `awake` is that of round t, the others are as after it.
+    """Return which experts play round t + 1, 1.0 or 0.0 each, shape (N,); `awake` is for round t, the rest are after it.
 
-    `dim`: inputs of the pool.
+    `dim`: number of inputs of the pool.
 
-    Those of a unit, by its number in `unit_of`, have the same turn: what they share is then computed once. A test on weights
-    or losses is a choice: it is recorded. Raises ReplayDivergence if all would rest by the choices replayed.
+    Experts of the same unit, by its index in `unit_of`, have the same turn, so their shared work is done once. Tests on
+    weights or losses are recorded choices. Raise ReplayDivergence if by the replayed choices all experts would rest.
     """
     if every == 1 or t < max(FIRST, FIRST_OF_AN_INPUT * dim) or t % STRETCH:
         return awake
     stretch, least = t // STRETCH, LOST * float(weights.max())
-    # The pool may do better than each expert awake: then one at rest, which counts as the pool, leaves all of them behind.
+    # If the pool beats every awake expert, a resting expert, which has the pool's loss, outweighs all of them.
     have_all_lost = float((weights * awake).max()) < least
     if rng.decide(have_all_lost or usual.has_changed()):
         return np.ones_like(awake)

@@ -1,4 +1,4 @@
-"""Units of a pool: experts that learn together, or one on its own."""
+"""Units of a pool: experts that learn together, or a single expert."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ R = TypeVar("R", bound=UnitRound)
 
 
 class Unit(ABC, Generic[S, R]):
-    """Experts that learn together. `places` are theirs in the pool."""
+    """Experts that learn together. `places` are their indices in the pool."""
 
     def __init__(self, places: Sequence[int], lags: int, kinds: str) -> None:
         self.places = list(places)
         self.lags = lags
         self.kinds = kinds
-        """For messages."""
+        """The kinds of the experts, for messages."""
 
     @abstractmethod
     def init(self, dim: int) -> S: ...
@@ -44,35 +44,35 @@ class Unit(ABC, Generic[S, R]):
 
     @abstractmethod
     def unpack(self, arrays: Mapping[str, Stored]) -> S:
-        """The state that `pack` gave as arrays. Raises StateFormatError."""
+        """Restore the state from the arrays that `pack` returned. Raise StateFormatError."""
 
     @abstractmethod
     def predict(self, state: S, x: F64, members: Sequence[int]) -> Said:
-        """The forecasts for x, shape (d,), of those of its experts that are awake: `members`, by their places in the unit."""
+        """Return the forecasts for x, shape (d,), of `members`: the awake experts, by index in the unit."""
 
     @abstractmethod
     def play(self, state: S, x: F64, y: float, members: Sequence[int], rng: RoundRng) -> R:
-        """One round of the members; changes nothing."""
+        """Play one round of the members, without changing the state."""
 
     @abstractmethod
     def learn(self, state: S, played: R) -> None:
-        """Carry a played round into the state."""
+        """Learn a played round."""
 
     @abstractmethod
     def run(self, state: S, X: F64, y: F64, members: Sequence[int], rng: RoundRng) -> F64:
-        """The members' forecasts in n rounds in order, shape (n, members), or (n, members, K) of classes."""
+        """Learn n rounds in order; return the members' forecasts, shape (n, members), or (n, members, K) for classes."""
 
     @abstractmethod
     def conditioning(self, state: S) -> list[float]:
-        """That of every expert."""
+        """Return the conditioning of every expert."""
 
     @abstractmethod
     def extra_work(self, state: S, rounds: int) -> float:
-        """As that of a learner."""
+        """Return the extra work, see `Learner.extra_work`."""
 
     @abstractmethod
     def size(self, state: S) -> tuple[int, int]:
-        """Stored points and bytes."""
+        """Return the number of stored points and of bytes."""
 
 
 class AloneRound(NamedTuple):
@@ -122,8 +122,8 @@ class Alone(Unit[LearnerState, AloneRound]):
         return self._learner.extra_work(self._config, state, rounds)
 
     def size(self, state: LearnerState) -> tuple[int, int]:
-        told = self._learner.describe(self._config, state)
-        return int(told["dictionary"]), int(told["bytes"])
+        numbers = self._learner.describe(self._config, state)
+        return int(numbers["dictionary"]), int(numbers["bytes"])
 
 
 def _said(forecast: Forecast) -> Said:

@@ -1,16 +1,16 @@
-r"""The kernel projected on the span of a dictionary that grows online.
+r"""The kernel, projected onto the span of a dictionary that grows online.
 
 | symbol   | meaning                                                                                    | shape            |
 |----------|--------------------------------------------------------------------------------------------|------------------|
 | I        | the dictionary: points chosen online                                                       | (\|I\|, d)       |
 | L        | lower Cholesky factor of K_II                                                              | (\|I\|, \|I\|)   |
-| phi(x)   | L^{-1} k_I(x): phi(x)^T phi(z) = k_I(x)^T K_II^{-1} k_I(z), the kernel projected on span I | (\|I\|,)         |
-| e        | kappa - phi^T phi, what the projection loses of an input                                   |                  |
+| phi(x)   | L^{-1} k_I(x): phi(x)^T phi(z) = k_I(x)^T K_II^{-1} k_I(z), the projected kernel           | (\|I\|,)         |
+| e        | kappa - phi^T phi, the squared norm that an input loses in the projection                  |                  |
 
-In [calandriello2017b] the embedding is Lambda^{-1/2} U^T k_I, from the eigenvectors of K_II: another basis of the same
-space, in which a new point changes every coordinate, so that what was learned must be carried over by a matrix Q in
-O(|I|^3). In the basis of L a new point adds one coordinate, orthogonal to the others, and Q is the identity with a row of
-zeros: the carry is exact and costs O(|I|^2), nothing is decomposed, and no sign is arbitrary.
+In [calandriello2017b] the embedding is Lambda^{-1/2} U^T k_I, from the eigenvectors of K_II. This is another basis of the
+same space, in which a new point changes every coordinate, so a matrix Q must transport what was learned, in O(|I|^3). In the
+basis of L a new point adds one coordinate, orthogonal to the others, and Q is the identity with a row of zeros: the
+transport is exact and costs O(|I|^2), nothing is decomposed, and no sign is arbitrary.
 
 References: [calandriello2017b] algorithms 1 and 2; [engel2004] for the deterministic dictionary.
 """
@@ -41,16 +41,18 @@ from okl_core.second_order.row_sampling import Kors, KorsBlock, Leverage
 from okl_core.types import F64, Parameters, StatePart
 
 INDEPENDENT, SINGLE_INDEPENDENT = 1e-6, 1e-4
-"""A point that keeps less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows
-with the inverse of what is kept: far below, two ways to compute a forecast would no longer agree to 1e-9, or, with L in
-single precision, to 1e-3."""
+"""A point with less than this share of kappa outside the span of the others adds no coordinate. Rounding in L grows with the
+inverse of this share: far below it, two ways to compute a forecast would no longer agree to 1e-9 (to 1e-3 with L in single
+precision)."""
 
 
 class KorsDictionary(Parameters):
     """Online row sampling by ridge leverage scores."""
 
     kind: Literal["kors"] = "kors"
-    regularization: float = Field(default=1.0, gt=0.0, description="Of the leverage scores; smaller keeps more points.")
+    regularization: float = Field(
+        default=1.0, gt=0.0, description="Regularization of the leverage scores; smaller keeps more points."
+    )
     oversampling: float = Field(
         default=1.0, gt=0.0, description="beta: a point is kept with probability min(beta tau, 1)."
     )
@@ -62,7 +64,7 @@ class KorsDictionary(Parameters):
 
 
 class AldDictionary(Parameters):
-    """Approximate linear dependence: no coins; a point is kept if it is far from the span of the others."""
+    """Approximate linear dependence: without random choices, a point is kept if it is far from the span of the others."""
 
     kind: Literal["ald"] = "ald"
     threshold: float = Field(
@@ -78,7 +80,7 @@ Dictionary = Annotated[KorsDictionary | AldDictionary, Field(discriminator="kind
 class EmbeddingState(StatePart):
     """The dictionary I and its factor L. `independent` is 1.0, or 0.0 for a point without a coordinate.
 
-    `kept` is what row sampling keeps of the points; None for the other rule, and once the budget is used up.
+    `kept` is the points' factor for row sampling; None with `AldDictionary`, and once the budget is used up.
     """
 
     points: Points
@@ -96,13 +98,13 @@ class EmbeddingState(StatePart):
             raise StateFormatError(f"{count} points, and {len(self.kept)} that row sampling keeps")
 
     def require_posterior(self, posterior: Posterior) -> None:
-        """Raises StateFormatError for one in other coordinates."""
+        """Raise StateFormatError if the posterior has another number of coordinates."""
         if len(posterior) != len(self.points):
             raise StateFormatError(f"a posterior in {len(posterior)} coordinates for {len(self.points)} points")
 
 
 class Growth(NamedTuple):
-    """A point that is kept, and is not in the dictionary yet."""
+    """A point that was chosen, but is not in the dictionary yet."""
 
     leverage: Leverage | None
     outside: float
@@ -112,7 +114,10 @@ class Growth(NamedTuple):
 
 @final
 class Embedding(NamedTuple):
-    """The dictionary's rule and the coordinates. `budget`: points at most; `floats`: what points and factors are kept in."""
+    """The dictionary's rule and the coordinates.
+
+    `budget`: maximum number of points; `floats`: precision of points and factors.
+    """
 
     kernel: Kernel
     dictionary: Dictionary
@@ -121,7 +126,7 @@ class Embedding(NamedTuple):
 
     @property
     def independent(self) -> float:
-        """The share of kappa that a point with a coordinate keeps outside the span, at least."""
+        """The least share of kappa outside the span for a point to get a coordinate."""
         return INDEPENDENT if self.floats is DOUBLE else SINGLE_INDEPENDENT
 
     def init(self, dim: int) -> EmbeddingState:
@@ -130,12 +135,12 @@ class Embedding(NamedTuple):
         return EmbeddingState(points, GrowingArray(), Factor(self.floats), kept)
 
     def coordinates(self, state: EmbeddingState, rows: F64) -> F64:
-        """phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
+        """Return phi, from the kernel row of the dictionary, shape (|I|,), or rows, (|I|, n): O(|I|^2) each."""
         independent = state.independent.view
         return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
 
     def condition(self, state: EmbeddingState) -> float:
-        """The largest share that a point with a coordinate keeps outside the span of those before it, inverted."""
+        """Return 1 / the smallest share of kappa that a point with a coordinate has outside the span of those before it."""
         kept = state.independent.view > 0.0
         if not kept.any():
             return 1.0
@@ -143,13 +148,16 @@ class Embedding(NamedTuple):
         return max(1.0, float((kappas / np.square(state.L.diagonal()[kept])).max()))
 
     def room(self, state: EmbeddingState) -> float:
-        """Points that the budget still allows, perhaps infinitely many."""
+        """Return how many points the budget still allows, possibly infinity."""
         return math.inf if self.budget is None else self.budget - len(state.points)
 
     def choose(
         self, state: EmbeddingState, t: int, x: F64, row: F64, phi: F64, kappa: float, rng: RoundRng
     ) -> Growth | None:
-        """Is x of round t kept, with its row, phi and kappa? None if it is not. Changes nothing. Raises DivergedError."""
+        """Choose whether to keep x of round t, with its row, phi and kappa, without changing state; None if not kept.
+
+        Raise DivergedError.
+        """
         if self.room(state) <= 0:
             return None
         self.require_bearable(t, kappa)
@@ -163,7 +171,7 @@ class Embedding(NamedTuple):
         return Growth(leverage, outside, rng.decide(outside > self.independent * kappa)) if is_kept else None
 
     def grow(self, state: EmbeddingState, x: F64, phi: F64, growth: Growth) -> None:
-        """Add a point that was chosen: O(|I|)."""
+        """Add a chosen point: O(|I|)."""
         chosen = self.dictionary
         if isinstance(chosen, KorsDictionary) and state.kept is not None and growth.leverage is not None:
             chosen.kors.keep(state.kept, growth.leverage, chosen.kors.probability(growth.leverage.tau))
@@ -171,19 +179,19 @@ class Embedding(NamedTuple):
         self.drop_unused(state)
 
     def drop_unused(self, state: EmbeddingState) -> None:
-        """No point is chosen any more once the budget is used up: what row sampling keeps is a third of the state."""
+        """Free the factor for row sampling, a third of the state, once the budget is used up and no point can be added."""
         if self.room(state) <= 0:
             state.kept = None
 
     def require_bearable(self, t: int, kappa: float) -> None:
-        """Raises DivergedError for a point that the leverage scores cannot take."""
+        """Raise DivergedError for a point that is too large for the leverage scores."""
         chosen = self.dictionary
         require_finite(t, kappa)
         if isinstance(chosen, KorsDictionary):
             require_bearable(t, 1.0, kappa, chosen.regularization, self.floats)
 
     def is_far(self, outside: float, kappa: float) -> bool:
-        """The test of approximate linear dependence."""
+        """Whether a point passes the test of approximate linear dependence."""
         chosen = self.dictionary
         if not isinstance(chosen, AldDictionary):
             return False
@@ -191,13 +199,13 @@ class Embedding(NamedTuple):
 
 
 def lost(kappa: float, phi: F64) -> float:
-    """e = kappa - phi^T phi, at least 0."""
+    """Return e = kappa - phi^T phi, at least 0."""
     # scipy's ddot takes no empty arrays.
     return max(kappa - (ddot(phi, phi) if len(phi) else 0.0), 0.0)
 
 
 def extend(state: EmbeddingState, x: F64, phi: F64, outside: float, is_independent: bool) -> None:
-    """Give the dictionary the point x, and L its row. One without a coordinate gets a row of the identity."""
+    """Add the point x to the dictionary, and its row to L: a row of the identity if it has no coordinate."""
     state.points.append(x)
     state.independent.append(float(is_independent))
     if is_independent:
@@ -208,14 +216,14 @@ def extend(state: EmbeddingState, x: F64, phi: F64, outside: float, is_independe
 
 @final
 class EmbeddingBlock:
-    r"""n inputs that are known, of which some join the dictionary; the state changes in `settle` only.
+    r"""A block of n known inputs, some of which join the dictionary; the state changes only in `settle`.
 
     | symbol | meaning                                                                              | shape       |
     |--------|--------------------------------------------------------------------------------------|-------------|
     | K      | kernel matrix of the inputs                                                          | (n, n)      |
     | Phi    | their coordinates before the block                                                   | (\|I\|, n)  |
-    | E      | K - Phi^T Phi - C^T C: what the span of the dictionary leaves of those after the last to join | (n, n) |
-    | C      | the coordinates that points of the block have added, one a row, 0 up to the point itself | (., n)  |
+    | E      | K - Phi^T Phi - C^T C: residual kernel of the inputs after the last one that joined  | (n, n)      |
+    | C      | coordinates added by points of the block, one per row, 0 up to the point itself      | (., n)      |
     """
 
     def __init__(self, embedding: Embedding, state: EmbeddingState, t: int, X: F64) -> None:
@@ -228,7 +236,7 @@ class EmbeddingBlock:
         self._room = embedding.room(state)
         self._scores: KorsBlock | None = None
         if self._room > 0:
-            # Rounded as points are kept: in single precision some are equal that are not in double precision.
+            # Rounded like the stored points: in single precision distinct inputs may become equal.
             kept = None if embedding.floats is DOUBLE else state.points.alike(X)
             self._K = embedding.kernel.gram(X, kept)
             self._E = self._K - self.Phi.T @ self.Phi
@@ -237,7 +245,7 @@ class EmbeddingBlock:
                 self._scores = KorsBlock(chosen.kors, state.kept, self._K, rows)
 
     def choose(self, j: int, rng: RoundRng) -> F64 | None:
-        """The coordinate that input j adds, shape (n,); None if it does not join. O(n^2), and O(|I|^2) if it does."""
+        """Return the coordinate that input j adds, shape (n,), or None if it does not join: O(n^2), plus O(|I|^2) if so."""
         if self._room <= 0:
             return None
         self._embedding.require_bearable(self._t + j, self.kappa[j])
@@ -258,19 +266,19 @@ class EmbeddingBlock:
         return is_kept
 
     def _join(self, j: int, rng: RoundRng) -> F64:
-        """Input j joins the dictionary that `settle` will store."""
+        """Add input j to the dictionary that `settle` will store."""
         embedding, x, kappa = self._embedding, self._X[j], self.kappa[j]
         if self._grown is self._state:
             self._grown = copied(self._state)
-        # Anew, in the order of operations of a single round: the coordinates of all points to come hang on these bits, and
-        # K_II may be so near to singular that other bits would be other coordinates.
+        # Recomputed in the order of operations of a single round: all later coordinates depend on these bits, and if K_II is
+        # nearly singular, other bits would give other coordinates.
         phi = embedding.coordinates(self._grown, embedding.kernel.row(self._grown.points, x))
         outside = lost(kappa, phi)
         is_independent = rng.decide(outside > embedding.independent * kappa)
         extend(self._grown, x, phi, outside, is_independent)
         coordinate = np.zeros(len(self._X))
         if is_independent:
-            # By substitution, as `coordinates` does: E's entries carry the rounding of every point so far.
+            # By substitution, as in `coordinates`, since E accumulates the rounding of every point so far.
             left, old = self._K[j, j + 1 :].copy(), len(self.Phi)
             left -= phi[:old] @ self.Phi[:, j + 1 :]
             if self._C:
@@ -280,11 +288,11 @@ class EmbeddingBlock:
         return coordinate
 
     def products(self) -> F64:
-        """phi^T phi of the inputs after the last that joined, shape (n, n), in the present dictionary."""
+        """Return phi^T phi in the current dictionary, shape (n, n), valid for the inputs after the last one that joined."""
         return self._K - self._E
 
     def settle(self) -> None:
-        """Carry those that joined into the state."""
+        """Write the points that joined into the state."""
         if self._grown is self._state:
             return
         grown = self._grown
@@ -295,6 +303,6 @@ class EmbeddingBlock:
 
 
 def copied(state: EmbeddingState) -> EmbeddingState:
-    """A copy that may grow; what row sampling keeps is shared."""
+    """Return a copy that may grow; it shares the factor for row sampling."""
     points, independent, L = copy.deepcopy((state.points, state.independent, state.L))
     return EmbeddingState(points, independent, L, state.kept)

@@ -1,4 +1,4 @@
-"""The space of explicit features, of which there are as many at every round: linear ones, or random Fourier features."""
+"""The space of a fixed number of explicit features: linear features or random Fourier features."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceS
 from okl_core.types import F64
 
 WIDE = 128
-"""Features from which on a block of rounds is faster than its rounds one by one."""
+"""Number of features from which on a block of rounds is faster than playing its rounds one by one."""
 BLOCK = 64
-"""Rounds per block: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
+"""Rounds per block: longer blocks no longer speed up the products, and the work inside a block grows like BLOCK^2."""
 LONGEST = 1e13
-"""|phi| is at most so many sqrt(alpha). A longer one is known to rounding of its own length only: when its direction comes
-again the weights of all others would be off by eps |phi| / sqrt(alpha) and more, beyond 1e-3, and for good."""
+"""Bound on |phi| / sqrt(alpha). A longer phi is known only up to rounding of its own length: when its direction recurs, all
+other weights would be off by eps |phi| / sqrt(alpha) or more, above 1e-3, permanently."""
 
 
 @final
@@ -82,7 +82,7 @@ class FeatureSpace(NamedTuple):
         return FeatureRound(moments, projection, decided(t, moments, y, rule, rng), drawn)
 
     def absorb(self, state: FeatureState, t: int, x: F64, played: FeatureRound) -> None:
-        """O(p^2), and O(p^3) where it discounts."""
+        """O(p^2), or O(p^3) in a round that discounts."""
         moments, projection, decision, drawn = played
         state.drawn = self.map.seen(drawn, x)
         state.posterior.absorb(projection, decision)
@@ -93,7 +93,7 @@ class FeatureSpace(NamedTuple):
         return self.forgetting.room(t - 1, rows_at_once(len(state.posterior), BLOCK))
 
     def block(self, state: FeatureState, t: int, X: F64, rng: RoundRng) -> FeatureBlock:
-        """Raises DivergedError for rows that the state cannot take."""
+        """Raise DivergedError for inputs that are too large for the state."""
         rng.at(t)
         drawn = self.map.drawn(state.drawn, X[0], rng)
         Phi = self.map.phi(drawn, X)
@@ -103,13 +103,13 @@ class FeatureSpace(NamedTuple):
         return FeatureBlock(self, state, t, X, Phi, squares.tolist(), drawn)
 
     def discount(self, state: FeatureState, t: int) -> None:
-        """Forget a step's worth after round t, if it is time for one: O(p^3)."""
+        """Discount the posterior after round t, if it is due: O(p^3)."""
         factor = self.forgetting.factor(t)
         if factor is not None:
             state.posterior.discount(factor, self.alpha)
 
     def extra_work(self, state: FeatureState, t: int, rounds: int) -> float:
-        """A half-life discounts; the first round draws."""
+        """Return the work of discounting, with a half-life, and of drawing features in the first round."""
         is_due = self.forgetting.is_due_within(t - 1, rounds)
         return self.map.draw_work(state.drawn) + (embedding_work(len(state.posterior)) if is_due else 0.0)
 
@@ -120,9 +120,9 @@ class FeatureSpace(NamedTuple):
         return {"dictionary": 0, "bytes": state.nbytes, "features": len(state.posterior)}
 
     def require_bearable(self, t: int, square: float) -> None:
-        """Raises DivergedError for a round with |phi|^2 = `square` that S could not tell from the others any more.
+        """Raise DivergedError for a round with |phi|^2 = `square` that would swamp all others in S.
 
-        With a weight above 1, `square` is that times it.
+        For a weight above 1, `square` is |phi|^2 times the weight.
         """
         if not square <= LONGEST * LONGEST * self.alpha:
             raise DivergedError(
@@ -133,7 +133,7 @@ class FeatureSpace(NamedTuple):
 
 @final
 class FeatureBlock:
-    """Rounds whose features are known; see `SpaceBlock`."""
+    """A block of rounds with known features; see `SpaceBlock`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Forgetting: a window of rounds, or a half-life of their weights; and what stored rounds are built anew from."""
+"""Forgetting, by a window of rounds or a half-life of their weights, and the data from which stored rounds are rebuilt."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from okl_core.linalg.growing import GrowingArray
 from okl_core.types import StatePart
 
 CHUNKS = 4
-"""Rounds are forgotten a quarter of a window at a time. More often, and building anew would cost more than the rounds."""
+"""Rounds are forgotten a quarter of a window at a time; more often, the rebuilds would cost more than the rounds."""
 
 STAIRS = 4
-"""Steps in which a half-life discounts: one costs O(p^3) with p features or stored rounds."""
+"""Discount steps per half-life; each costs O(p^3) with p features or stored rounds."""
 
 REMEMBERED = 10
-"""Half-lives after which a stored round is forgotten: a thousandth of its weight is left."""
+"""Half-lives after which a stored round is dropped, with a thousandth of its weight left."""
 
 ALL_DIGITS = 1.0 / float(np.finfo(np.float64).eps)
-"""A conditioning with which no digit is known: a larger one says no more, and an infinite one would never fade."""
+"""The conditioning at which no digit is correct. It caps larger values, since an infinite one would never fade."""
 
 SHORTEST = 8
-"""Rounds of a half-life."""
+"""The shortest half-life, in rounds."""
 
 HalfLifeRounds = Annotated[
     int | None,
@@ -37,7 +37,7 @@ HalfLifeRounds = Annotated[
 
 
 def _rounds_or_learned(value: Any) -> Any:
-    """What a half-life may be, told in one sentence where the members of the union would each tell their own."""
+    """Check a half-life, with one error message instead of one per member of the union."""
     if value is None or (isinstance(value, str) and value == LEARNED):
         return value
     if isinstance(value, str):
@@ -57,7 +57,7 @@ LearnedHalfLife = Annotated[
         '"learned": a pool of this learner with half-lives from 16 rounds to none.'
     ),
 ]
-"""Of a learner that a pool may stand for, see `contract.learned_half_life`."""
+"""The half-life of a learner that a pool may replace, see `contract.learned_half_life`."""
 
 
 WindowRounds = Annotated[
@@ -67,10 +67,10 @@ WindowRounds = Annotated[
 
 @final
 class Memory(NamedTuple):
-    """Of rounds that are stored: the last `size` count, and up to `chunk` before them.
+    """Which stored rounds count: the last `size`, and up to `chunk` before them.
 
-    Whenever a chunk is forgotten, all weights are multiplied with `factor`. It is 1 with a window, of which a chunk is a
-    quarter. With a half-life a chunk is a step of it, and a round counts for REMEMBERED half-lives.
+    Whenever a chunk is forgotten, all weights are multiplied by `factor`. With a window, a chunk is a quarter of it and
+    `factor` is 1. With a half-life, a chunk is one of its steps, and a round counts for REMEMBERED half-lives.
 
     Examples
     --------
@@ -97,36 +97,36 @@ class Memory(NamedTuple):
         return cls(-(-REMEMBERED * rounds // step) * step, step, factor)
 
     def is_due(self, t: int) -> bool:
-        """After round t, is it time to forget?"""
+        """Whether a chunk is forgotten after round t."""
         return self.room(t - 1) == 1
 
     def ends_turn(self, t: int) -> bool:
-        """Does a turn end with round t? It takes a window or a half-life at most: no round is dropped before one ends."""
+        """Whether a turn ends with round t. A turn is at most a window or half-life; no round is dropped before one ends."""
         return (t - self.size - self.chunk) % (min(STAIRS, self.size) * self.chunk) == 0
 
     def room(self, t: int) -> int:
-        """Rounds after t up to the next one that is due."""
+        """Return the number of rounds after t up to the next one that is due."""
         if self.factor == 1.0 and t < self.size:
             return self.chunk + self.size - t
         return self.chunk - (t - self.size) % self.chunk
 
     def first_kept(self, rounds: GrowingArray, t: int) -> int:
-        """The index of the first of `rounds`, ascending, that is among the last `size` after t."""
+        """Return the index of the first of `rounds`, ascending, that is among the last `size` after round t."""
         return int(np.searchsorted(rounds.view, t - self.size, side="right"))
 
 
 @final
 @dataclass(slots=True)
 class StoredRounds(StatePart):
-    """What the rounds of a `Memory` are built anew from, beside points and weights.
+    """The data from which the rounds of a `Memory` are rebuilt, beside points and weights.
 
-    `J` and `N` are the numbers of the rounds whose points are stored, `b` is c_i / sqrt(w_i) of those in J: all that the
-    engine's L and r are made of.
+    `J` and `N` are the numbers of the rounds whose points are stored; `b` is c_i / sqrt(w_i) of those in J. Together they
+    determine the engine's L and r.
 
-    `inherited` is the conditioning that stored rounds were decided with. What rounding did to a forecast stays in the w and b
-    of its round, by these gets into the forecasts after it, and so into rounds that never met the one which magnified it.
-    With a half-life the error falls as the weights do. With a window it falls more slowly where w depends on the forecast,
-    but it is a small part of what the conditioning allows: that may be halved with each turn.
+    `inherited` is the conditioning under which the stored rounds were decided. Rounding errors of a forecast stay in the w
+    and b of its round. They enter the forecasts after it, and so rounds that never met the one that amplified them. With a
+    half-life the error falls as the weights do. With a window it falls more slowly if w depends on the forecast, but it is a
+    small part of what the conditioning allows, which may therefore be halved in each turn.
     """
 
     J: GrowingArray = field(default_factory=GrowingArray)
@@ -139,12 +139,12 @@ class StoredRounds(StatePart):
             raise StateFormatError(f"{len(self.J)} rounds are stored with {len(self.b)} values")
 
     def inherit(self, conditioning: float) -> None:
-        """At the end of a turn, before any round is dropped: what the rounds stored give."""
-        # In this order a NaN counts as the most.
+        """Take over the conditioning of the stored rounds at the end of a turn, before any round is dropped."""
+        # In this order of arguments NaN counts as ALL_DIGITS.
         self.inherited = max(0.5 * self.inherited, min(ALL_DIGITS, conditioning))
 
     def forget(self, memory: Memory, t: int) -> tuple[int, int]:
-        """Drop what no longer counts after round t; how many of J and of N that were."""
+        """Drop rounds that no longer count after round t, and return how many of J and of N were dropped."""
         i, k = memory.first_kept(self.J, t), memory.first_kept(self.N, t)
         for array, count in ((self.J, i), (self.b, i), (self.N, k)):
             if count:
@@ -155,7 +155,7 @@ class StoredRounds(StatePart):
 
 @final
 class HalfLife(NamedTuple):
-    """The weight of a past round halves every so many rounds, STAIRS or more of them; None: it never does.
+    """A half-life: the weight of a past round halves every `rounds` rounds, at least STAIRS; None: it never does.
 
     Examples
     --------
@@ -171,23 +171,23 @@ class HalfLife(NamedTuple):
     rounds: int | None
 
     @classmethod
-    def of(cls, told: int | Literal["learned"] | None) -> Self:
-        """That of a config. One that says "learned" never plays: its spec stands for a pool."""
-        return cls(None if told == "learned" else told)
+    def of(cls, half_life: int | Literal["learned"] | None) -> Self:
+        """Return the half-life of a config. A config with "learned" never plays, since a pool replaces its learner."""
+        return cls(None if half_life == "learned" else half_life)
 
     def factor(self, t: int) -> float | None:
-        """What all weights are to be multiplied with after round t, if it is time to."""
+        """Return the factor by which to multiply all weights after round t; None if no discount is due."""
         if self.rounds is None:
             return None
         step, factor = stair(self.rounds)
         return None if t % step else factor
 
     def is_due_within(self, t: int, rounds: int) -> bool:
-        """Is it time to forget after one of the next rounds?"""
+        """Whether a discount is due after one of the next `rounds` rounds."""
         return self.rounds is not None and self.room(t, rounds + 1) <= rounds
 
     def room(self, t: int, most: int) -> int:
-        """Rounds after t up to the next time to forget; `most` if there are more."""
+        """Return the number of rounds after t up to the next discount, at most `most`."""
         if self.rounds is None:
             return most
         step, _ = stair(self.rounds)
@@ -195,6 +195,6 @@ class HalfLife(NamedTuple):
 
 
 def stair(half_life: int) -> tuple[int, float]:
-    """The rounds of a step of a half-life, and what all weights are multiplied with after it."""
+    """Return the rounds of one step of a half-life, and the factor by which it multiplies all weights."""
     step = half_life // STAIRS
     return step, 0.5 ** (step / half_life)

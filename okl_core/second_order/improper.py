@@ -4,11 +4,11 @@ r"""Improper online logistic regression (AIOLI): the rule of its linear, kernel 
 |------------|--------------------------------------------------------------------------|---------------------|
 | a          | the forecast, x_t^T theta_t; not clipped, and not linear in x_t          | algorithm 1         |
 | p          | 1 / (1 + exp(y a)), the probability that was not given to the truth      |                     |
-| B          | bound on the norm of those that it competes with                         | section 3           |
+| B          | bound on the norm of the comparators                                     | section 3           |
 | R          | \|phi_t\|, or a bound on it                                              | section 3           |
 | lambda     | weight of \|theta\|^2: A_0 = 2 lambda I                                  | algorithm 1         |
 | kappa      | how much flatter the surrogate is than the loss: 1 + B R, 1 + B R / 2,   | lemma 5             |
-|            | or the least that does (`least_flatness`)                                |                     |
+|            | or the least that suffices (`least_flatness`)                            |                     |
 | w          | p (1 - p) / kappa, the weight of phi_t phi_t^T in A_t                    |                     |
 | c          | w a + y p, the coefficient of phi_t in s_t                               |                     |
 | m, q       | phi_t^T A_{t-1}^{-1} s_{t-1} and phi_t^T A_{t-1}^{-1} phi_t, of the engine |                   |
@@ -17,12 +17,12 @@ The surrogate of a past round s is the parabola under the loss l(u) = log(1 + ex
 
     l(a_s) + l'(a_s) (u - a_s) + (w_s / 2) (u - a_s)^2 <= l(u)   for all |u| <= B R.
 
-The paper has kappa = 1 + B R. Half of it suffices, and the least that suffices is a formula: docs/theorems.md, 2.
+The paper has kappa = 1 + B R. 1 + B R / 2 suffices, and the least sufficient kappa has a closed form: docs/theorems.md, 2.
 
-theta_t minimises the surrogates of the past, lambda |theta|^2, and the losses of *both* truths at x_t. The minimum
-over all other directions is a formula, so that one equation in one unknown remains: a + q tanh(a / 2) = m.
+theta_t minimises the sum of the past surrogates, lambda |theta|^2, and the losses of *both* truths at x_t. The minimum over
+all other directions has a closed form, which leaves one equation in one unknown: a + q tanh(a / 2) = m.
 
-References: [jezequel2020] algorithm 1, lemma 5; lemmas 2 and 3 solve the same in two dimensions.
+References: [jezequel2020] algorithm 1, lemma 5; lemmas 2 and 3 solve the same problem in two dimensions.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import F64, REALS, LearnerConfig
 
 TOLERANCE = 1e-14
-"""Relative step at which Newton's iteration stops."""
+"""Relative step size at which Newton's iteration stops."""
 STEPS = 60
-"""Steps at most. Far below the root they are about 1 each, and from 38 on tanh is 1 in float64."""
+"""Maximum number of steps. Far below the root each is about 1, and from 38 on tanh is 1 in float64."""
 
 
 Curvature = Literal["paper", "half", "exact"]
 
 
 class ImproperConfig(LearnerConfig, ABC):
-    """What every form of AIOLI is given."""
+    """Parameters of every form of AIOLI."""
 
     comparator_norm: float = Field(
         default=2.0,
         gt=0.0,
-        description="B: bound on the norm of those it competes with, not of what it learns; larger is less cautious.",
+        description="B: bound on the norm of the comparators, not of what it learns; larger is less cautious.",
     )
     input_norm: Annotated[float, Field(ge=0.0)] | Literal["warmup"] | None = Field(
         default=None,
@@ -77,7 +77,7 @@ class ImproperConfig(LearnerConfig, ABC):
 
     @abstractmethod
     def norms(self, X: F64) -> list[float]:
-        """|phi| of the inputs X, shape (n, d), or what bounds it."""
+        """Return |phi| of the inputs X, shape (n, d), or a bound on it."""
 
     @property
     def rule(self) -> AioliRule:
@@ -88,7 +88,7 @@ class ImproperConfig(LearnerConfig, ABC):
         return super().waiting() + ([(("input_norm",), "warmup")] if self.input_norm == "warmup" else [])
 
     def resolved(self, X: F64, y: F64 | None = None) -> Self:
-        # The norm is that of the kernel with its sigma found.
+        # Resolve the kernel first, since the norms depend on it.
         config = super().resolved(X, y)
         if config.input_norm != "warmup":
             return config
@@ -96,7 +96,7 @@ class ImproperConfig(LearnerConfig, ABC):
 
 
 class KernelImproperConfig(ImproperConfig):
-    """The parameters of AIOLI, for functions of a kernel."""
+    """The parameters of AIOLI for functions of a kernel."""
 
     comparator_norm: float = Field(
         default=10.0, gt=0.0, description="B: bound on the norm of the functions that it competes with."
@@ -104,14 +104,14 @@ class KernelImproperConfig(ImproperConfig):
 
 
 def kernel_norms(kernel: Kernel, X: F64) -> list[float]:
-    """The root of k(x, x), which is |phi| or, where phi is projected, what bounds it; for X of shape (n, d)."""
+    """Return the root of k(x, x), which is |phi|, or a bound on it if phi is projected, for X of shape (n, d)."""
     return np.sqrt(kernel.diag(X)).tolist()
 
 
 def improper_value(m: float, q: float) -> float:
-    """The root a of a + q tanh(a / 2) = m, for q >= 0.
+    """Return the root a of a + q tanh(a / 2) = m, for q >= 0.
 
-    For m >= 0 the left side is increasing and concave on [0, inf): from a point below the root Newton's steps grow to it.
+    The left side is increasing and concave on [0, inf), so for m >= 0 Newton's iterates increase to the root from below it.
     """
     target = abs(m)
     a = max(target - q, target / (1.0 + 0.5 * q))
@@ -134,23 +134,24 @@ class AioliTotals(Totals):
 
 @final
 class AioliRule(NamedTuple):
-    r"""w = p (1 - p) / kappa, c = w a + y p; kappa is that of the round's norm, or of `largest_norm` where that is larger.
+    r"""w = p (1 - p) / kappa, c = w a + y p; kappa is for the round's norm, or for `largest_norm` if that is larger.
 
     `bound` is the sum of p (1 - p) q / (1 + w q). With it, for every theta of the feature space with norm at most B,
 
         loss <= sum l(x_s^T theta) + lambda |theta|^2 + bound.
 
-    For with L_t the sum of lambda |theta|^2 and the surrogates of the first t rounds, which are below the losses, the regret
-    is at most lambda |theta|^2 and the sum of l(a_t) + min L_{t-1} - min L_t. Each of these is at most
-    p (1 - p) phi_t^T A_t^{-1} phi_t, what `bound` adds. With no kappa above K the sum is at most K `log_det`.
+    Proof: let L_t be lambda |theta|^2 plus the surrogates of the first t rounds, which are below the losses. The regret is at
+    most lambda |theta|^2 plus the sum of l(a_t) + min L_{t-1} - min L_t. Each of these terms is at most
+    p (1 - p) phi_t^T A_t^{-1} phi_t, the term of `bound`. If no kappa exceeds K, the sum is at most K `log_det`.
 
     A round of weight omega adds omega (omega g^2 q - 2 g (m - a) - w (m - a)^2) / (2 (1 + omega w q)), from the minimum along
     x_t^T theta, with m - a = q tanh(a / 2) = y q (1 - 2 p) and g = -y p. Without its last term this is
 
-        omega (p (1 - p) + (omega / 2 - 1) p^2) q / (1 + omega w q),
+        omega (p (1 - p) + (omega / 2 - 1) p^2) q / (1 + omega w q).
 
-    for omega <= 2 at most the same p (1 - p) phi_t^T A_t^{-1} phi_t, times omega. Beyond, p^2 is paid for too, and the sum
-    need not be of the order of `log_det`: a forecast that does not know how heavy its round will be was not careful enough.
+    For omega <= 2 it is at most omega times the same p (1 - p) phi_t^T A_t^{-1} phi_t. For larger omega the p^2 term counts
+    too, and the sum need not be of the order of `log_det`: the forecast, made without knowing the weight of its round, was
+    not cautious enough.
 
     References: [jezequel2020] theorem 1 and its proof.
     """
@@ -164,7 +165,7 @@ class AioliRule(NamedTuple):
     needs_variance = True
 
     def kappa(self, a: float, square: float) -> float:
-        """That of a forecast a for an input with |phi|^2 = `square`."""
+        """Return kappa for a forecast a and an input with |phi|^2 = `square`."""
         reach = self.comparator_norm * max(math.sqrt(square), self.largest_norm)
         if self.curvature == "exact":
             return least_flatness(a, reach)

@@ -1,6 +1,6 @@
-r"""The whole feature space of a kernel: A = alpha I + sum_s w_s phi_s phi_s^T and s, kept in the kernel's terms.
+r"""The whole feature space of a kernel: A = alpha I + sum_s w_s phi_s phi_s^T and s, represented by kernel values.
 
-A round joins one of two sets: J, the rounds with weight, or N, those that only move s.
+A round joins one of two sets: J, the rounds with weight, or N, those that only change s.
 
 | symbol | meaning                                                                      | shape      |
 |--------|------------------------------------------------------------------------------|------------|
@@ -10,7 +10,7 @@ A round joins one of two sets: J, the rounds with weight, or N, those that only 
 | q      | phi_t^T A_{t-1}^{-1} phi_t, the variance                                     |            |
 | kappa  | k(x_t, x_t)                                                                  |            |
 | J, N   | points with w > 0; points with w = 0 and c != 0                              | (., d)     |
-| D, L   | of the `weighted_factor` of J                                                |            |
+| D, L   | as in `weighted_factor`, for the points of J                                 |            |
 | r      | L^{-1} (D^{-1} c_J - D K_JN c_N / alpha), row by row                         | (\|J\|,)   |
 | c      | coefficients of N                                                            | (\|N\|,)   |
 | z      | L^{-1} D k_J, k_J = (k(x_i, x_t))_{i in J}                                   | (\|J\|,)   |
@@ -18,10 +18,11 @@ A round joins one of two sets: J, the rounds with weight, or N, those that only 
 | rho    | (c / sqrt(w) - sqrt(w) m) / delta, the new entry of r                        |            |
 
 Then m = z^T r + k_N^T c / alpha and alpha q = kappa - z^T z. L, J and N only ever grow; nothing is inverted, and nothing is
-divided by a weight or a derivative that may be 0. The split into J and N is exact wherever it is drawn. With a memory the
-sums run over the rounds that count: at times old ones are dropped, or all of them made lighter, and L and r built anew.
+divided by a weight or a derivative that may be 0. Where the line between J and N is drawn does not affect exactness. With a
+memory the sums run over the rounds that count: periodically old rounds are dropped, or all weights reduced, and L and r are
+rebuilt.
 
-References: [calandriello2017] lemmas 1 and 2, restated so that rounds without a derivative are covered.
+References: [calandriello2017] lemmas 1 and 2, restated to cover rounds without a derivative.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceS
 from okl_core.types import F64, LearnerConfig
 
 BLOCK = 128
-"""Rounds per block at most: longer blocks no longer speed the products up, and rounds inside cost O(BLOCK^2)."""
+"""Maximum rounds per block: longer blocks no longer speed up the products, and work inside costs O(BLOCK^2) a round."""
 
 NEGLIGIBLE = 1e-15
-"""A weight with w kappa below this share of alpha changes A by less than rounding: the round joins N, if any."""
+"""A weight with w kappa up to this share of alpha changes A by less than rounding; such a round joins N, or neither set."""
 
 
 class KernelSpaceConfig(LearnerConfig):
-    """What a learner in the whole space of a kernel is told."""
+    """Parameters of a learner in the whole feature space of a kernel."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
     window: WindowRounds = None
@@ -63,12 +64,12 @@ class KernelSpaceConfig(LearnerConfig):
     @model_validator(mode="after")
     def _forgets_in_one_way(self) -> Self:
         if self.window is not None and self.half_life is not None:
-            raise ValueError("give either a window or a half_life: each says which rounds still count")
+            raise ValueError("give either a window or a half_life: each determines which rounds still count")
         return self
 
     @property
     def memory(self) -> Memory | None:
-        """Which rounds count, and how much; None: all of them, fully. Of a half-life to be learned nothing is known here."""
+        """Which rounds count, and how much; None if all count fully, or if the half-life is "learned"."""
         if self.window is not None:
             return Memory.of_window(self.window)
         half_life = HalfLife.of(self.half_life).rounds
@@ -78,7 +79,7 @@ class KernelSpaceConfig(LearnerConfig):
 @final
 @dataclass(slots=True)
 class KernelState(SpaceState):
-    """The letters of the module's table; `trace` = sum_J w kappa."""
+    """Symbols as in the module's table; `trace` = sum_J w kappa."""
 
     J: Points
     factor: WeightedFactor
@@ -98,7 +99,7 @@ class KernelRound(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What J takes of a round beside its point and factor; b = c / sqrt(w)."""
+    """The numbers of a round in J beside its point and factor row; b = c / sqrt(w)."""
 
     w: float
     q: float
@@ -110,8 +111,8 @@ class Joined(NamedTuple):
 class KernelSpace(NamedTuple):
     """The space of one kernel, with alpha > 0.
 
-    `memory`: which rounds count; `sketch`: which gradients join J; `projected_to`: C, where the rule moves the function to
-    values within [-C, C].
+    `memory`: which rounds count; `sketch`: which gradients join J; `projected_to`: C, if the rule projects the function's
+    values to [-C, C].
     """
 
     kernel: Kernel
@@ -140,7 +141,7 @@ class KernelSpace(NamedTuple):
         return moments
 
     def _look(self, state: KernelState, x: F64) -> tuple[Moments, F64]:
-        """The moments of x, shape (d,), and z: one triangular solve, O(|J|^2 + d |J| + d |N|)."""
+        """Return the moments of x, shape (d,), and z: one triangular solve, O(|J|^2 + d |J| + d |N|)."""
         kappa = self.kernel.at(x)
         z = state.factor.solve(self.kernel.row(state.J, x))
         m = float(z @ state.r.view)
@@ -158,7 +159,7 @@ class KernelSpace(NamedTuple):
         return KernelRound(moments, z, decision, sampled)
 
     def absorb(self, state: KernelState, t: int, x: F64, played: KernelRound) -> None:
-        """O(|J|). Where rounds are forgotten, at times a rebuild of O(|J|^3), which costs a round O(|J|^2) in the mean."""
+        """O(|J|); with a memory, an occasional rebuild in O(|J|^3), which amortises to O(|J|^2) per round."""
         (m, q, kappa), z, decision, sampled = played
         w = decision.w
         if self.has_weight(w, kappa):
@@ -177,7 +178,7 @@ class KernelSpace(NamedTuple):
         self.forget(state, t)
 
     def room(self, state: KernelState, t: int) -> int:
-        """At most BLOCK, and none after a round that forgets."""
+        """Return the length of the next block: at most BLOCK, and none beyond a round that forgets."""
         most = rows_at_once(len(state.J) + len(state.N), BLOCK)
         return most if self.memory is None else min(most, self.memory.room(t - 1))
 
@@ -185,11 +186,11 @@ class KernelSpace(NamedTuple):
         return KernelBlock(self, state, t, X)
 
     def variance(self, trace: float, kappa: float, alpha_q: float) -> float:
-        """q, kept off the zero that alpha q = kappa - z^T z may round to: A <= (alpha + sum_J w kappa) I bounds it below."""
+        """Return q, bounded away from 0 by A <= (alpha + sum_J w kappa) I, since alpha q = kappa - z^T z may round to 0."""
         return max(alpha_q / self.alpha, kappa / (self.alpha + trace))
 
     def check(self, t: int, kappa: float, decision: Decision) -> None:
-        """Raises DivergedError if the state cannot take this round."""
+        """Raise DivergedError if the numbers of this round are too large for the state."""
         require_finite(t, decision.c * kappa / self.alpha)
         weight = decision.w if self.has_weight(decision.w, kappa) else float(decision.c != 0.0)
         require_bearable(t, weight, kappa, self.alpha)
@@ -198,9 +199,9 @@ class KernelSpace(NamedTuple):
         return w * kappa > NEGLIGIBLE * self.alpha
 
     def forget(self, state: KernelState, t: int) -> None:
-        """After round t, build J, N, L and r anew from the rounds that still count, if it is time to.
+        """Rebuild J, N, L and r after round t from the rounds that still count, if that is due.
 
-        The order in which rounds enter is free: first those of J, then all of N.
+        Rounds may enter in any order: first those of J, then all of N.
         """
         memory, stored = self.memory, state.stored
         if memory is None or stored is None or not memory.is_due(t):
@@ -209,7 +210,7 @@ class KernelSpace(NamedTuple):
             stored.inherit(self._own_conditioning(state))
         i, k = stored.forget(memory, t)
         fresh = KernelSpace(self.kernel, self.alpha).init(state.J.dim)
-        # Points decoded and stored again: the first kept is the new origin, so that distances stay exact under a drift.
+        # Points are decoded and stored again: the first one kept becomes the origin, so distances stay exact under drift.
         X, b = state.J.coordinates()[i:], stored.b.view
         roots = math.sqrt(memory.factor) * state.factor.roots.view[i:]
         for start in range(0, len(X), BLOCK):
@@ -226,24 +227,24 @@ class KernelSpace(NamedTuple):
             self.sketch.forget(state.sketch, memory, t)
 
     def extra_work(self, state: KernelState, t: int, rounds: int) -> float:
-        """Where rounds are forgotten, the others are built anew, and so are the points of the scores."""
+        """Return the work of rebuilding the state and the sketch's dictionary, if rounds are forgotten."""
         if self.memory is None or self.memory.room(t - 1) > rounds:
             return 0.0
         points = 0 if state.sketch is None else len(state.sketch.points) + rounds
         return embedding_work(len(state.J) + rounds) + embedding_work(points)
 
     def conditioning(self, state: KernelState) -> float:
-        """That of the rounds stored; where rounds are forgotten, at least what `StoredRounds` have inherited."""
+        """Return the conditioning of the stored rounds; with a memory, at least the one inherited by `StoredRounds`."""
         own = self._own_conditioning(state)
         return own if state.stored is None else max(own, state.stored.inherited)
 
     def _own_conditioning(self, state: KernelState) -> float:
-        """The condition of A, and the coefficients; with projections, a multiple: O(|J|^2 + d |J| + d |N|).
+        """Return the condition of A plus the coefficients; with projections a multiple of it: O(|J|^2 + d |J| + d |N|).
 
-        A projection carries the error of an input that is well known to others that are not: the root of the condition times
-        as large at most, and another one back again. How much of that happens shows in what the quadratics of all rounds
-        leave at their common minimum, alpha |r|^2: a few C^2 a round, but far more where projections contradict each other.
-        An estimate, then, checked by bench.replay: with many of these it is chaos.
+        A projection carries the error of a well-determined input over to others that are not, amplified by at most the root
+        of the condition; another projection carries it back. How often that happens shows in the residual of all rounds'
+        quadratics at their common minimum, alpha |r|^2: a few C^2 per round, but far more if projections contradict each
+        other. The result is an estimate, checked by bench.replay; with many contradictions the errors are chaotic.
         """
         # alpha I <= A <= (alpha + sum_J w kappa) I.
         condition, r, C = 1.0 + state.trace / self.alpha, state.r.view, self.projected_to
@@ -269,7 +270,7 @@ class KernelSpace(NamedTuple):
 
 
 def note_J(state: KernelState, t: int, joined: Joined) -> None:
-    """The rest of what J takes of round t, beside point, factor and r."""
+    """Record round t in J, except for its point, factor row and entry of r."""
     w, q, kappa, b = joined
     state.trace += w * kappa
     state.log_det += math.log1p(w * q)
@@ -279,7 +280,7 @@ def note_J(state: KernelState, t: int, joined: Joined) -> None:
 
 
 def note_N(state: KernelState, t: int, c: float) -> None:
-    """The rest of what N takes of round t, beside its point."""
+    """Record round t in N, except for its point."""
     state.c.append(c)
     if state.stored is not None:
         state.stored.N.append(t)
@@ -287,11 +288,11 @@ def note_N(state: KernelState, t: int, c: float) -> None:
 
 @final
 class KernelBlock:
-    r"""n rounds whose inputs are known: the posterior of their values, alpha q on the diagonal of S, m in mu.
+    r"""A block of n rounds with known inputs, as the posterior of their values: alpha q on the diagonal of S, m in mu.
 
     | symbol | meaning                                                                | shape      |
     |--------|------------------------------------------------------------------------|------------|
-    | Z, S, U | of the `WeightedBlock`: S the covariance given all rounds so far       |            |
+    | Z, S, U | as in `WeightedBlock`; S is the covariance given all rounds so far     |            |
     | mu     | m of the inputs given all rounds so far; entries > j                   | (n,)       |
     """
 
@@ -334,7 +335,7 @@ class KernelBlock:
         return q, decision
 
     def join(self, j: int, w: float, q: float, rho_delta: float) -> None:
-        """Round j joins J."""
+        """Add round j to J."""
         root, delta = math.sqrt(w), math.sqrt(self.space.alpha * (1.0 + w * q))
         self.rho[len(self.joined)] = rho = rho_delta / delta
         joined = Joined(w, q, self.kappa[j], rho_delta + root * self.mu.item(j))
@@ -343,7 +344,7 @@ class KernelBlock:
         self.joined.append((j, joined))
 
     def pass_by(self, j: int, c: float) -> None:
-        """Round j joins N."""
+        """Add round j to N."""
         step, k, later = c / self.space.alpha, len(self.joined), slice(j + 1, None)
         self.mu[later] += step * self.inputs.S[j, later]
         self.r -= step * self.inputs.Z[:, j]
@@ -351,11 +352,11 @@ class KernelBlock:
         self.passed.append((j, c))
 
     def enter(self, roots: F64, b: F64) -> None:
-        """All rounds join J, with weights and b known, and the block is carried into the state."""
+        """Add all rounds to J, given their weights and b, and write the block into the state."""
         state, alpha = self.state, self.space.alpha
         L = self.inputs.join_all(roots, alpha)
         if L is None:
-            # alpha is below rounding here. One by one they keep q off zero.
+            # alpha is below rounding here; one by one, `variance` bounds q away from 0.
             for j, (root, b_j) in enumerate(zip(roots.tolist(), b.tolist(), strict=True)):
                 m, q, _ = self.moments(j)
                 self.join(j, root * root, q, b_j - root * m)

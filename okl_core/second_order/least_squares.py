@@ -13,10 +13,10 @@ On every stream, with the forecasts not clipped,
 
     sum (y_t - gamma_t)^2 / (1 + d_t / a) = min_f sum (y_t - f(x_t))^2 + a |f|^2,
 
-so that the best function in hindsight is known in every round, and the regret against it.
+so the loss of the best function in hindsight is known in every round, and with it the regret.
 
-With weights omega_t the sums on both sides are those of omega_t (y_t - .)^2, and q_t on the left is omega_t q_t. Then with
-D = log det A_T / a^p the regret is at most, for |y| <= Y and the largest omega,
+With weights omega_t both sides sum omega_t (y_t - .)^2, and the left side has omega_t q_t in place of q_t = d_t / a. With
+D = log det A_T / a^p, for |y| <= Y and the largest omega, the regret is then at most
 
 | rule             | omega <= 1 | 1 < omega < 2        | beyond              |
 |------------------|------------|----------------------|---------------------|
@@ -24,9 +24,9 @@ D = log det A_T / a^p the regret is at most, for |y| <= Y and the largest omega,
 | AAR              | Y^2 D      | Y^2 D / (2 - omega)  | none                |
 | AAR, clipped     | Y^2 D      | the smaller of these | 8 omega Y^2 D       |
 
-A round of AAR adds omega ((y - m / (1 + q))^2 - (y - m)^2 / (1 + omega q)) to it: below omega = 2 concave in m, at most
-y^2 omega q / (1 + omega q) / (2 - omega). Of what is clipped |y - clip(m)| <= min(2 Y, |y - m|), and clip(m / (1 + q)) is
-within Y q / (1 + q) of clip(m).
+A round of AAR adds omega ((y - m / (1 + q))^2 - (y - m)^2 / (1 + omega q)) to the regret. For omega < 2 this is concave in m,
+and at most y^2 omega q / (1 + omega q) / (2 - omega). Clipped forecasts have |y - clip(m)| <= min(2 Y, |y - m|), and
+clip(m / (1 + q)) is within Y q / (1 + q) of clip(m).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from okl_core.types import REALS, Interval
 TruthBound = Annotated[float | None, Field(gt=0.0, description="Y: bound on predictions and truths; none by default.")]
 
 NO_BOUND = sys.float_info.max
-"""A Y that stands for none: its square is not finite."""
+"""Stands for a Y without bound: its square is infinite."""
 
 
 @final
 @dataclass(slots=True)
 class LeastSquaresTotals(Totals):
-    """The loss of the best function in hindsight with its norm term, and max |y|, or what takes its place with weights."""
+    """The loss of the best function in hindsight, with its norm term, and max |y|, or its equivalent with weights."""
 
     comparator_loss: float
     largest: float
@@ -61,10 +61,10 @@ class LeastSquaresTotals(Totals):
 
 @final
 class LeastSquares(NamedTuple):
-    """w = 1 and c = y in every round: A and s are those of the regularised least squares.
+    """w = 1 and c = y in every round, so A and s are those of regularised least squares.
 
-    `shrinks`: the forecast is that of the Aggregating Algorithm, m / (1 + q): what ridge regression would answer had it seen
-    x_t already, with the truth 0. Otherwise it is that of ridge regression, gamma_t = m.
+    With `shrinks` the forecast is that of the Aggregating Algorithm, m / (1 + q): the forecast of ridge regression if it had
+    already seen x_t with the truth 0. Otherwise it is that of ridge regression, gamma_t = m.
     """
 
     clip: float | None
@@ -93,7 +93,7 @@ class LeastSquares(NamedTuple):
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
         value = self.value(moments.m, moments.q)
         residual, error = y - moments.m, y - value
-        # What `add` adds up must be finite before the round is learned.
+        # The terms that `add` sums must be finite before the round is learned.
         require_finite(t, self.weight * residual * residual, self.weight * error * error)
         return Decision(value, 1.0, y, residual).times(self.weight)
 
@@ -107,7 +107,7 @@ class LeastSquares(NamedTuple):
         totals.largest = max(totals.largest, self._largest(abs(decision.c / self.weight)))
 
     def _largest(self, size: float) -> float:
-        """The Y of which the bound without weights is that of a round with |y| = `size`."""
+        """Return the Y for which the bound without weights equals that of this weighted rule with |y| = `size`."""
         omega = self.weight
         if omega <= 1.0:
             return size
@@ -118,7 +118,7 @@ class LeastSquares(NamedTuple):
         return min(alone, math.sqrt(8.0) * clipped)
 
     def describe(self, totals: LeastSquaresTotals, log_det: float) -> dict[str, float]:
-        """`bound`: what the loss may exceed `comparator_loss` by; that of ridge regression needs a clip."""
+        """Return `comparator_loss`, and `bound`, by which the loss may exceed it; for ridge regression only with a clip."""
         numbers = {"comparator_loss": totals.comparator_loss}
         if self.shrinks:
             bound = totals.largest * totals.largest * log_det

@@ -2,7 +2,7 @@ r"""The online Newton step: the rule of KONS, its sketch, its Nystrom form and l
 
 | symbol | meaning                                                              | in [calandriello2017] |
 |--------|----------------------------------------------------------------------|-----------------------|
-| C      | bound on the predictions, of the learner and of those it competes with | section 2           |
+| C      | bound on the predictions of the learner and of the comparators       | section 2             |
 | alpha  | regularization, A_0 = alpha I                                        | algorithm 1           |
 | eta    | step size of round t                                                 | algorithm 1           |
 | sigma  | curvature of the loss on [-C, C]; 0 if it has none                   | assumption 2          |
@@ -10,7 +10,7 @@ r"""The online Newton step: the rule of KONS, its sketch, its Nystrom form and l
 | g      | l'(value), the derivative at the point played                        | algorithm 1           |
 | w      | eta g^2, the weight of phi_t phi_t^T in A_t                          | lemma 1               |
 | m, q   | phi_t^T u_t and phi_t^T A_{t-1}^{-1} phi_t, of the engine            | lemma 2               |
-| h(m)   | sign(m) max(\|m\| - C, 0) = m - clip(m): what the projection takes off | lemma 2             |
+| h(m)   | sign(m) max(\|m\| - C, 0) = m - clip(m), removed by the projection   | lemma 2               |
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from okl_core.second_order.space_and_rule import Decision, Moments, Totals
 from okl_core.types import REALS, Interval, LearnerConfig
 
 BORDER = 1e-10
-"""An m this near to +-C, relative to C, is +-C. A projection ends there, and when its input comes again rounding alone
-would decide whether the round has a derivative or a projection, and is stored for it."""
+"""An m within this distance of +-C, relative to C, counts as +-C. A projection ends there; when its input recurs, rounding
+alone would decide whether the round has a derivative or a projection, for which it is stored."""
 
 CALM_ALPHA, CALM_ROUNDS = 1.0, 256
-"""From one of these on no step of squared hinge amplifies rounding; see `NewtonConfig.swings`."""
+"""With a regularization or a memory of at least this, squared hinge does not amplify rounding; see `NewtonConfig.swings`."""
 
 Step = Literal["curvature", "half-curvature", "adaptive", "inverse-sqrt"] | Annotated[float, Field(gt=0.0)]
 
 
 class NewtonConfig(LearnerConfig):
-    """What every online Newton step is given. The default step size is that of [calandriello2017]."""
+    """Parameters of every online Newton step. The default step size is that of [calandriello2017]."""
 
     loss: LossName = Field(default="squared", description="The loss; squared takes |y| <= clip, the others labels.")
     clip: float = Field(default=1.0, ge=1e-50, description="C: bound on the predictions.")
@@ -63,13 +63,13 @@ class NewtonConfig(LearnerConfig):
         return NewtonRule(LOSSES[self.loss], self.clip, self.step)
 
     def swings(self, rounds: int | Literal["learned"] | None, is_bounded: bool) -> tuple[str, ...]:
-        """A caution, if the steps amplify rounding with a memory of so many rounds.
+        """Return a caution if the steps amplify rounding with a memory of this many rounds, else an empty tuple.
 
-        Just short of its margin squared hinge has next to no weight, and where most rounds lie beyond it a short memory
-        forgets A down to alpha I. A round then makes (1 - 2 q) s of the distance s to the margin: beyond it, and by more than
-        it was short of it if q is above 1. Two runs that differ by 1e-16 may differ by 0.2 after 300 rounds. From an alpha of
-        k(x, x) on q is at most 1; `is_bounded`: that is 1. With an alpha of 0.1 runs of 500 rounds were calm from a half-life
-        of 256 rounds on, too. With C of at most 1 no prediction goes beyond the margin.
+        Just short of its margin, squared hinge has almost no weight, and if most rounds lie beyond the margin, a short memory
+        forgets A down to alpha I. A round then turns the distance s to the margin into (1 - 2 q) s: it overshoots, by more
+        than s if q is above 1. Two runs that differ by 1e-16 may differ by 0.2 after 300 rounds. With alpha >= k(x, x), q is
+        at most 1; `is_bounded`: k(x, x) is 1. With alpha 0.1, runs of 500 rounds were also calm for half-lives of 256 rounds
+        or more. With C at most 1, no prediction exceeds the margin.
         """
         is_short = rounds is not None and (rounds == LEARNED or rounds < CALM_ROUNDS)
         is_calm = self.clip <= 1.0 or (is_bounded and self.regularization >= CALM_ALPHA)
@@ -83,12 +83,11 @@ class NewtonConfig(LearnerConfig):
 
 
 class KernelNewtonConfig(NewtonConfig, KernelSpaceConfig):
-    """What an online Newton step in the whole feature space is given.
+    """Parameters of an online Newton step in the whole feature space.
 
-    A window needs adaptive steps. The quadratics of the others are flatter than the loss, with minima far beyond its own:
+    A window needs adaptive steps. The quadratics of other steps are flatter than the loss, with minima far beyond its own:
     only all of them together balance. Those of the last rounds alone make the function swing, with several times the error
-    of no window, under a drift too. A half-life lets the old ones go little by little: then others balance too, the less so
-    the shorter it is.
+    of no window, even under drift. A half-life forgets gradually, so other steps work too, though worse the shorter it is.
     """
 
     @model_validator(mode="after")
@@ -123,10 +122,10 @@ class NewtonTotals(Totals):
 class NewtonRule(NamedTuple):
     """w = eta g^2, c = w value - g - h(m) / q.
 
-    `issued`: the forecast, where it was made before the rounds that m and q know: then nothing is projected, c = w value - g.
+    `issued`: the forecast, if it was made before some of the rounds in m and q; nothing is projected then, c = w value - g.
 
-    A weight omega multiplies eta g^2 and g, not the projection. It makes `bound_gradient` 1/2 omega^2 g^2 q / (1 + w q), w
-    with its omega: at most the largest omega times what the logarithm bounds.
+    A weight omega multiplies eta g^2 and g, but not the projection. The term of `bound_gradient` is then
+    1/2 omega^2 g^2 q / (1 + w q), where w includes omega: at most the largest omega times what the logarithm bounds.
     """
 
     loss: Loss
@@ -138,23 +137,23 @@ class NewtonRule(NamedTuple):
 
     @property
     def truth_range(self) -> Interval:
-        """The truths that the loss's constants are made for."""
+        """The truths for which the loss's constants hold."""
         return (-self.clip, self.clip) if self.loss.target == "real" else REALS
 
     def weighted(self, weight: float) -> Self:
         return self._replace(weight=weight)
 
     def at(self, issued: float) -> Self:
-        """The same rule for a round whose forecast is known."""
+        """Return the same rule for a round whose forecast has already been issued."""
         return self._replace(issued=issued)
 
     def value(self, m: float, q: float) -> float:
-        """m, projected to [-C, C]."""
+        """Return m, projected to [-C, C]."""
         C = self.clip
         return m if abs(m) < C * (1.0 - BORDER) else math.copysign(C, m)
 
     def is_idle(self, m: float, y: float) -> bool:
-        """A margin of 1 or more, of a loss that has one; at a kink the side is a choice to record."""
+        """Whether y m is beyond the margin of the loss; not for a loss with a kink, whose side is a recorded choice."""
         return self.loss.has_margin and 1.0 <= y * m <= self.clip > 1.0 and not self.loss.kink and self.issued is None
 
     def decide(self, moments: Moments, y: float, t: int, rng: RoundRng) -> Decision:
@@ -162,7 +161,7 @@ class NewtonRule(NamedTuple):
         value = self.value(m, q) if self.issued is None else self.issued
         g = self._derivative(value, y, rng)
         w, heavy = self.weight * self._weight(value, g, y, t), self.weight * g
-        # What `add` adds up, and the loss, must be finite before the round is learned.
+        # The terms that `add` sums, and the loss, must be finite before the round is learned.
         require_finite(t, w * q, heavy * heavy * (1.0 + q))
         if self.issued is not None:
             rho_delta = -(heavy + w * (m - value)) / math.sqrt(w) if w > 0.0 else 0.0
@@ -172,13 +171,13 @@ class NewtonRule(NamedTuple):
         return Decision(value, w, -heavy - h_over_q, rho_delta, g)
 
     def _derivative(self, value: float, y: float, rng: RoundRng) -> float:
-        """g. At a kink the side is a choice to record."""
+        """Return g, recording the side of a kink as a choice."""
         if self.loss.kink:
             return self.loss.side(value, y, rng.decide(self.loss.derivative(value, y) != 0.0))
         return self.loss.derivative(value, y)
 
     def _weight(self, value: float, g: float, y: float, t: int) -> float:
-        """w = eta g^2."""
+        """Return w = eta g^2."""
         loss, C, step = self.loss, self.clip, self.step
         if step == "adaptive":
             return loss.weight(value, y, C)

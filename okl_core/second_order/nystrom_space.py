@@ -1,7 +1,7 @@
 r"""The space of a dictionary that grows with the stream: A and s in the coordinates of an `embedding`.
 
-A point that joins the dictionary gives A^{-1} and A^{-1} s, those of the `posterior`, one coordinate more. A round costs the
-same early and late.
+A point that joins the dictionary adds one coordinate to A^{-1} and A^{-1} s, kept in the `posterior`. The cost of a round
+depends on the dictionary, not on the number of past rounds.
 
 References: [calandriello2017b] algorithms 1 and 2.
 """
@@ -26,22 +26,26 @@ from okl_core.second_order.space_and_rule import Decision, Moments, Rule, SpaceS
 from okl_core.types import F64
 
 BLOCK = 64
-"""Rounds per block at most."""
+"""Maximum rounds per block."""
 
-Budget = Annotated[int | None, Field(ge=1, description="Points at most; when they are used up the dictionary stays.")]
+Budget = Annotated[
+    int | None, Field(ge=1, description="Maximum number of points; once it is reached, the dictionary stays fixed.")
+]
 DEFAULT_BUDGET = 400
 
 Precision = Annotated[
     PrecisionName,
     Field(
-        description="Of the dictionary, its factors and the inverse learned: float64 (double), or float32 (single): half the "
-        "memory, and less time from some 200 points on, for forecasts of fewer digits."
+        description="Precision of the dictionary, its factors and the learned inverse: float64 (double), or float32 "
+        "(single), with half the memory, and less time from some 200 points on, but fewer correct digits in forecasts."
     ),
 ]
 
 Carry = Annotated[
     Literal["transport", "reset"],
-    Field(description="What a new point does to the learned function: keep it, or (as first published) start again."),
+    Field(
+        description="What a new point does to the learned function: keep it (transport), or, as first published, reset it."
+    ),
 ]
 
 
@@ -64,7 +68,7 @@ class NystromRound(NamedTuple):
 
 
 class DictionaryConfig(Protocol):
-    """What every learner on a dictionary is told."""
+    """Parameters of every learner on a dictionary."""
 
     @property
     def kernel(self) -> Kernel: ...
@@ -82,7 +86,7 @@ class DictionaryConfig(Protocol):
 
 @final
 class NystromSpace(NamedTuple):
-    """The space of one embedding, with alpha > 0. `carry`: what a new point does to A and s."""
+    """The space of one embedding, with alpha > 0. `carry`: whether a new point keeps or resets A and s."""
 
     embedding: Embedding
     alpha: float
@@ -104,7 +108,7 @@ class NystromSpace(NamedTuple):
         return NystromState(0.0, self.embedding.init(dim), self.prior())
 
     def prior(self) -> Posterior:
-        """What is known before the first round."""
+        """Return the posterior before the first round."""
         return Posterior(self.alpha, 0, self.embedding.floats)
 
     def initial_bytes(self, dim: int) -> int:
@@ -129,7 +133,7 @@ class NystromSpace(NamedTuple):
         return NystromRound(moments, decision, phi, projection, growth)
 
     def absorb(self, state: NystromState, t: int, x: F64, played: NystromRound) -> None:
-        """O(|I|^2), and O(|I|^3) where it discounts."""
+        """O(|I|^2), or O(|I|^3) in a round that discounts."""
         moments, decision, phi, projection, growth = played
         state.posterior.absorb(projection, decision)
         state.log_det += math.log1p(decision.w * moments.q)
@@ -141,18 +145,18 @@ class NystromSpace(NamedTuple):
         self.discount(state.posterior, t)
 
     def room(self, state: NystromState, t: int) -> int:
-        """At most BLOCK, and none after a round that discounts."""
+        """Return the length of the next block: at most BLOCK, and none beyond a round that discounts."""
         return self.room_after(t - 1, len(state.embedding.points))
 
     def room_after(self, t: int, points: int) -> int:
-        """Rounds that a block after round t may have with so many points."""
+        """Return the largest length of a block after round t, for this many points."""
         return self.forgetting.room(t, rows_at_once(points, BLOCK))
 
     def block(self, state: NystromState, t: int, X: F64, rng: RoundRng) -> NystromBlock:
         return NystromBlock(self, state, t, X)
 
     def discount(self, posterior: Posterior, t: int) -> None:
-        """Forget a step's worth after round t, if it is time for one: O(|I|^3)."""
+        """Discount the posterior after round t, if it is due: O(|I|^3)."""
         factor = self.forgetting.factor(t)
         if factor is not None:
             posterior.discount(factor)
@@ -165,7 +169,7 @@ class NystromSpace(NamedTuple):
         return self.condition(state.embedding, state.posterior)
 
     def condition(self, known: EmbeddingState, posterior: Posterior) -> float:
-        """The conditions of A and of the embedding, and the coefficients of the points in the function learned: O(|I|^2)."""
+        """Return the conditions of A and of the embedding plus the learned function's coefficients: O(|I|^2)."""
         a = known.L.solve_transposed(posterior.u) * known.independent.view
         of_A, of_K = posterior.largest / posterior.alpha, self.embedding.condition(known)
         return (of_A + of_K + self.embedding.kernel.mass(known.points, a)) * self.embedding.floats.rounding
@@ -176,7 +180,7 @@ class NystromSpace(NamedTuple):
 
 @final
 class NystromBlock:
-    """Rounds whose inputs are known; see `SpaceBlock`."""
+    """A block of rounds with known inputs; see `SpaceBlock`."""
 
     def __init__(self, space: NystromSpace, state: NystromState, t: int, X: F64) -> None:
         self._space, self._state, self._t = space, state, t

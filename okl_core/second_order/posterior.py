@@ -1,20 +1,21 @@
-r"""A and s in finitely many coordinates that may grow, A = alpha I + sum_s w_s phi_s phi_s^T kept inverted.
+r"""A and s in finitely many coordinates that may grow; A = alpha I + sum_s w_s phi_s phi_s^T is stored inverted.
 
 | symbol | meaning                                                    | shape  |
 |--------|------------------------------------------------------------|--------|
 | P      | A^{-1}                                                     | (p, p) |
-| u      | A^{-1} s, the function learned; s = sum_s c_s phi_s        | (p,)   |
+| u      | A^{-1} s, the learned function; s = sum_s c_s phi_s        | (p,)   |
 | phi    | features of an input                                       | (p,)   |
 | g      | P phi                                                      | (p,)   |
 | m, q   | phi^T u and phi^T P phi, the mean and variance of an input |        |
-| w, c   | what a `Decision` says of a round                           |        |
+| w, c   | the weight and coefficient in the `Decision` of a round    |        |
 
-A round with weight is P <- P - w g g^T / (1 + w q), u <- u + (c - w m) g / (1 + w q); one without is u <- u + c g. The map
-may get new coordinates, which were 0 for every input so far: P then gets 1/alpha on the diagonal, and u a 0.
+A round with weight is P <- P - w g g^T / (1 + w q), u <- u + (c - w m) g / (1 + w q); a round without weight is
+u <- u + c g. The map may get new coordinates, which were 0 for every input so far: P then gets 1/alpha on the diagonal,
+and u a 0.
 
-There are two inverses. This one, the inverse itself, moves half as many numbers in a round as the square root of
-`root_posterior`, and suffices for features of a kernel, which are of about one length. Inputs are not: to subtract from
-A^{-1} would lose its small part once some are 10^8 times as long as others.
+There are two representations of the inverse. This one, the inverse itself, moves half as many numbers in a round as the
+square root in `root_posterior`. It suffices for features of a kernel, which have similar lengths. Raw inputs may not: once
+some are 10^8 times as long as others, subtracting from A^{-1} loses its small part.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from okl_core.types import F64, Stored
 
 
 class Projection(NamedTuple):
-    """What the past says of a feature vector; the letters of the module's table."""
+    """Mean, variance and P phi of a feature vector; symbols as in the module's table."""
 
     m: float
     q: float
@@ -51,7 +52,7 @@ NOTHING: F64 = np.empty(0)
 
 @final
 class Posterior:
-    """P and u, and `largest`, a bound on the eigenvalues of A, by which q is kept off the 0 that it may round to."""
+    """P and u, and `largest`, a bound on the eigenvalues of A, which keeps q from rounding to 0."""
 
     __slots__ = ("P", "alpha", "largest", "u")
 
@@ -60,7 +61,7 @@ class Posterior:
         self._begin(size, floats)
 
     def reset(self) -> None:
-        """Forget all: A = alpha I, s = 0, in as many coordinates."""
+        """Forget everything: A = alpha I, s = 0, in the same coordinates."""
         self._begin(len(self), self.P.floats)
 
     def _begin(self, size: int, floats: FloatType) -> None:
@@ -76,7 +77,7 @@ class Posterior:
         return self.P.nbytes + self.u.nbytes
 
     def project(self, phi: F64) -> Projection:
-        """m, q and g of phi, shape (p,): O(p^2)."""
+        """Return m, q and g of phi, shape (p,): O(p^2)."""
         return self._projected(phi, self.mean(phi))
 
     def _projected(self, phi: F64, m: float) -> Projection:
@@ -87,13 +88,13 @@ class Posterior:
         return Projection(m, max(ddot(phi, g), square / self.largest), g, square)
 
     def mean(self, phi: F64) -> float:
-        """m alone: O(p)."""
+        """Return m alone: O(p)."""
         return ddot(self.u, phi) if len(phi) else 0.0
 
     def play(
         self, t: int, phi: F64, kappa: float, y: float, rule: Rule[T], rng: RoundRng
     ) -> tuple[Moments, Projection, Decision]:
-        """Round t on phi, nothing changed: O(p^2), or O(p) where it changes nothing. q is then 0. Raises DivergedError."""
+        """Play round t on phi without changing state: O(p^2). An idle round costs O(p), with q = 0. Raise DivergedError."""
         m = self.mean(phi)
         projection = Projection(m, 0.0, NOTHING, 0.0) if rule.is_idle(m, y) else self._projected(phi, m)
         moments = Moments(projection.m, projection.q, kappa)
@@ -102,7 +103,7 @@ class Posterior:
         return moments, projection, decision
 
     def absorb(self, projection: Projection, decision: Decision) -> None:
-        """Carry a round into P and u: O(p^2)."""
+        """Update P and u with a round: O(p^2)."""
         _, q, g, square = projection
         w = decision.w
         if not len(g):
@@ -130,7 +131,7 @@ class Posterior:
         B[np.diag_indices_from(B)] += factor
         L, has_failed = dpotrf(B, lower=1, overwrite_a=1)
         if has_failed:
-            # Rounding has made P indefinite by more than `factor`; what is below 0 of it was 0.
+            # Rounding has made P indefinite, by more than `factor` allows; negative eigenvalues stand for 0.
             lower = self.P.lower()
             if not np.isfinite(lower).all():
                 raise DivergedError("the inverse overflows; scale the inputs down, or raise the regularization")
@@ -160,10 +161,10 @@ class Posterior:
         u = np.array(arrays["u"], dtype=np.float64)
         alpha, largest = float(arrays["alpha"]), float(arrays["largest"])
         if not (alpha > 0.0 and largest > 0.0):
-            raise StateFormatError(f"alpha is {alpha}, the largest eigenvalue {largest}: they are above 0")
+            raise StateFormatError(f"alpha is {alpha}, the largest eigenvalue {largest}: both must be above 0")
         posterior = cls(alpha, 0)
         posterior.P = Symmetric.unpack(arrays["P"], len(u))
-        # A round without weight looks at neither, and what is no number would come to light where a half-life discounts.
+        # Otherwise a NaN could go unnoticed until a half-life discounts, since a round without weight uses neither.
         if not (np.isfinite(arrays["P"]).all() and np.isfinite(u).all()):
             raise StateFormatError("a posterior that is not finite")
         posterior.u = u
@@ -173,18 +174,18 @@ class Posterior:
 
 @final
 class PosteriorBlock:
-    r"""n rounds whose features are known: what `Posterior` does one by one, from a few matrix products.
+    r"""A block of n rounds with known features: the updates of `Posterior`, by a few matrix products.
 
-    P_b, the inverse before the b-th round with weight, is P - sum_{a < b} p_a p_a^T with p_a = scale_a P_a phi_a. Of the p's
-    only their products with Phi are needed until the block ends: V.
+    P_b, the inverse before the b-th round with weight, is P - sum_{a < b} p_a p_a^T with p_a = scale_a P_a phi_a. Until the
+    block ends, only the products of the p's with Phi are needed: V.
 
     | symbol | meaning                                                                               | shape  |
     |--------|---------------------------------------------------------------------------------------|--------|
-    | G      | P Phi, of the P before the block                                                      | (p, n) |
-    | S      | Phi^T P Phi, of the P before the block                                                | (n, n) |
-    | V      | row b: scale times the row j of Phi^T P Phi, P that of the b-th round with weight, at j;  | (n, n) |
-    |        | scale = sqrt(w / (1 + w q)): with k of them, P now gives S - V_{:k}^T V_{:k}           |        |
-    | row    | the row j of that, entries >= j                                                       | (n - j,) |
+    | G      | P Phi, with the P before the block                                                    | (p, n) |
+    | S      | Phi^T P Phi, with the P before the block                                              | (n, n) |
+    | V      | row b: scale times row j of Phi^T P_b Phi, where round j is the b-th with weight;     | (n, n) |
+    |        | scale = sqrt(w / (1 + w q)). After k of them, Phi^T P Phi = S - V_{:k}^T V_{:k}       |        |
+    | row    | row j of the current Phi^T P Phi, entries >= j                                        | (n - j,) |
     | mu     | m of the inputs given all rounds so far; entries >= j                                 | (n,)   |
     """
 
@@ -202,12 +203,15 @@ class PosteriorBlock:
         self.scales: list[float] = []
         self.rho: list[float] = []
         self.passive: list[tuple[int, int, float]] = []
-        """(j, rounds with weight before it, c) of every round with a coefficient only."""
+        """(j, number of rounds with weight before it, c) of every round with a coefficient but no weight."""
         self.new_rows: list[F64] = []
         self.is_reset = False
 
     def play(self, j: int, t: int, kappa: float, y: float, rule: Rule[T], rng: RoundRng) -> tuple[float, Decision]:
-        """q and decision of round t, the j-th of the block, which the rounds after it know. Raises DivergedError."""
+        """Play round t, the j-th of the block, and update the rounds after it; return q and the decision.
+
+        Raise DivergedError.
+        """
         m, q = self.moments(j)
         decision = decided(t, Moments(m, q, kappa), y, rule, rng)
         require_bearable(t, decision.w, self.squares.item(j), self.posterior.alpha, self.posterior.P.floats)
@@ -215,13 +219,13 @@ class PosteriorBlock:
         return q, decision
 
     def moments(self, j: int) -> tuple[float, float]:
-        """m and q of the next input: O(n^2)."""
+        """Return m and q of the next input: O(n^2)."""
         V = self.V[: len(self.weighted)]
         self.row = self.S[j, j:] - V[:, j] @ V[:, j:]
         return self.mu.item(j), max(self.row.item(0), self.squares.item(j) / self.largest)
 
     def absorb(self, j: int, q: float, decision: Decision) -> None:
-        """What round j, the one just asked about, does to the rest of the block: O(n)."""
+        """Update the rest of the block with round j, for which `moments` was just called: O(n)."""
         w = decision.w
         if w > 0.0:
             root = math.sqrt(1.0 + w * q)
@@ -237,13 +241,13 @@ class PosteriorBlock:
             self.passive.append((j, len(self.weighted), decision.c))
 
     def grow(self, coordinate: F64) -> None:
-        """Add a coordinate, shape (n,), 0 for all inputs that have been played: O(n^2)."""
+        """Add a coordinate, shape (n,), which is 0 for all inputs played so far: O(n^2)."""
         self.S += (coordinate / self.posterior.alpha)[:, None] * coordinate
         self.squares += coordinate * coordinate
         self.new_rows.append(coordinate)
 
     def reset(self, products: F64) -> None:
-        """Forget all before the next round; `products` are Phi^T Phi of the present map, (n, n): O(n^2)."""
+        """Forget everything before the next round; `products` is Phi^T Phi of the current map, (n, n): O(n^2)."""
         self.S[...] = products / self.posterior.alpha
         self.mu[:] = 0.0
         self.weighted, self.scales, self.rho, self.passive = [], [], [], []
@@ -251,7 +255,7 @@ class PosteriorBlock:
         self.is_reset = True
 
     def settle(self) -> None:
-        """Carry the whole block into P and u."""
+        """Update P and u with the whole block."""
         posterior = self.posterior
         if self.new_rows:
             rows = np.array(self.new_rows)
@@ -266,7 +270,7 @@ class PosteriorBlock:
         count = len(self.weighted)
         if not len(posterior):
             return
-        # With p_b = scale P_b phi_b, P_b the inverse before the b-th round with weight: G = p U, and P loses p p^T.
+        # With the columns p_b = scale P_b phi_b, G restricted to rounds with weight is p U, and P decreases by p p^T.
         V = self.V[:count]
         if count:
             U = np.triu(V[:, self.weighted], 1)

@@ -1,4 +1,4 @@
-r"""A and s in a fixed number of coordinates, A^{-1} kept as S S^T: no rounding makes it lose its sign.
+r"""A and s in a fixed number of coordinates; A^{-1} is stored as S S^T, which no rounding makes indefinite.
 
 | symbol | meaning                                                          | shape  |
 |--------|------------------------------------------------------------------|--------|
@@ -8,10 +8,10 @@ r"""A and s in a fixed number of coordinates, A^{-1} kept as S S^T: no rounding 
 | v      | S f = A^{-1} phi                                                 | (p,)   |
 | beta   | w / (e (e + 1)), e = sqrt(1 + w q)                               |        |
 
-A round with weight is S <- S (I - beta f f^T), u <- u + (c - w m) v / (1 + w q); one without is u <- u + c v.
+A round with weight is S <- S (I - beta f f^T), u <- u + (c - w m) v / (1 + w q); a round without weight is u <- u + c v.
 
-The form is that of `linalg.square_root`. To subtract from A^{-1} itself would lose its small part once inputs are 10^8
-times as large as others: the weights then diverge.
+The form is that of `linalg.square_root`. Subtracting from A^{-1} itself would lose its small part once some inputs are 10^8
+times as large as others, and the weights would diverge.
 
 References: [bierman1977].
 """
@@ -34,7 +34,7 @@ from okl_core.types import F64, StatePart
 
 
 class RootProjection(NamedTuple):
-    """What the past says of phi; the letters of the module's table."""
+    """m, q and f of an input; symbols as in the module's table."""
 
     m: float
     q: float
@@ -53,12 +53,12 @@ class RootPosterior(StatePart):
 
     @classmethod
     def prior(cls, alpha: float, p: int) -> RootPosterior:
-        """A = alpha I, s = 0."""
+        """Return the posterior with A = alpha I, s = 0."""
         return cls(np.eye(p) / math.sqrt(alpha), np.zeros(p))
 
     @staticmethod
     def bytes_of(p: int) -> int:
-        """What one of p features takes."""
+        """Return the bytes that a posterior of p features takes."""
         return 8 * p * (p + 1)
 
     def __post_init__(self) -> None:
@@ -71,16 +71,16 @@ class RootPosterior(StatePart):
         return len(self.u)
 
     def mean(self, phi: F64) -> float:
-        """m alone: O(p)."""
+        """Return m alone: O(p)."""
         return ddot(self.u, phi)
 
     def project(self, phi: F64) -> RootProjection:
-        """m, q and f of phi, shape (p,): O(p^2)."""
+        """Return m, q and f of phi, shape (p,): O(p^2)."""
         f = square_root.project(self.S, phi)
         return RootProjection(ddot(self.u, phi), ddot(f, f), f)
 
     def absorb(self, projection: RootProjection, decision: Decision) -> None:
-        """Carry a round into S and u: O(p^2)."""
+        """Update S and u with a round: O(p^2)."""
         _, q, f = projection
         if decision.w == 0.0 and decision.c == 0.0:
             return
@@ -91,58 +91,58 @@ class RootPosterior(StatePart):
         """A <- factor A + (1 - factor) alpha I, s <- factor s, 0 < factor < 1: O(p^3).
 
         With B = factor I + (1 - factor) alpha S^T S the new inverse is S B^{-1} S^T. The eigenvalues of B are in
-        [factor, 1], so that nothing is lost.
+        [factor, 1], so no digits are lost.
         """
         B = ((1.0 - factor) * alpha) * (self.S.T @ self.S)
         B[np.diag_indices_from(B)] += factor
         L, _ = dpotrf(B, lower=1)
-        # S L^{-T}, solved as its transpose, the view that BLAS takes without a copy.
+        # S L^{-T}, solved as its transpose, since BLAS takes that Fortran-ordered view without a copy.
         dtrsm(1.0, L, self.S.T, lower=1, overwrite_b=1)
         self.u -= ((1.0 - factor) * alpha) * (self.S @ (self.u @ self.S))
 
     def conditioning(self, alpha: float) -> float:
-        """The condition of the root, the root of that of A, and the weights: O(p^3)."""
+        """Return the condition of S, the root of that of A, plus the norm of the weights: O(p^3)."""
         return self.condition() + float(np.linalg.norm(self.u)) / math.sqrt(alpha)
 
     def condition(self) -> float:
-        """The largest singular value of S by the smallest: O(p^3)."""
+        """Return the ratio of the largest singular value of S to the smallest: O(p^3)."""
         sigma = np.linalg.svd(self.S, compute_uv=False)
         return float(sigma[0] / sigma[-1]) if sigma[-1] > 0.0 else math.inf
 
 
 @final
 class RootRounds:
-    """n rounds whose features are known, learned one by one on a copy, so that one that fails leaves no trace."""
+    """A block of n rounds with known features, learned one by one on a copy, so that a failed round changes nothing."""
 
     def __init__(self, root: RootPosterior, Phi: F64) -> None:  # Phi: (n, p)
         self.root, self.Phi = root, Phi
         self.learned = copy.deepcopy(root)
 
     def project(self, j: int) -> RootProjection:
-        """Those of round j, after the rounds before it: O(p^2)."""
+        """Return m, q and f of round j, after the rounds before it: O(p^2)."""
         return self.learned.project(self.Phi[j])
 
     def absorb(self, projection: RootProjection, decision: Decision) -> None:
-        """Carry a round into the copy: O(p^2)."""
+        """Update the copy with a round: O(p^2)."""
         self.learned.absorb(projection, decision)
 
     def settle(self) -> None:
-        """Carry the rounds into S and u."""
+        """Replace S and u by those of the copy."""
         self.root.S, self.root.u = self.learned.S, self.learned.u
 
 
 @final
 class RootBlock:
-    r"""n rounds whose features are known: what `RootRounds` does one by one, with S changed once, by matrix products.
+    r"""A block of n rounds with known features, like `RootRounds`, but updating S once, by matrix products.
 
     After k rounds S has become S (I - sum_i beta_i h_i f_i^T), and u has become u + S d.
 
     | symbol | meaning                                         | shape  |
     |--------|-------------------------------------------------|--------|
-    | F0     | Phi S, of the S before the block                | (n, p) |
+    | F0     | Phi S_0, with S_0 the S before the block        | (n, p) |
     | F      | f of the rounds with weight                     | (k, p) |
-    | H      | beta h of the same: S_0 h = v                   | (k, p) |
-    | d      | sum of the steps of u, over S_0                 | (p,)   |
+    | H      | beta h of the same rounds, where S_0 h = v      | (k, p) |
+    | d      | sum of the steps of u so far is S_0 d           | (p,)   |
     """
 
     def __init__(self, root: RootPosterior, Phi: F64) -> None:  # Phi: (n, p)
@@ -154,13 +154,13 @@ class RootBlock:
         self.k = 0
 
     def project(self, j: int) -> RootProjection:
-        """Those of round j, after the rounds before it: O(p j)."""
+        """Return m, q and f of round j, after the rounds before it: O(p j)."""
         f0, k = self.F0[j], self.k
         f = f0 - (self.H[:k] @ f0) @ self.F[:k]
         return RootProjection(self.mu.item(j) + ddot(self.d, f0), ddot(f, f), f)
 
     def absorb(self, projection: RootProjection, decision: Decision) -> None:
-        """Carry a round into the block: O(p k)."""
+        """Update the block with a round: O(p k)."""
         _, q, f = projection
         if decision.w == 0.0 and decision.c == 0.0:
             return
@@ -174,17 +174,17 @@ class RootBlock:
             self.k += 1
 
     def settle(self) -> None:
-        """Carry the block into S and u."""
+        """Update S and u with the whole block."""
         root, k = self.root, self.k
         root.u += root.S @ self.d
         if k:
-            # The transposed S loses F^T (S H^T)^T, in place: a C-ordered array is, transposed, the one that BLAS writes to.
+            # Subtract F^T (S H^T)^T from S^T in place: the transpose of a C-ordered array is Fortran-ordered, as BLAS needs.
             G = root.S @ self.H[:k].T
             dgemm(-1.0, self.F[:k].T, G.T, beta=1.0, c=root.S.T, overwrite_c=1)
 
 
 def _steps(q: float, decision: Decision) -> tuple[float, float]:
-    """The factor of v in the step of u, and beta."""
+    """Return the factor of v in the step of u, and beta."""
     w = decision.w
     if w == 0.0:
         return decision.c, 0.0

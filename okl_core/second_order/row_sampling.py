@@ -1,10 +1,10 @@
-r"""KORS: row sampling by ridge leverage scores, which chooses a dictionary of a stream's features online.
+r"""KORS: online row sampling by ridge leverage scores, which chooses a dictionary for the features of a stream.
 
 | symbol  | meaning                                                                         | in [calandriello2017] |
 |---------|---------------------------------------------------------------------------------|-----------------------|
-| phi_t   | feature of round t, times a scale of the caller's                               | section 4             |
+| phi_t   | feature of round t, times a scale chosen by the caller                          | section 4             |
 | alpha   | regularization                                                                  | algorithm 2           |
-| I       | the dictionary: the points that were kept, with the probabilities p_i of that   | algorithm 2           |
+| I       | the dictionary: the points that were kept, each with probability p_i            | algorithm 2           |
 | A^I     | alpha I + sum_{i in I} phi_i phi_i^T / p_i, an estimate of alpha I + sum phi_s phi_s^T | section 4      |
 | s_t     | phi_t^T (A^I)^{-1} phi_t                                                        | equation 4            |
 | tau     | (1 + epsilon) s / (1 + s), an overestimate of the ridge leverage score          | equation 4            |
@@ -12,9 +12,11 @@ r"""KORS: row sampling by ridge leverage scores, which chooses a dictionary of a
 
 A^I is a `weighted_factor` with the weights scale_i^2 / p_i, and s_t = scale^2 v / alpha with the v of that module.
 
-With beta >= 3 log(T / delta) / epsilon^2, with probability 1 - delta and in all rounds:
-(1 - epsilon) A <= A^I <= (1 + epsilon) A; tau is between the leverage score and rho = (1 + epsilon) / (1 - epsilon) times
-it; and |I| <= 3 rho beta d_onl, the online effective dimension.
+If beta >= 3 log(T / delta) / epsilon^2, then with probability 1 - delta, in all rounds:
+
+- (1 - epsilon) A <= A^I <= (1 + epsilon) A;
+- tau is between the leverage score and rho = (1 + epsilon) / (1 - epsilon) times it;
+- |I| <= 3 rho beta d_onl, with the online effective dimension d_onl.
 
 References: [calandriello2017] algorithm 2, theorem 2, whose bound on |I| is corrected.
 """
@@ -29,7 +31,7 @@ from okl_core.types import F64
 
 
 class Leverage(NamedTuple):
-    """What the dictionary says of a point: its leverage score, and the z and v of its `weighted_factor`."""
+    """The leverage score of a point, and its z and v with respect to the dictionary's `weighted_factor`."""
 
     tau: float
     z: F64
@@ -58,31 +60,31 @@ class Kors(NamedTuple):
     accuracy: float = 0.5
 
     def leverage(self, kept: WeightedFactor, row: F64, kappa: float, scale: float = 1.0) -> Leverage:
-        """The score of scale phi(x), from the kernel row of the dictionary and kappa = k(x, x): O(|I|^2)."""
+        """Return the score of scale phi(x), from the dictionary's kernel row and kappa = k(x, x): O(|I|^2)."""
         z = kept.solve(row)
         variance = max(kappa - float(z @ z), 0.0)
         return Leverage(self.score(variance, scale), z, variance)
 
     def score(self, variance: float, scale: float = 1.0) -> float:
-        """tau from v of the feature without its scale."""
+        """Return tau, from v of the feature without its scale."""
         s = scale * scale * variance / self.regularization
-        # s / (1 + s), for s that may overflow too.
+        # s / (1 + s), in a form that is correct even if s overflows.
         return (1.0 + self.accuracy) / (1.0 + 1.0 / s) if s > 0.0 else 0.0
 
     def probability(self, tau: float) -> float:
         return min(self.oversampling * tau, 1.0)
 
     def keep(self, kept: WeightedFactor, leverage: Leverage, probability: float, scale: float = 1.0) -> None:
-        """The point joins with this probability in (0, 1]: O(|I|)."""
+        """Add a point that was kept with this probability in (0, 1]: O(|I|)."""
         root = scale / math.sqrt(probability)
         kept.append(leverage.z, root, diagonal_entry(self.regularization, root, leverage.variance))
 
 
 @final
 class KorsBlock:
-    """n points whose inputs are known, asked about one by one: what `Kors` does, from one kernel matrix and one solve.
+    """A block of n points, sampled one by one like `Kors`, but from one kernel matrix and one solve.
 
-    K: (n, n), their kernel matrix; rows: (|I|, n), that of the dictionary with them.
+    K, shape (n, n), is their kernel matrix; `rows`, shape (|I|, n), are the kernel values of the dictionary with them.
     """
 
     def __init__(self, kors: Kors, kept: WeightedFactor, K: F64, rows: F64) -> None:
@@ -90,24 +92,24 @@ class KorsBlock:
         self._block = WeightedBlock(kept, K, rows)
 
     def score(self, j: int, scale: float = 1.0) -> float:
-        """tau of point j, after those before it have joined or not."""
+        """Return tau of point j, given which points before it have joined."""
         return self.kors.score(max(self._block.variance(j), 0.0), scale)
 
     def keep(self, j: int, probability: float, scale: float = 1.0) -> None:
-        """Point j joins with this probability: O(n^2)."""
+        """Add point j, which was kept with this probability: O(n^2)."""
         self.join(j, scale / math.sqrt(probability))
 
     def join(self, j: int, root: float) -> None:
-        """Point j joins with the weight root^2: O(n^2)."""
+        """Add point j with the weight root^2: O(n^2)."""
         self._block.join(j, root, diagonal_entry(self.kors.regularization, root, max(self._block.variance(j), 0.0)))
 
     def join_all(self, roots: F64) -> None:
-        """All points join with the weights root^2: O(n^3)."""
+        """Add all points with the weights roots^2: O(n^3)."""
         if self._block.join_all(roots, self.kors.regularization) is None:
             # alpha is below rounding here.
             for j, root in enumerate(roots.tolist()):
                 self.join(j, root)
 
     def settle(self) -> None:
-        """Carry those that joined into the dictionary."""
+        """Write the points that joined into the dictionary."""
         self._block.settle()

@@ -1,4 +1,4 @@
-"""A learner made of a space and a rule."""
+"""A learner composed of a space and a rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from okl_core.types import F64, BlockInfo, Forecast, Interval, LearnerState, Rou
 
 @dataclass(slots=True)
 class SecondOrderState(LearnerState, Generic[S, T]):
-    """What the space keeps, and the running totals of the rule."""
+    """The state of the space, and the running totals of the rule."""
 
     space: S
     totals: T
@@ -33,26 +33,26 @@ class SecondOrderRound(Round, Generic[P]):
 
 
 class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Generic[C, S, P, T]):
-    """Subclasses are final and say which space and which rule they are; all else is here."""
+    """The base of all second-order learners. Subclasses are final and only define their space and their rule."""
 
     state_type: ClassVar[type[LearnerState]] = SecondOrderState
     takes_weights: ClassVar[bool] = True
 
     @abstractmethod
     def space(self, config: C) -> Space[S, P]:
-        """The space of this config."""
+        """Return the space of this config."""
 
     @abstractmethod
     def rule(self, config: C) -> Rule[T]:
-        """The rule of this config."""
+        """Return the rule of this config."""
 
     def parts(self, config: C) -> tuple[Space[S, P], Rule[T]]:
-        """Both, made once for each config."""
-        made = vars(config).get(self.kind)
-        if made is None:
-            # As cached properties are kept: beside the fields, and no part of them.
-            made = vars(config)[self.kind] = self.space(config), self.rule(config)
-        return made
+        """Return the space and the rule, created once per config."""
+        parts = vars(config).get(self.kind)
+        if parts is None:
+            # Stored like a cached property: in the instance's dict, without becoming a field.
+            parts = vars(config)[self.kind] = self.space(config), self.rule(config)
+        return parts
 
     def loss(self, config: C) -> Loss:
         return self.rule(config).loss
@@ -107,7 +107,7 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
     def _run(
         self, config: C, state: SecondOrderState[S, T], X: F64, y: F64, rules: Iterator[Rule[T]], rng: RoundRng
     ) -> BlockInfo:
-        """`rules`: one a round, or more."""
+        """Run the rounds. `rules` yields the rule of each round, and may yield more."""
         space, rule = self.parts(config)
         loss = rule.loss
         values, losses = np.empty(len(y)), np.empty(len(y))
@@ -116,14 +116,14 @@ class SecondOrder(Learner[C, SecondOrderState[S, T], SecondOrderRound[P]], Gener
             rows = slice(start, start + space.room(state.space, state.t + 1))
             block = space.block(state.space, state.t + 1, X[rows], rng)
             truths = y[rows].tolist()
-            own = list(islice(rules, len(truths)))
-            played = [block.play(j, truth, own[j], rng) for j, truth in enumerate(truths)]
+            block_rules = list(islice(rules, len(truths)))
+            played = [block.play(j, truth, block_rules[j], rng) for j, truth in enumerate(truths)]
             block.settle()
             state.t += len(played)
             values[rows] = [decision.value for _, decision in played]
             losses[rows] = loss.values(values[rows], y[rows])
-            for mine, cost, (q, decision) in zip(own, losses[rows].tolist(), played, strict=True):
-                mine.add(state.totals, cost, q, decision)
+            for round_rule, cost, (q, decision) in zip(block_rules, losses[rows].tolist(), played, strict=True):
+                round_rule.add(state.totals, cost, q, decision)
             start = rows.stop
         return BlockInfo(state.t, values, losses, probabilities(loss, values), rng.finish())
 

@@ -1,4 +1,4 @@
-r"""The sketch of KONS: a gradient joins A with the probability that its leverage score asks for.
+r"""The sketch of KONS: a gradient joins A with a probability given by its leverage score.
 
 | symbol  | meaning                                                                   | in [calandriello2017] |
 |---------|---------------------------------------------------------------------------|-----------------------|
@@ -7,7 +7,7 @@ r"""The sketch of KONS: a gradient joins A with the probability that its leverag
 | beta    | oversampling: a gradient is kept with probability max(min(beta tau, 1), gamma) | algorithm 3      |
 | z       | 1 for a gradient that is kept, else 0                                     | algorithm 3           |
 
-Each round tosses two coins, of the dictionary and of the sketch, so that neither depends on how another one fell.
+Each round tosses two coins, one for the dictionary and one for the sketch, so that the two choices are independent.
 
 References: [calandriello2017] algorithm 3.
 """
@@ -31,13 +31,13 @@ from okl_core.second_order.space_and_rule import Decision
 from okl_core.types import F64, StatePart
 
 BLOCK = 128
-"""Points that enter a factor built anew at once."""
+"""Points added at once when a factor is rebuilt."""
 
 
 @final
 @dataclass(slots=True)
 class SketchState(StatePart):
-    """The dictionary of the leverage scores, the rounds of its points, and the sum of all scores."""
+    """The dictionary for the leverage scores, the rounds of its points, and the sum of all scores."""
 
     points: Points
     kept: WeightedFactor
@@ -46,7 +46,7 @@ class SketchState(StatePart):
 
 
 class Sampled(NamedTuple):
-    """What a round does to the dictionary; `leverage` is None if its point is not kept."""
+    """The effect of a round on the dictionary; `leverage` is None if its point is not kept."""
 
     tau: float
     leverage: Leverage | None
@@ -64,7 +64,7 @@ class Sketch(NamedTuple):
         return SketchState(self.kernel.points(dim), WeightedFactor.empty(), GrowingArray(), 0.0)
 
     def toss(self, tau: float, decision: Decision, rng: RoundRng) -> tuple[Decision, bool]:
-        """The decision, with w = 0 if z is 0; and whether the point joins the dictionary."""
+        """Return the decision, with w = 0 if z is 0, and whether the point joins the dictionary."""
         p = self.kors.probability(tau)
         u, v = rng.uniforms(2)
         is_sampled = rng.decide(u < p)
@@ -74,14 +74,14 @@ class Sketch(NamedTuple):
     def thin(
         self, state: SketchState, x: F64, kappa: float, decision: Decision, rng: RoundRng
     ) -> tuple[Decision, Sampled]:
-        """What is left of a decision on x, shape (d,), and what the dictionary takes. Changes nothing."""
+        """Thin a decision on x, shape (d,); return it and its effect on the dictionary, without changing state."""
         scale = math.sqrt(decision.w)
         leverage = self.kors.leverage(state.kept, self.kernel.row(state.points, x), kappa, scale)
         decision, is_sampled = self.toss(leverage.tau, decision, rng)
         return decision, Sampled(leverage.tau, leverage if is_sampled else None, scale)
 
     def absorb(self, state: SketchState, t: int, x: F64, sampled: Sampled | None) -> None:
-        """Carry round t into the dictionary."""
+        """Update the dictionary with round t."""
         if sampled is None:
             return
         state.sum_tau += sampled.tau
@@ -94,7 +94,7 @@ class Sketch(NamedTuple):
         return SketchBlock(self, state, t, X, K)
 
     def forget(self, state: SketchState, memory: Memory, t: int) -> None:
-        """Drop the points of rounds that no longer count; the others become lighter as their rounds do: O(|I|^3)."""
+        """Drop the points of rounds that no longer count, and reduce the others' weights like their rounds': O(|I|^3)."""
         first = memory.first_kept(state.rounds, t)
         if not first and memory.factor == 1.0:
             return
@@ -112,7 +112,10 @@ class Sketch(NamedTuple):
 
 @final
 class SketchBlock:
-    """Rounds whose inputs are known, thinned one by one. K: (n, n), their kernel matrix; the state changes in `settle`."""
+    """A block of rounds with known inputs and their kernel matrix K, (n, n), thinned one by one.
+
+    The state changes only in `settle`.
+    """
 
     def __init__(self, sketch: Sketch, state: SketchState, t: int, X: F64, K: F64) -> None:
         self._sketch, self._state, self._t, self._X = sketch, state, t, X

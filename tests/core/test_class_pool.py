@@ -297,7 +297,7 @@ def test_a_thousand_classes_are_known_by_their_bytes() -> None:
             "experts.0: softmax-aioli: lags: classes are not numbers",
         ),
         ({"experts": [{"kind": "one-vs-rest", "half_lives": [16]}]}, "one-vs-rest has no half-life"),
-        ({"experts": ["pool"]}, "no expert of a pool"),
+        ({"experts": ["pool"]}, "cannot be an expert of a pool"),
         ({"classes": 1}, "classes: .*greater than or equal to 2"),
         ({"classes": 1001}, "classes: .*less than or equal to 1000"),
         ({"classes": None}, "classes: .*valid integer"),

@@ -321,7 +321,7 @@ def test_restored_in_the_middle_it_continues() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"experts": [{"kind": "pool"}]}, "no expert of a pool"),
+        ({"experts": [{"kind": "pool"}]}, "cannot be an expert of a pool"),
         ({"experts": [{"kind": "nothing"}]}, "nothing"),
         ({"experts": [{"kind": "kons", "config": {"clip": -1.0}}]}, "clip"),
         ({"experts": []}, "at least 1"),
