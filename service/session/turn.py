@@ -1,8 +1,8 @@
-"""One commit in the making: the parts of several requests, played in order on a session that stands at a tip.
+"""One commit in the making: the parts of several requests, played in order on a session at a tip.
 
-A round is learned only when the next one is to be played, or when it is durable. A turn of a single round therefore leaves
-the session as it was until then, and a worker that finds that others were first has nothing to undo. A longer turn learns
-ahead; if its commit is refused, the session is dropped, or its copy from before the turn is taken up again.
+A round is learned only when the next one is played, or once it is durable. A turn of a single round therefore leaves the
+session unchanged until then, and there is nothing to undo if another worker commits first. A longer turn learns ahead; if its
+commit is refused, the session is dropped, or replaced by its copy from before the turn.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from .session import Session
 from .task import Task, check_weights, reckoned
 
 Outcome = Waiting | Applied | Full | None
-"""What a store says of a hold."""
+"""The store's outcome of a hold; None if it was accepted."""
 
 Known = Mapping[str, WaitingEntry | Waiting | Applied | None]
-"""What is there under the ids that the parts name: a prediction of this worker, or what the store found."""
+"""What the ids of the parts hold: a prediction of this worker, or what the store found."""
 
 Tell = Callable[[Mapping[str, Outcome]], Told]
-"""What the client is told, from the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
+"""Returns the answer, given the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
 
 
 class Position(NamedTuple):
-    """Where a copy of a session stands: the session's identity, and the tip."""
+    """The position of a session's copy: the session's identity, and the tip."""
 
     identity: bytes
     tip: Tip
@@ -73,11 +73,13 @@ class Position(NamedTuple):
 
 
 class Unasked(Exception):
-    """What is there under an id can only be known when the turn so far is durable: a prediction of it was refused."""
+    """A truth's id was not looked up, since a prediction of this turn used it, but that prediction was refused.
+
+    What the id holds can be looked up only once the turn so far is durable."""
 
 
 class _Round(NamedTuple):
-    """The round of a report that was not predicted."""
+    """The round of a report without a waiting prediction."""
 
     x: Raw
     forecast: Forecast | None = None
@@ -85,8 +87,10 @@ class _Round(NamedTuple):
 
 
 class Turn:
-    """`entries` and `holds` are what is to be committed, `tip` the tip after the entries; `has_learned` says that the session
-    is ahead of the tip from which the turn started. A prediction whose truth comes in the same turn is no hold.
+    """A turn commits its `entries` and `holds`; `tip` is the tip after the entries.
+
+    `has_learned`: the session is ahead of the tip at which the turn started. A prediction whose truth comes in the same turn
+    is not a hold.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class Turn:
         self.entries: list[Entry] = []
         self.progress: Applied | None = None
         self.made: dict[str, WaitingEntry] = {}
-        """The predictions that are to wait."""
+        """The predictions that will wait."""
         self._asked: set[str | None] = set()
         self._waits: dict[str, WaitingEntry] = {}
         self.has_learned = False
@@ -116,7 +120,7 @@ class Turn:
 
     @cached_property
     def holds(self) -> Sequence[Hold]:
-        """When all is played."""
+        """The predictions to hold. To be read once all parts are played."""
         wait_s = self.session.definition.expires_s or self._limits.waiting_s
         return [Hold(id, encode_waiting(self._identity, id, entry), wait_s) for id, entry in self.made.items()]
 
@@ -130,11 +134,11 @@ class Turn:
 
     @property
     def is_pending(self) -> bool:
-        """Is there a round that was played, and is not learned yet?"""
+        """Whether a round has been played but not yet learned."""
         return self._pending is not None
 
     def play(self, part: Part, size: int) -> Tell:
-        """Raises the ServiceError that refuses the part; the turn goes on without it."""
+        """Play a part. Raises the ServiceError that refuses it; the turn can continue without it."""
         try:
             match part:
                 case Question():
@@ -170,7 +174,7 @@ class Turn:
     def _hold(self, question: Question) -> Tell:
         session, id = self.session, question.id
         self._asked.add(id)
-        # What is wrong with it is found before anything is learned, where the round before cannot change that.
+        # Refuse a wrong input before anything is learned, except before the first round, which may decide what is wrong.
         early = self._read_asked(question) if session.t else None
         self.learn()
         raw = self._read_asked(question) if early is None else early
@@ -194,7 +198,7 @@ class Turn:
         return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
 
     def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
-        """The prediction that waits now, or did until its truth came: this one, or the one that was there."""
+        """The prediction that waits now, or did until its truth came: this one, or an earlier one with the same id."""
         if id in self._waits:
             return same_prediction(self._name, id, self._waits[id], entry)
         match outcome:
@@ -231,7 +235,7 @@ class Turn:
         self._limits.check_room(self._name, size)
         if self._pending is not None:
             self.learn()
-            # The round before may have brought the label.
+            # The round just learned may have added the label.
             y, task = self.session.reckoned(report.y)
         if report.weight != 1.0:
             check_weights(task)
@@ -239,7 +243,7 @@ class Turn:
         if isinstance(made, WaitingEntry):
             promise = promise_kept(task, made.forecast, made.threshold, y, self.session.t - made.t)
             moment = moment.after(made.at)
-            # Only where rounds came between, or the session went back, was anything else said.
+            # The trivial forecasts differ only if rounds came between, or the session was rewound.
             said = made.said if made.t != self.session.t else None
         pending = self.session.play(
             raw,
@@ -267,7 +271,9 @@ class Turn:
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
     def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
-        """Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
+        """The prediction or input that the report is about.
+
+        Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
         if isinstance(found, Waiting):
             assert report.id is not None
             if found.is_expired and report.x is None:
@@ -312,7 +318,7 @@ class Turn:
             return lambda _: again
         if found is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
-        # With the labels that these rounds bring. Rounds that are told again have passed when there were fewer.
+        # Check with the labels that these rounds add. A duplicate has passed this check, when there were fewer labels.
         check_progress(self._name, self._identity, batch, self._known)
         self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
         self._limits.check_room(self._name, size)
@@ -329,7 +335,7 @@ class Turn:
         return lambda _: told
 
     def _read_rows(self, batch: Batch) -> tuple[Raws, F64, Sequence[Task]]:
-        """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput with the row."""
+        """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput at the row."""
         definition, task = self.session.definition, self.session.task
         if task is not None and (found := self.session.read_rows(batch.x, batch.y)) is not None:
             return *found, [task] * len(batch.y)
@@ -360,7 +366,7 @@ class Turn:
         return lambda _: told
 
     def _held_under(self, id: str) -> WaitingEntry | None:
-        """A prediction of this turn, of this worker, or of the store, expired or not."""
+        """The prediction under this id, from this turn, this worker or the store, expired or not."""
         found = self.made.get(id) or self._known.get(id)
         if isinstance(found, Waiting):
             return decode_waiting(self._identity, id, found.blob)
@@ -384,7 +390,7 @@ class Turn:
         return raw
 
     def _columns(self, raw: Raw) -> int:
-        """About how many an input will have; that of more fields than MOST_FIELDS is hashed."""
+        """About how many columns an input will have; one with more fields than MOST_FIELDS is hashed."""
         definition = self.session.definition
         if isinstance(raw, dict) and not definition.is_strict:
             return definition.hashed or min(len(raw), MOST_FIELDS + len(definition.schema or ()))
