@@ -68,7 +68,8 @@ class Coverage:
     def learn_rows(self, task: Task, forecasts: Sequence[Forecast], y: F64, recorded: F64 | None) -> F64:
         """Learn rounds in order, and return their scores and thresholds, shape (2, n).
 
-        Each threshold follows from the rounds before it, unless `recorded` gives scores and thresholds."""
+        Each threshold follows from the rounds before it, unless `recorded` gives scores and thresholds.
+        """
         found = np.empty((2, len(y)))
         for i, (forecast, truth) in enumerate(zip(forecasts, y.tolist(), strict=True)):
             if recorded is None:

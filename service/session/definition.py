@@ -29,7 +29,8 @@ class AlarmRules(NamedTuple):
     """When to raise alarms.
 
     `rate`: the chance of ever raising a false alarm while the error does not rise, None for no test; `error_above`: the
-    windowed error (mistake rate, or RMSE) above which an alarm is raised, once until the error falls below it again."""
+    windowed error (mistake rate, or RMSE) above which an alarm is raised, once until the error falls below it again.
+    """
 
     rate: float | None = 0.01
     error_above: float | None = None

@@ -75,7 +75,8 @@ class Following:
     """A challenger's progress and its comparison with the champion.
 
     `tip` is the champion's after the last round seen, None before the challenger is attached. `missed` counts the rounds
-    that were learned but not compared, `skipped` those that were not learned."""
+    that were learned but not compared, `skipped` those that were not learned.
+    """
 
     tip: Tip | None = None
     learner: int | None = None

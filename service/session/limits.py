@@ -21,7 +21,8 @@ NUMBER_BYTES = 25
 class SessionLimits:
     """The most inputs (`dim`), bytes of a learner, rounds in one request (`batch`) and bytes of an answer.
 
-    `waiting_s`: how long a prediction waits, unless the session sets its own time."""
+    `waiting_s`: how long a prediction waits, unless the session sets its own time.
+    """
 
     dim: int
     bytes: int

@@ -17,7 +17,8 @@ class Moment(NamedTuple):
 
     `at`: seconds since the epoch by the worker's clock; `waited_s`: between the prediction and its truth, NaN without a
     prediction; `took_s`: about what a round takes; `nbytes`: memory of the learner, as last measured; `waiting`,
-    `never_came`: predictions of the session, as last counted by the store."""
+    `never_came`: predictions of the session, as last counted by the store.
+    """
 
     at: float = 0.0
     waited_s: float = math.nan

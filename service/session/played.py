@@ -107,7 +107,8 @@ def of_rows(start: int, runs: HostedLearner | None) -> Iterator[None]:
     """Make errors name a row by its index among all rows sent.
 
     The library counts rows from the start of the block that a learner `runs`, whose first row is `start`. For a single round
-    (None) it counts the numbers of the input instead."""
+    (None) it counts the numbers of the input instead.
+    """
     before = 0 if runs is None else runs.t
     try:
         yield

@@ -17,9 +17,8 @@ from .truths import Answer
 
 
 class Question(NamedTuple):
-    """Asks for a prediction, which waits for its truth under `id`, or is not kept (None).
-
-    `row`: its index in a request for many; `raw`: the input, if it was read already."""
+    """Asks for a prediction, which waits for its truth under `id`, or is not kept (None). `row`: its index in a request for
+    many; `raw`: the input, if it was read already."""
 
     x: Input
     id: str | None
@@ -75,7 +74,8 @@ class Batch:
 class Lesson(NamedTuple):
     """An entry of a champion's journal in the session's labels or units, with the champion's errors (NaN if unknown).
 
-    `tip` is the champion's after the entry. `is_late`: other rounds came between the single prediction and its truth."""
+    `tip` is the champion's after the entry. `is_late`: other rounds came between the single prediction and its truth.
+    """
 
     tip: Tip
     id: str
@@ -169,7 +169,8 @@ class RoundsPlayed(NamedTuple):
 class Followed(NamedTuple):
     """How far a challenger has followed: `tip` is the champion's after the last round learned.
 
-    `is_stale`: another worker followed meanwhile; nothing was done. `refused`: why the last refused round was left out."""
+    `is_stale`: another worker followed meanwhile; nothing was done. `refused`: why the last refused round was left out.
+    """
 
     tip: Tip
     rounds: int = 0

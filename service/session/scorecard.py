@@ -39,7 +39,8 @@ class Issued(NamedTuple):
 
     For a learner of classes, `value` is the probability of the truth, `label` the predicted class, and `sure` its
     probability. For other learners `value` is the forecast's; with two labels, `sure` is the second one's probability if the
-    value does not determine it."""
+    value does not determine it.
+    """
 
     value: float
     label: int | None = None
@@ -114,9 +115,7 @@ class Judge:
         return np.column_stack([self.loss.values(column, y) for column in values.T])
 
     def sureness(self, issued: Issued, y: float) -> tuple[float, bool] | None:
-        """The forecast probability of an event, and whether the event happened; None without a probability.
-
-        The event is the second of two labels, or the predicted class."""
+        """The forecast probability of the second label, or of the predicted class, and whether it was right; None if none."""
         if issued.label is not None:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
         if not self.truths.is_classifier:

@@ -65,7 +65,8 @@ def pack(session: Session, position: str) -> bytes:
 def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float = math.inf) -> Session:
     """Restore the session that `pack` was given.
 
-    Raises StateCorrupt, also for a snapshot of another position, or a learner that takes more than `most_bytes` initially."""
+    Raises StateCorrupt, also for a snapshot of another position, or a learner that takes more than `most_bytes` initially.
+    """
     session = Session(definition)
     try:
         arrays, meta = from_bytes(blob)

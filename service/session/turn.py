@@ -73,9 +73,10 @@ class Position(NamedTuple):
 
 
 class Unasked(Exception):
-    """A truth's id was not looked up, since a prediction of this turn used it, but that prediction was refused.
+    """A truth names an id that was not looked up, since a prediction of this turn, refused meanwhile, asked for it.
 
-    What the id holds can be looked up only once the turn so far is durable."""
+    The lookup can follow once the turn so far is durable.
+    """
 
 
 class _Round(NamedTuple):
@@ -87,10 +88,8 @@ class _Round(NamedTuple):
 
 
 class Turn:
-    """A turn commits its `entries` and `holds`; `tip` is the tip after the entries.
-
-    `has_learned`: the session is ahead of the tip at which the turn started. A prediction whose truth comes in the same turn
-    is not a hold.
+    """A turn commits its `entries` and `holds`; `tip` is the tip after the entries. `has_learned`: the session is ahead of the
+    tip at which the turn started. A prediction whose truth comes in the same turn is not a hold.
     """
 
     def __init__(
@@ -271,9 +270,7 @@ class Turn:
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
     def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
-        """The prediction or input that the report is about.
-
-        Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
+        """The report's prediction or input. Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
         if isinstance(found, Waiting):
             assert report.id is not None
             if found.is_expired and report.x is None:
