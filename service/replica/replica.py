@@ -125,7 +125,7 @@ class Replica:
         self.size, self.beside = session.nbytes, session.history.nbytes
 
     def drop(self) -> None:
-        """Drop the copy, and the predictions made from it."""
+        """Drop the copy, and everything made from it."""
         self.session = self.position = self.unfinished = None
         self.waiting.clear()
         self.waiting_bytes = 0

@@ -26,7 +26,7 @@ ROUNDS_AT_ONCE = 16
 """More rounds than this go to a thread until a round has been timed."""
 
 WHOLE_ROUNDS = 4
-"""More rounds than this without a possible end of the turn go to a thread, however fast so far: they may become slow."""
+"""More rounds than this that the end of a turn cannot interrupt go to a thread, since fast rounds may become slow."""
 
 BLOCK_ROUNDS = 256
 """More rounds than this count as long work until a round has been timed."""

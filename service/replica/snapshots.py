@@ -23,7 +23,7 @@ BYTES_PER_S = 10e6
 
 
 class Snapshots:
-    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or takes long to replay."""
+    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or is slow to replay."""
 
     def __init__(
         self,

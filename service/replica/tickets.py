@@ -122,7 +122,7 @@ def too_late(name: str) -> Overloaded:
 
 
 def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
-    """Refuse the requests that took too long, and return those without an answer."""
+    """Refuse requests that took too long, or whose sender was refused, and return those without an answer."""
     now = asyncio.get_running_loop().time()
     for ticket in taken:
         refused = ticket.sender.refused if isinstance(ticket, Ticket) and ticket.sender is not None else None

@@ -17,8 +17,8 @@ warm-up found.
     answer   JSON, seal
 
 A `moment` is encoded as in `service.session.moment`; `at` is a time on the same clock. `said` holds the two trivial
-forecasters' values and probabilities (NaN: none) at the time of the prediction; a round leaves it empty if they are the
-forecasters' present ones.
+forecasters' values and probabilities (NaN: none) at the time of the prediction; a round leaves it empty if they have not
+changed since.
 
 A *class* entry is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
 `label` the predicted class, and `sure` its probability; a *named* block also holds the predicted classes. A *followed* entry

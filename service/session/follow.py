@@ -1,8 +1,8 @@
-"""A challenger replays its champion's rounds and predictions, as one part of a turn.
+"""A challenger plays its champion's rounds and predictions, as one part of a turn.
 
-The challenger forecasts each round before it sees the truth, as the champion did. If the champion forecast the round when it
-learned it, so does the challenger. If the champion's prediction waited, the challenger's was made at the same time, and waits
-under the id of the round.
+Like the champion, it forecasts each round before it sees the truth. If other rounds came between the champion's prediction
+and its truth, the challenger's prediction was made at the same round as the champion's, and waits under the round's id.
+Otherwise the challenger forecasts when it learns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The circumstances of a round: recorded for the history alone, since no state depends on them."""
+"""The circumstances of a round, recorded for the history alone: no learning depends on them."""
 
 from __future__ import annotations
 

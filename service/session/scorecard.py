@@ -115,7 +115,7 @@ class Judge:
         return np.column_stack([self.loss.values(column, y) for column in values.T])
 
     def sureness(self, issued: Issued, y: float) -> tuple[float, bool] | None:
-        """The forecast probability of the second label, or of the predicted class, and whether it was right; None if none."""
+        """A probability, of the second label or the predicted class, and whether that was the truth; None without one."""
         if issued.label is not None:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
         if not self.truths.is_classifier:

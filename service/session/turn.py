@@ -88,8 +88,8 @@ class _Round(NamedTuple):
 
 
 class Turn:
-    """A turn commits its `entries` and `holds`; `tip` is the tip after the entries. `has_learned`: the session is ahead of the
-    tip at which the turn started. A prediction whose truth comes in the same turn is not a hold.
+    """A turn commits its `entries` and `holds`; `tip` is the tip after the entries. `has_learned`: the session is ahead of
+    the tip at which the turn started. A prediction whose truth comes in the same turn is not a hold.
     """
 
     def __init__(

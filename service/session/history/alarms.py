@@ -57,7 +57,7 @@ class Alarms:
         self._drift = None if rules.rate is None else DriftAlarm(is_of_numbers=not is_classifier, alpha=rules.rate)
         self._is_above = False
         self.count = 0
-        """All alarms raised so far."""
+        """The number of all alarms raised."""
         self.latest: list[Alarm] = []
 
     def add(self, t: int, at: float, error: float) -> None:

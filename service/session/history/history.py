@@ -265,7 +265,7 @@ class History:
 
     @property
     def alarm_count(self) -> int:
-        """All alarms raised so far."""
+        """The number of all alarms raised."""
         return 0 if self.alarms is None else self.alarms.count
 
     def copy(self) -> History:
