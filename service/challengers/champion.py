@@ -132,7 +132,7 @@ def challenger_of(champion: Session, name: str, learner: LearnerSpec | None) -> 
     if learner is None or definition.labels is not None or not (task is None or task.is_open):
         return definition
     if task is None:
-        raise invalid("/learner", "nobody knows yet what the truths of this session are; attach it after some rounds")
+        raise invalid("/learner", "the truths of this session are not known yet; attach it after some rounds")
     if own is None or own.is_open:
         return definition
     if len(task.truths.names) < 2:

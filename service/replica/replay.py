@@ -57,7 +57,7 @@ async def _load(reading: Reading, scheduler: Scheduler) -> tuple[Position, Sessi
     if blob is not None:
         return position, await scheduler.bytes(len(blob), lambda: unpack(definition, blob, str(position)))
     if reading.start.digest != identity:
-        raise StateCorrupt(f"The journal of session {head.name!r} starts at that of another one.", session=head.name)
+        raise StateCorrupt(f"The journal of session {head.name!r} starts at another session's tip.", session=head.name)
     return position, Session(definition)
 
 

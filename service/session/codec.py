@@ -311,7 +311,7 @@ def _seal(identity: bytes, id: str, body: bytes) -> bytes:
 def _unsealed(identity: bytes, id: str, blob: bytes) -> bytes:
     body = blob[: -_U32.size]
     if blob[-_U32.size :] != _seal(identity, id, body):
-        raise StateCorrupt(f"What is stored under id {id!r} was damaged, or belongs to another session.")
+        raise StateCorrupt(f"The bytes stored under id {id!r} are damaged, or belong to another session.")
     return body
 
 

@@ -65,7 +65,7 @@ class Note(NamedTuple):
             learner, round, digest, skipped = _NOTE.unpack_from(blob)
             errors = np.frombuffer(blob, "<f8", offset=_NOTE.size).tolist()
         except (struct.error, ValueError) as error:
-            raise StateFormatError(f"what is noted of the champion cannot be read: {error}") from error
+            raise StateFormatError(f"the note of the champion cannot be read: {error}") from error
         return cls(learner, Tip(round, digest), skipped, errors)
 
 

@@ -77,7 +77,7 @@ def told_first(name: str, identity: bytes, applied: Applied) -> tuple[Updated | 
             first["columns"] = Columns(**{name: first.pop(name) for name in Columns._fields if name in first})
         return kind(session=name, id=applied.id, is_duplicate=True, **first), x, y
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
+        raise StateCorrupt(f"The answer remembered under id {applied.id!r} cannot be read.", session=name) from error
 
 
 def progress_of(identity: bytes, batch: Batch) -> Applied | None:
@@ -108,8 +108,8 @@ def check_progress(name: str, identity: bytes, batch: Batch, known: Mapping[str,
     blocks, applied = so_far["blocks"], so_far["rounds"]
     if blocks > place.block:
         told = (
-            f"The first {applied} lines under key {place.key!r} were learned, and what was told of the oldest is "
-            "remembered no more; send the lines after them, under another key."
+            f"The first {applied} lines under key {place.key!r} were learned, but the answers to the oldest are no longer "
+            "remembered; send the lines after them under another key."
         )
         raise IdConflict(told, session=name, id=place.key, applied=applied)
 

@@ -53,7 +53,7 @@ def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
         kind = NotFinite if isinstance(error, NotANumberError) else InvalidInput
         raise invalid(pointer(*error.path), str(error), kind) from error
     if definition.dim is not None and (isinstance(raw, dict) or len(raw) != definition.dim):
-        found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has no numbers only"
+        found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has more than numbers"
         raise invalid("/x", f"{found}; this session takes a list of {definition.dim} numbers", WrongDimension)
     if definition.is_strict and definition.hashed is None:
         _check_strict(raw, fields)
@@ -109,7 +109,7 @@ def _check_fields(record: Record, fields: Fields) -> None:
     if len(record) > len(fields.fields):
         known = fields.names
         extra = next(name for name in record if name not in known)
-        told = "is no field of this session; one without `strict` takes new fields"
+        told = "is not a field of this session; a session without `strict` takes new fields"
         raise invalid(pointer(extra), told, WrongFeatures)
 
 

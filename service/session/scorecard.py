@@ -31,7 +31,7 @@ WINDOW = 500
 """Rounds that the windowed metrics cover."""
 
 
-_LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
+_LOSS_OVERFLOWS = "the loss is not finite; scale the truths down"
 
 
 class Issued(NamedTuple):

@@ -340,7 +340,7 @@ class Session:
             if isinstance(entry, RoundEntry):
                 self._replay_round(entry)
             elif self.learner is None:
-                raise StateFormatError("a block is no first round")
+                raise StateFormatError("the first round cannot be a block")
             else:
                 found, _ = self._run_block(entry.raws, entry.y, entry.moment, entry.choices, entry.promises)
                 self._compare(found.values, entry.values, entry.arithmetic, self.learner)

@@ -144,7 +144,7 @@ def noted(definition: Definition, task: Task | None, note: bytes) -> tuple[Task,
         elif "numbers" in told and task is None:
             task = Task.of_truths(definition, None)
         elif told or (note and config is None):
-            raise StateFormatError("the note of a round says what was known, or nothing")
+            raise StateFormatError("the note of a round repeats what was known, or is empty")
         if task is None:
             raise StateFormatError("the first round does not say what its truth is")
         return task, None if config is None else task.spec.model_copy(update={"config": config})

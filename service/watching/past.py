@@ -124,7 +124,7 @@ class Watching:
         try:
             page = _found(await self._store.waiting(name, after, limit), name)
         except ValueError:
-            raise invalid("/cursor", "is no `next` of a page") from None
+            raise invalid("/cursor", "is not the `next` of a page") from None
         # An older prediction expires sooner.
         before = _found(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
         head = await self.head(name)
