@@ -66,7 +66,7 @@ class _Seen(NamedTuple):
     t: int
 
 
-class _Was(NamedTuple):
+class _Former(NamedTuple):
     position: Position
     twin: Session
     waiting: int
@@ -162,16 +162,16 @@ class Challengers:
         own, loop = challenger_name(champion, name), asyncio.get_running_loop()
         # Check first, so that a promotion that is refused now leaves no checkpoint behind.
         await self._pursuit.follow(champion, name)
-        was = await self._rounds.look(champion, _was)
-        _check_tip(champion, was.position.tip, at)
-        await self._check(champion, own, was)
+        former = await self._rounds.look(champion, _former)
+        _check_tip(champion, former.position.tip, at)
+        await self._check(champion, own, former)
         # The final state is kept only after the promotion: a write before it would give a busy champion time for more rounds.
         await self._make_sure_of_room(champion, name)
         give_up = loop.time() + self._patience_s
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
             view = Champion.of(session, head, position)
-            return self._take_place(champion, own, view, _was(session, head, position), at)
+            return self._take_place(champion, own, view, _former(session, head, position), at)
 
         while loop.time() < give_up:
             await self._pursuit.follow(champion, name)
@@ -182,26 +182,26 @@ class Challengers:
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
-    async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:
+    async def _take_place(self, champion: str, own: str, view: Champion, former: _Former, at: str | None) -> bool:
         """Promote once; False if another worker wrote to either session meanwhile, or made a prediction it cannot settle."""
-        tip = was.position.tip
+        tip = former.position.tip
         _check_tip(champion, tip, at)
         pursued = await self._pursuit.finish(champion, own, view)
         if pursued is None or pursued.seen != tip:
             return False
-        session, trouble = await self._check(champion, own, was)
+        session, trouble = await self._check(champion, own, former)
         session.definition, session.following = replace(session.definition, name=champion), None
-        if not await self._states.replace(champion, was.position, session, unless_waiting=trouble is not None):
+        if not await self._states.replace(champion, former.position, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
-        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], was)
+        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], former)
         return True
 
-    async def _check(self, champion: str, own: str, was: _Was) -> tuple[Session, str | None]:
+    async def _check(self, champion: str, own: str, former: _Former) -> tuple[Session, str | None]:
         """Return a copy of the challenger, and why it could not settle waiting predictions, if so. Raises CannotPromote."""
         session = await self._rounds.look(own, lambda session, *_: session.copy())
-        trouble = clash(was.twin, session, with_labels=False)
-        told = "it has learned no round yet" if session.learner is None else trouble if was.waiting else None
+        trouble = clash(former.twin, session, with_labels=False)
+        told = "it has learned no round yet" if session.learner is None else trouble if former.waiting else None
         if told is not None:
             raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {told}.", session=champion)
         return session, trouble
@@ -210,10 +210,10 @@ class Challengers:
         """Reserve the checkpoint with the champion's present state; its final state replaces it. Raises LimitReached."""
         await self._states.keep(champion, f"before-{name}"[:MOST_LETTERS])
 
-    async def _keep(self, champion: str, checkpoint: str, was: _Was) -> None:
+    async def _keep(self, champion: str, checkpoint: str, former: _Former) -> None:
         """Keep the champion's final state, so that a client can return to it; the checkpoint is reserved already."""
-        identity, tip = was.position
-        state = pack_state(was.twin)
+        identity, tip = former.position
+        state = pack_state(former.twin)
         if await self._store.keep(champion, identity, checkpoint, tip, state) is not True:
             log.warning("champion not kept", extra={"session": champion, "checkpoint": checkpoint, "t": tip.round})
 
@@ -242,8 +242,8 @@ def _check_tip(champion: str, tip: Tip, at: str | None) -> None:
         raise precondition_failed(champion, tip)
 
 
-def _was(session: Session, head: Head, position: Position) -> _Was:
-    return _Was(position, session.copy(), head.waiting)
+def _former(session: Session, head: Head, position: Position) -> _Former:
+    return _Former(position, session.copy(), head.waiting)
 
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:

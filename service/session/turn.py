@@ -220,17 +220,17 @@ class Turn:
     def _report(self, report: Report, size: int) -> Tell:
         self._check_learns()
         y, task = self.session.reckoned(report.y)
-        found = self._known.get(report.id) if report.id is not None else None
-        if isinstance(found, Applied):
+        known = self._known.get(report.id) if report.id is not None else None
+        if isinstance(known, Applied):
             sent = None if report.x is None else [self._read(report.x)]
-            again = told_again(Updated, self._name, self._identity, found, sent, report.said)
+            again = told_again(Updated, self._name, self._identity, known, sent, report.said)
             return lambda _: again
-        is_fresh = found is None and report.id in self.made
+        is_fresh = known is None and report.id in self.made
         if is_fresh:
-            found = self.made[report.id or ""]
-        elif found is None and report.id in self._asked and report.id not in self._known:
+            known = self.made[report.id or ""]
+        elif known is None and report.id in self._asked and report.id not in self._known:
             raise Unasked
-        made = self._round_of(report, found)
+        source = self._round_of(report, known)
         self._limits.check_room(self._name, size)
         if self._pending is not None:
             self.learn()
@@ -238,30 +238,30 @@ class Turn:
             y, task = self.session.reckoned(report.y)
         if report.weight != 1.0:
             check_weights(task)
-        raw, promise, said, moment = made.x, None, None, self._moment
-        if isinstance(made, WaitingEntry):
-            promise = promise_kept(task, made.forecast, made.threshold, y, self.session.t - made.t)
-            moment = moment.after(made.at)
+        raw, promise, said, moment = source.x, None, None, self._moment
+        if isinstance(source, WaitingEntry):
+            promise = promise_kept(task, source.forecast, source.threshold, y, self.session.t - source.t)
+            moment = moment.after(source.at)
             # The trivial forecasts differ only if rounds came between, or the session was rewound.
-            said = made.said if made.t != self.session.t else None
+            said = source.said if source.t != self.session.t else None
         pending = self.session.play(
             raw,
             y,
             task,
-            issued=made.forecast,
-            lags=made.lags,
+            issued=source.forecast,
+            lags=source.lags,
             weight=report.weight,
             promise=promise,
             said=said,
             moment=moment,
         )
-        told = self._updated(report.id, pending)
-        answer = None if report.id is None else remember(self._identity, report.id, told, [raw], report.said)
+        updated = self._updated(report.id, pending)
+        answer = None if report.id is None else remember(self._identity, report.id, updated, [raw], report.said)
         self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)
         self._pending = pending
-        if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(made, WaitingEntry):
-            self._waits[report.id] = made
-        return lambda _: told
+        if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(source, WaitingEntry):
+            self._waits[report.id] = source
+        return lambda _: updated
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
@@ -269,14 +269,14 @@ class Turn:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
-    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
+    def _round_of(self, report: Report, known: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
         """The report's prediction or input. Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
-        if isinstance(found, Waiting):
+        if isinstance(known, Waiting):
             assert report.id is not None
-            if found.is_expired and report.x is None:
+            if known.is_expired and report.x is None:
                 raise expired(self._name, report.id)
-            found = None if found.is_expired else decode_waiting(self._identity, report.id, found.blob)
-        if found is None:
+            known = None if known.is_expired else decode_waiting(self._identity, report.id, known.blob)
+        if known is None:
             if report.x is None:
                 raise PredictionNotFound(
                     f"No prediction {report.id!r} waits in session {self._name!r}; give the id that POST /predict gave.",
@@ -284,9 +284,9 @@ class Turn:
                     id=report.id,
                 )
             return _Round(self._read(report.x))
-        if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(found.x):
+        if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(known.x):
             raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
-        return found
+        return known
 
     def _check_answers(self) -> None:
         if self.session.following is not None:
@@ -309,11 +309,11 @@ class Turn:
         if batch.at is not None and batch.at != self.tip.label and not was_learned:
             raise precondition_failed(self._name, self.tip)
         raws, y, tasks = self._read_rows(batch)
-        found = None if batch.id is None else self._known.get(batch.id)
-        if isinstance(found, Applied):
-            again = told_again(RoundsPlayed, self._name, self._identity, found, raws, batch.y)
+        known = None if batch.id is None else self._known.get(batch.id)
+        if isinstance(known, Applied):
+            again = told_again(RoundsPlayed, self._name, self._identity, known, raws, batch.y)
             return lambda _: again
-        if found is not None:
+        if known is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
         # Check with the labels that these rounds add. A duplicate has passed this check, when there were fewer labels.
         check_progress(self._name, self._identity, batch, self._known)
@@ -322,14 +322,14 @@ class Turn:
         self.has_learned = True
         ran = session.run(raws, y, tasks, self._moment)
         self._limits.check_room(self._name, session.nbytes)
-        told = rounds_played(self.session, batch.id, tasks[-1], ran)
-        answer = None if batch.id is None else remember(self._identity, batch.id, told, raws, batch.y)
+        played = rounds_played(self.session, batch.id, tasks[-1], ran)
+        answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch.y)
         *first, (count, blob) = ran.entries
         for earlier in first:
             self._append(earlier[0], None, earlier[1])
         self._append(count, batch.id, blob, answer)
         self.progress = progress_of(self._identity, batch)
-        return lambda _: told
+        return lambda _: played
 
     def _read_rows(self, batch: Batch) -> tuple[Raws, F64, Sequence[Task]]:
         """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput at the row."""
@@ -359,15 +359,15 @@ class Turn:
             return lambda _: Followed(part.start, is_stale=True)
         self.has_learned = True
         follower = Follower(self.session, part, self._moment, self._limits, self._append, self._held_under)
-        told = follower.play(self._hold)
-        return lambda _: told
+        followed = follower.play(self._hold)
+        return lambda _: followed
 
     def _held_under(self, id: str) -> WaitingEntry | None:
         """The prediction under this id, from this turn, this worker or the store, expired or not."""
-        found = self.made.get(id) or self._known.get(id)
-        if isinstance(found, Waiting):
-            return decode_waiting(self._identity, id, found.blob)
-        return found if isinstance(found, WaitingEntry) else None
+        known = self.made.get(id) or self._known.get(id)
+        if isinstance(known, Waiting):
+            return decode_waiting(self._identity, id, known.blob)
+        return known if isinstance(known, WaitingEntry) else None
 
     # -- both -------------------------------------------------------------------------------------------------------
 
