@@ -24,7 +24,7 @@ from ..store.base import Entry, Head, Tip
 
 
 class Champion(NamedTuple):
-    """What reading a champion's journal needs. `learner` identifies its learner; `has_waiting`: any prediction waits."""
+    """The facts needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits."""
 
     position: Position
     task: Task | None

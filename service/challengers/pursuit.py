@@ -71,7 +71,7 @@ class Pursuit:
         self._counts = counts
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._places: OrderedDict[str, str] = OrderedDict()
-        """How far this worker has read the champion's list of waiting predictions, as a cursor, by challenger."""
+        """The cursor up to which this worker has read the champion's waiting predictions, by challenger."""
 
     async def follow(self, champion: str, name: str) -> Pursued | None:
         """Bring the challenger to its champion's present round; None if other workers were always first.

@@ -23,7 +23,7 @@ OBJECT_BYTES = 1_000
 
 
 CONTENDED_S = 1.0
-"""How long a turn that learns ahead keeps a copy from before it, after another worker committed first."""
+"""The time after another worker committed first in which turns that learn ahead keep a copy from before them."""
 
 COPIED_BYTES = 4 << 20
 """Copying a larger session costs more than a turn. While other workers compete for it, a turn takes one request, and makes a

@@ -44,7 +44,7 @@ class Summaries:
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._start)
 
     async def close(self) -> None:
-        """Write what is due."""
+        """Write the summaries that are due."""
         if self._timer is not None:
             self._timer.cancel()
             self._start()

@@ -111,7 +111,7 @@ def promise_kept(task: Task, forecast: Forecast, threshold: float | None, y: flo
 
 
 def _score(task: Task, forecast: Forecast, y: float) -> float:
-    """How wrong a forecast was: its distance from a number, or 1 minus the probability of the true label."""
+    """The score of a forecast: its distance from a number, or 1 minus the probability of the true label."""
     if forecast.probabilities is not None:
         return class_score(forecast.probabilities[int(y)])
     if task.truths.is_classifier:

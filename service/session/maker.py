@@ -88,7 +88,7 @@ class Maker:
             raise invalid("/x", "the square of its norm must be finite, since it is not scaled to its size", NotFinite)
 
     def start(self, task: Task, fields: Fields | None, first: Raw) -> Start:
-        """Make what forecasts before the first round: a stand-in, or the learner itself."""
+        """Make the forecaster for the first round: a stand-in, or the learner itself."""
         if task.waits or self.definition.scale == "learned":
             return Start(None, create(task.stand_in, 1), task.spec)
         preparation = self._prepared(task, fields, [first])

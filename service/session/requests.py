@@ -167,7 +167,7 @@ class RoundsPlayed(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """How far a challenger has followed: `tip` is the champion's after the last round learned.
+    """The progress of a challenger: `tip` is the champion's after the last round learned.
 
     `is_stale`: another worker followed meanwhile; nothing was done. `refused`: why the last refused round was left out.
     """

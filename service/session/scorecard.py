@@ -35,7 +35,7 @@ _LOSS_OVERFLOWS = "the loss is not finite; scale the truths down"
 
 
 class Issued(NamedTuple):
-    """What the metrics need of the forecast that a client was given.
+    """The part of a client's forecast that the metrics need.
 
     For a learner of classes, `value` is the probability of the truth, `label` the predicted class, and `sure` its
     probability. For other learners `value` is the forecast's; with two labels, `sure` is the second one's probability if the

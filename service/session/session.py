@@ -288,7 +288,7 @@ class Session:
         return Ran(entries, parts, self.card.loss - loss, self.card.error - error)
 
     def _rounds_alike(self, raws: Raws, tasks: Sequence[Task]) -> int:
-        """How many of the next rounds fit in one block: those before one that makes the learner (anew), or adds a label."""
+        """The number of next rounds that fit in one block: none may make the learner, make it anew, or add a label."""
         if self.learner is None:
             return 0
         alike = len(raws) if self.warmup is None else self.warmup.rounds_before_a_stage(raws)

@@ -90,7 +90,7 @@ class WaitingList:
 
 
 class Watching:
-    """Reads what can be watched of sessions. Raises ServiceError only."""
+    """Reads the past of sessions. Raises ServiceError only."""
 
     def __init__(self, store: Store, rounds: Rounds, *, waiting_s: float) -> None:
         self._store = store
