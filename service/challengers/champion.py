@@ -24,7 +24,7 @@ from ..store.base import Entry, Head, Tip
 
 
 class Champion(NamedTuple):
-    """The facts needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits."""
+    """What is needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits."""
 
     position: Position
     task: Task | None
