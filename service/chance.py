@@ -1,6 +1,6 @@
-"""Pauses by chance, so that workers that started together do not stay so.
+"""Random jitter for pauses, so that workers that started together do not stay in step.
 
-Drawn from a generator of its own: the global one belongs to whoever seeds it.
+It has its own generator, since other code may seed the global one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON pointers: where in a document something is, or is wrong."""
+"""JSON pointers to places in a document, and errors that name them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from okl.errors import InvalidConfig
 
 
 def json_pointer(parts: Sequence[str | int]) -> str:
-    """RFC 6901."""
+    """The JSON pointer (RFC 6901) of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def place(document: Any, location: Sequence[str | int]) -> str:
-    """The pointer to a location of pydantic's, whose tags of unions are no part of the document."""
+    """The pointer to a pydantic location, without its union tags, which are not part of the document."""
     parts: list[int | str] = []
     for i, part in enumerate(location):
         if isinstance(document, dict) and (part in document or i == len(location) - 1):
@@ -28,6 +28,6 @@ def place(document: Any, location: Sequence[str | int]) -> str:
 
 
 def invalid_config(learner: dict[str, Any], wrong: Sequence[tuple[Sequence[str | int], str]]) -> InvalidConfig:
-    """The error of (path, what is wrong) pairs in the learner of a new session."""
-    errors = [{"pointer": "/learner" + place(learner, path), "detail": told} for path, told in wrong]
+    """The error for (path, message) pairs about the learner of a new session."""
+    errors = [{"pointer": "/learner" + place(learner, path), "detail": message} for path, message in wrong]
     return InvalidConfig("; ".join(f"{entry['pointer']}: {entry['detail']}" for entry in errors), errors=errors)

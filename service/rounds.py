@@ -1,11 +1,11 @@
 """predict, update, step and rounds: one commit loop for all.
 
-A request that finds its session idle is played on the worker's copy and committed in one call at the copy's tip; the client
-is answered when that is durable, and the round is learned afterwards. While the call is under way the next
-requests queue, and go into the next commit together.
+A request that finds its session idle is played on the worker's copy and committed in one call, a compare-and-swap on the
+session's tip. The client is answered once the commit is durable, and the round is learned afterwards. Requests that arrive
+during the call queue, and go into the next commit together.
 
-A commit that is refused has changed nothing: the worker catches up, or loads the session anew, and plays the same requests
-again. What refuses a request counts only if the commit of its turn shows that the copy was at the session's tip.
+A refused commit changes nothing: the worker catches up, or loads the session anew, and plays the same requests again. An
+error refuses a request only if the commit of its turn confirms that the copy was at the session's tip.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Rounds:
 
     Parameters
     ----------
-    patience_s : how long a request may take before it is refused as Overloaded, queueing included
+    patience_s : how long a request may take, including its time in the queue, before it is refused as Overloaded
     queue : how many requests may queue at one session
-    alarmed, committed : told the session whose alarms this worker has raised, and each that it has committed to
-    make : makes a session that is missed, if there is a template for it
-    clock : seconds since the epoch, for what the history tells; nothing depends on it
+    alarmed, committed : called with the name of a session after this worker raised an alarm in it, or committed to it
+    make : makes a missing session, if there is a template for it
+    clock : seconds since the epoch, recorded in the history; nothing depends on it
     """
 
     def __init__(
@@ -89,78 +89,78 @@ class Rounds:
         self._make = make
         self._patience_s = patience_s
         self._lines = Lines(replicas, self._serve, self._finish, queue)
-        # Ids are unique among all workers: drawn once, then counted, since each draw is a call of the system.
+        # Ids are unique among all workers: a random prefix, drawn once since each draw is a system call, and a count.
         self._id_prefix = secrets.token_urlsafe(9)
         self._id_count = itertools.count()
 
     @property
     def queued(self) -> int:
-        """Requests that wait for their turn at a session."""
+        """The number of requests that wait for their turn at a session."""
         return self._lines.queued
 
     async def close(self) -> None:
-        """Let the commits under way end."""
+        """Wait for the commits under way."""
         await self._lines.close()
         await self._snapshots.close()
         self._scheduler.close()
 
-    # -- what a client can ask ----------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     async def predict(self, name: str, x: Input, *, id: str | None = None, wait: bool = True) -> Predicted:
-        """Forecast at the session's present round; keep it until its truth comes, unless `wait` is false or it is frozen."""
-        told = await self._ask(name, [self.question(x, id, wait)])
-        return requests.as_told(Predicted, told[0])
+        """Forecast at the present round; keep it until its truth comes, unless `wait` is false or the session is frozen."""
+        answers = await self._ask(name, [self.question(x, id, wait)])
+        return requests.as_told(Predicted, answers[0])
 
     async def predict_many(
         self, name: str, xs: Sequence[Input], *, ids: Sequence[str] | None = None, wait: bool = True
     ) -> list[Predicted | ServiceError]:
-        """Forecasts at one round, in one commit; those that could not be kept say why. A wrong input refuses all."""
-        given: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
-        rows = enumerate(zip(xs, given, strict=True))
+        """Forecast at one round, in one commit; errors stand for forecasts not kept. A wrong input refuses all."""
+        row_ids: Sequence[str | None] = ids if ids is not None else [None] * len(xs)
+        rows = enumerate(zip(xs, row_ids, strict=True))
         parts = [self.question(x, id, wait)._replace(row=row) for row, (x, id) in rows]
-        told = await self._ask(name, parts)
-        return [one if isinstance(one, ServiceError) else requests.as_told(Predicted, one) for one in told]
+        answers = await self._ask(name, parts)
+        return [one if isinstance(one, ServiceError) else requests.as_told(Predicted, one) for one in answers]
 
     async def cancel(self, name: str, id: str) -> bool:
-        """The truth of this prediction will never come; False if none waits under the id."""
+        """Cancel a prediction whose truth will never come; False if none waits under the id."""
         self._replicas.forget(name, id)
         return await self._store.cancel(name, id)
 
     async def update(self, name: str, report: Report) -> Updated:
-        """Play, commit and learn one round; a repeated update gets the first answer."""
-        told = await self._ask(name, [report])
-        return requests.as_told(Updated, told[0])
+        """Play, commit and learn one round; a duplicate update gets the first answer."""
+        answers = await self._ask(name, [report])
+        return requests.as_told(Updated, answers[0])
 
     async def step(self, name: str, report: Report, x: Input, *, id: str | None = None, wait: bool = True) -> Stepped:
-        """The truth of one round, then the prediction for the next, in one commit."""
+        """Learn the truth of one round, then predict the next, in one commit."""
         return Stepped.of(await self._ask(name, [report, self.question(x, id, wait)]))
 
     async def rounds(self, name: str, batch: requests.Batch) -> RoundsPlayed:
-        """Many rounds in order, committed together."""
-        told = await self._ask(name, [batch])
-        return requests.as_told(RoundsPlayed, told[0])
+        """Play many rounds in order, committed together."""
+        answers = await self._ask(name, [batch])
+        return requests.as_told(RoundsPlayed, answers[0])
 
     async def look(self, name: str, work: Callable[[Session, Head, Position], T | Awaitable[T]]) -> T:
-        """What `work` makes of the session at its tip, and of what is counted. While it is awaited, others here wait."""
+        """Return what `work` makes of the session at its tip; this worker's other requests to the session wait meanwhile."""
         loop = asyncio.get_running_loop()
         return await self._lines.ask(name, Look(work, loop.time() + self._patience_s, loop.create_future()))
 
     async def follow(self, name: str, part: requests.Follow) -> Followed:
-        """A challenger plays what its champion has done."""
-        told = await self._ask(name, [part])
-        return requests.as_told(Followed, told[0])
+        """Play the champion's steps on a challenger."""
+        answers = await self._ask(name, [part])
+        return requests.as_told(Followed, answers[0])
 
     def question(self, x: Input, id: str | None, wait: bool) -> Question:
         return Question(x, (id or self.new_id()) if wait else None)
 
     def new_id(self) -> str:
-        """An id that no worker has made before."""
+        """Return an id that no worker has made before."""
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
     def begin(
         self, name: str, parts: Sequence[Part], sender: Sender | None = None
     ) -> asyncio.Future[list[Told | ServiceError]]:
-        """Ask for these parts, in one commit, without waiting: what is begun first is played first. Raises Overloaded."""
+        """Queue these parts, for one commit, without waiting; parts are played in the order of calls. Raises Overloaded."""
         ticket = self._ticket(parts, sender)
         self._lines.put(name, ticket)
         return ticket.answer
@@ -178,7 +178,7 @@ class Rounds:
         """Answer the requests of one turn: try until each has its answer."""
         while taken := still_open(replica, taken):
             try:
-                # What the turn before has left to others.
+                # Learn what the turn before has left unfinished.
                 await self._finish(replica)
                 if isinstance(taken[0], Look):
                     await self._serve_look(replica, taken[0])
@@ -194,7 +194,7 @@ class Rounds:
                         ticket.refuse(refused)
 
     async def _loaded(self, replica: Replica) -> Session:
-        """The session's copy at some tip that this worker knows; read from the store if it is not here."""
+        """Return the session's copy at the tip that this worker knows, loaded from the store if necessary."""
         if replica.session is not None:
             return replica.session
         reading = await self._store.read(replica.name)
@@ -220,7 +220,7 @@ class Rounds:
         return session
 
     async def _know(self, replica: Replica, tickets: Sequence[Ticket]) -> bool:
-        """Ask the store for the ids that this worker does not know. False if it was behind: what it knew may be settled."""
+        """Look up the ids that this worker does not know. False if its copy was behind, so that known ids may be settled."""
         await self._loaded(replica)
         now = asyncio.get_running_loop().time()
         asked: list[tuple[Ticket, str]] = []
@@ -228,9 +228,9 @@ class Rounds:
         for ticket in tickets:
             of_this_turn |= ticket.asked
             for id in ticket.settled - of_this_turn:
-                made = replica.waiting.get(id)
-                # One that has expired here may have been settled in time by another worker.
-                if id not in ticket.known and (made is None or made.until <= now):
+                prediction = replica.waiting.get(id)
+                # Another worker may have settled in time a prediction that has expired here.
+                if id not in ticket.known and (prediction is None or prediction.until <= now):
                     asked.append((ticket, id))
         if not asked:
             return True
@@ -251,16 +251,16 @@ class Rounds:
         return False
 
     async def _move(self, replica: Replica, reading: Reading, tickets: Sequence[Ticket]) -> None:
-        """Bring the copy to where the session is. If that is another history, what was found is found no more."""
+        """Bring the copy to the session's tip. Lookups are void if the session must be loaded anew."""
         if reading.is_whole:
             for ticket in tickets:
                 ticket.known.clear()
         await self._catch_up(replica, reading)
-        # From now on: what had to be loaded anew, for longer than this lasts, would be lost to the next race, and the next.
+        # Start the time of contention now: a load that outlasts it would otherwise lose the next race too, and so on.
         replica.contend()
 
     async def _turn(self, replica: Replica, tickets: Sequence[Ticket]) -> None:
-        """One try: play, commit, answer. Where others were first nobody is answered yet."""
+        """Try once to play, commit and answer. If another worker committed first, nobody is answered yet."""
         session, position = replica.session, replica.position
         assert session is not None
         assert position is not None
@@ -297,7 +297,7 @@ class Rounds:
     async def _play(
         self, replica: Replica, turn: Turn, tickets: Sequence[Ticket]
     ) -> tuple[list[tuple[Ticket, list[Tell] | ServiceError]], tuple[Ticket, ServiceError] | None]:
-        """What each ticket is to be told, or what refuses it; and the ticket that failed half-way, which voids the turn."""
+        """Return each ticket's answers or error, and the ticket that failed half-way, if any, which voids the turn."""
         played: list[tuple[Ticket, list[Tell] | ServiceError]] = []
 
         def work() -> tuple[Ticket, ServiceError | OklError] | None:
@@ -336,7 +336,7 @@ class Rounds:
         played: Sequence[tuple[Ticket, list[Tell] | ServiceError]],
         answer: Committed,
     ) -> None:
-        """The turn is durable: answer. Its last round is learned when the answers are on their way."""
+        """Answer the tickets of a durable turn. Its last round is learned once the answers are on their way."""
         rounds, counts = turn.rounds, self._counts
         counts.commits += 1
         counts.rounds += rounds
@@ -359,7 +359,7 @@ class Rounds:
         self._replicas.look(replica, rounds + len(turn.holds))
 
     async def _finish(self, replica: Replica) -> None:
-        """Learn the last round of a turn that is durable, and see to a snapshot."""
+        """Learn the last round of a durable turn, and write a snapshot if one is due."""
         turn, replica.unfinished = replica.unfinished, None
         if turn is None:
             return
@@ -368,7 +368,7 @@ class Rounds:
             try:
                 await self._scheduler.rounds(replica, turn.learn, 1, is_long=turn.session.has_long_round(1))
             except OklError as error:
-                # It would fail on every replay too, so whoever asks next is told.
+                # It would fail on every replay too, so the next request reports it.
                 replica.drop()
                 failed(replica.name, turn.session, error)
                 return
@@ -390,11 +390,11 @@ class Rounds:
             session = await self._catch_up(replica, reading)
             assert replica.position is not None
             now = replica.position
-            found = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))
-            if isinstance(found, Awaitable):
-                found = await found
+            result = await self._scheduler.bytes(session.nbytes, lambda: look.work(session, reading.head, now))
+            if isinstance(result, Awaitable):
+                result = await result
         except (ServiceError, OklError) as error:
             look.refuse(error)
         else:
             if not look.answer.done():
-                look.answer.set_result(found)
+                look.answer.set_result(result)

@@ -1,4 +1,4 @@
-"""Sessions from their making to their end: create, list, inspect, freeze, delete."""
+"""The life cycle of sessions: create, list, inspect, freeze, delete."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ log = logging.getLogger("okl.sessions")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One line of the list of sessions: what the store counts, and what was told of the session last."""
+    """One line of the list of sessions: the store's counts, and the latest summary."""
 
     head: Head
     summary: Summary
@@ -52,7 +52,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`cursor` asks for the next page; None at the end."""
+    """A page of sessions; `cursor` asks for the next page, None at the end."""
 
     sessions: Sequence[Listed]
     cursor: str | None
@@ -82,7 +82,7 @@ class Inspected:
 
 
 class Sessions:
-    """Raises ServiceError only."""
+    """The sessions of a store, `most` at most. Raises ServiceError only."""
 
     def __init__(self, store: Store, rounds: Rounds, limits: SessionLimits, *, most: int) -> None:
         self._store = store
@@ -91,19 +91,19 @@ class Sessions:
         self._most = most
 
     async def create(self, definition: Definition) -> Inspected:
-        """Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
+        """Create a session. Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
         await self.make(definition)
         return await self.inspect(definition.name)
 
     def check(self, definition: Definition) -> None:
-        """Raises InvalidInput, InvalidConfig, UnknownLearner."""
+        """Check a definition. Raises InvalidInput, InvalidConfig, UnknownLearner."""
         session = made_of(definition)
         if session.dim is not None:
             pointer = "/schema" if definition.schema else "/dim" if definition.dim else "/hashed"
             self._limits.check_size(session, session.dim, pointer)
 
     async def make(self, definition: Definition) -> None:
-        """As `create`, without a look at the session."""
+        """As `create`, without inspecting the session."""
         self.check(definition)
         await self._add(definition, 0, None)
         facts = {"session": definition.name, "kind": first_summary(definition).kind}
@@ -111,7 +111,7 @@ class Sessions:
         log.info("session created", extra=facts | named)
 
     async def freeze(self, name: str, new_name: str, rule: Rule) -> Inspected:
-        """A new session from the store's present round of this one.
+        """Create a frozen session from the present round of this one.
 
         Raises SessionNotFound, CannotFreeze, SessionExists, LimitReached.
         """
@@ -123,12 +123,12 @@ class Sessions:
                 raise CannotFreeze(f"Session {name!r} cannot be frozen: {error}.", session=name) from error
 
         twin = await self._rounds.look(name, frozen_twin)
-        found = await self.add(twin)
+        inspected = await self.add(twin)
         log.info("session frozen", extra={"session": name, "frozen": new_name, "t": twin.t})
-        return found
+        return inspected
 
     async def add(self, session: Session) -> Inspected:
-        """A new session that begins with a state. Raises SessionExists, LimitReached."""
+        """Create a session that starts with a state. Raises SessionExists, LimitReached."""
         await self._add(session.definition, session.t, session)
         return await self.inspect(session.definition.name)
 
@@ -144,14 +144,13 @@ class Sessions:
         await self._store.create(definition.name, record, first, blob, summary=summary)
 
     async def inspect(self, name: str) -> Inspected:
-        """Raises SessionNotFound."""
+        """Return everything about a session. Raises SessionNotFound."""
         return await self._rounds.look(name, _inspected)
 
     async def list(self, cursor: str | None, limit: int, prefix: str = "") -> Listing:
-        """Those whose names begin so, in the order of their names. Nothing is decoded, so that a session that cannot be read
-        is listed too."""
+        """List sessions whose names start with `prefix`, by name. Unreadable ones are listed too: no state is decoded."""
         if prefix and (cursor is None or cursor < prefix):
-            # Behind all names that come before the first that begins so.
+            # Start after all names that sort before those with the prefix.
             cursor = prefix[:-1] + chr(ord(prefix[-1]) - 1) + chr(0x7F)
         page = await self._store.list(cursor, limit)
         heads = [head for head in page.heads if head.name.startswith(prefix)]
@@ -159,11 +158,14 @@ class Sessions:
         return Listing([Listed(head, decode_summary(head.summary)) for head in heads], None if is_over else page.cursor)
 
     async def count(self, prefix: str) -> int:
-        """How many there are whose names begin so."""
+        """Count the sessions whose names start with `prefix`."""
         return await self._store.count(prefix)
 
     async def delete(self, name: str, at: str | None = None) -> None:
-        """With its challengers. Raises SessionNotFound, and PreconditionFailed where it is not at the tip of this label."""
+        """Delete a session and its challengers; with `at` only if it is at the tip of this label.
+
+        Raises SessionNotFound, PreconditionFailed.
+        """
         tip = None
         if at is not None:
             head = await self._store.head(name)
@@ -179,29 +181,29 @@ class Sessions:
         await self._delete_challengers(name)
 
     async def delete_unused(self, head: Head) -> bool:
-        """The same, if nobody has used the session since it was looked at, and nothing waits. Raises SessionMoving."""
+        """Delete a session if it is unchanged since `head` was read, and no prediction waits. Raises SessionMoving."""
         is_deleted = await self._store.delete(head.name, head.tip, unless_waiting=True)
         if is_deleted:
             await self._delete_challengers(head.name)
         return is_deleted
 
     async def _delete_challengers(self, name: str) -> None:
-        for own in await challengers_of(self._store, name):
-            await self._store.delete(own)
+        for challenger in await challengers_of(self._store, name):
+            await self._store.delete(challenger)
 
 
 async def challengers_of(store: Store, champion: str) -> list[str]:
-    """The names of the sessions that follow this one."""
+    """Return the names of the sessions that follow this one."""
     return [head.name for head in await _following(store, champion)]
 
 
 async def delete_orphans(store: Store, champion: str) -> None:
-    """Challengers whose champion is gone: whoever deleted it was killed before it came to them."""
-    found = await _following(store, champion)
-    # They were there before the look at the champion, and are deleted as they were: those of another one of its name stay.
-    if not found or not isinstance(await store.head(champion), Gone):
+    """Delete challengers whose champion is gone, left by a worker killed after deleting the champion but not them."""
+    orphans = await _following(store, champion)
+    # Read before the champion's head, and deleted only at the tips read: challengers of a new champion of this name stay.
+    if not orphans or not isinstance(await store.head(champion), Gone):
         return
-    for head in found:
+    for head in orphans:
         with contextlib.suppress(SessionMoving, SessionMoved):
             if await store.delete(head.name, head.tip):
                 log.info("challenger without a champion deleted", extra={"session": head.name})
@@ -212,9 +214,9 @@ async def _following(store: Store, champion: str) -> list[Head]:
     cursor: str | None = challenger_name(champion, "")
     while cursor is not None:
         page = await store.list(cursor, 100)
-        own = [head for head in page.heads if head.name.startswith(challenger_name(champion, ""))]
-        found += own
-        cursor = page.cursor if own and len(own) == len(page.heads) else None
+        challengers = [head for head in page.heads if head.name.startswith(challenger_name(champion, ""))]
+        found += challengers
+        cursor = page.cursor if challengers and len(challengers) == len(page.heads) else None
     return found
 
 
@@ -241,7 +243,7 @@ def _inspected(session: Session, head: Head, _: object) -> Inspected:
 
 
 def made_of(definition: Definition) -> Session:
-    """Raises UnknownLearner, InvalidConfig, InvalidInput."""
+    """Make a new session from a definition. Raises UnknownLearner, InvalidConfig, InvalidInput."""
     try:
         return Session(definition)
     except core.UnknownKind as error:

@@ -1,4 +1,4 @@
-"""Trace context (W3C, level 1): the trace that a request belongs to, for logs and for what is sent on its behalf."""
+"""Trace context (W3C, level 1): the trace of a request, for logs and for requests sent on its behalf."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-
 
 
 class Trace(NamedTuple):
-    """`trace_id` has 32 hexadecimal digits, `flags` two."""
+    """A trace; `trace_id` has 32 hexadecimal digits, `flags` two."""
 
     trace_id: str
     flags: str
 
     def child(self) -> str:
-        """The header of a request that is sent within this trace."""
+        """The `traceparent` header of a request sent within this trace."""
         return f"00-{self.trace_id}-{getrandbits(64) or 1:016x}-{self.flags}"
 
 
 current: Final[ContextVar[Trace | None]] = ContextVar("okl_trace", default=None)
-"""That of the request under way, None where it named none."""
+"""The trace of the request under way; None if the request named none."""
 
 
 def trace_of(header: bytes) -> Trace | None:
-    """The trace that a `traceparent` names; None for one that is not valid.
+    """The trace that a `traceparent` header names; None if the header is malformed.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Sessions that follow another one, are compared with it, and may take its place."""
+"""Challengers: sessions that follow another one, are compared with it, and may take its place."""

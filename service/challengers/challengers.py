@@ -1,4 +1,4 @@
-"""Challengers of a session: attached, listed, detached, promoted."""
+"""Challengers of a session: attach, list, detach, promote."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .followers import Followers
 from .pursuit import Pursuit
 
 MOST_LETTERS = 64
-"""Of the name of a checkpoint."""
+"""The most letters in the name of a checkpoint."""
 TRIES = 8
-"""Of a promotion, before what waits at the champion is looked at again."""
+"""Attempts at a promotion before the challenger follows the champion's waiting predictions again."""
 
 log = logging.getLogger("okl.challengers")
 
@@ -38,8 +38,11 @@ Begin = Literal["now", "journal"]
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A challenger beside its champion: `behind` rounds it has not seen, `missed` were learned and not compared, `skipped`
-    not learned. `trouble`: what kept this worker from following, if anything."""
+    """A challenger's standing against its champion.
+
+    It has not seen `behind` rounds yet; `missed` were learned but not compared, `skipped` not learned. `trouble`: what kept
+    this worker from following, if anything.
+    """
 
     name: str
     kind: str
@@ -63,7 +66,7 @@ class _Seen(NamedTuple):
     t: int
 
 
-class _Was(NamedTuple):
+class _Former(NamedTuple):
     position: Position
     twin: Session
     waiting: int
@@ -71,7 +74,7 @@ class _Was(NamedTuple):
 
 @final
 class Challengers:
-    """Raises ServiceError only."""
+    """The challengers of a store's sessions, `most` for each champion. Raises ServiceError only."""
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class Challengers:
         self._patience_s = patience_s
 
     async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> Contender:
-        """A new session that follows this one from its present round, or through the journal that is kept.
+        """Create a session that follows this one, from its present round or from the start of its stored journal.
 
         Raises SessionNotFound, SessionFollows, SessionFrozen, SessionExists, LimitReached, InvalidConfig, UnknownLearner.
         """
@@ -118,7 +121,7 @@ class Challengers:
         await self._sessions.add(session)
         head = await self._store.head(champion)
         if isinstance(head, Gone) or head.seal:
-            # Who deleted it, or gave it another name, may have looked for its challengers before.
+            # Whoever deleted or renamed the champion may have listed its challengers before this one existed.
             await self._store.delete(challenger_name(champion, name))
             raise SessionNotFound(champion) if isinstance(head, Gone) else sealed(champion, head.seal)
         log.info("challenger attached", extra={"session": champion, "challenger": name, "begin": tip.round})
@@ -126,16 +129,16 @@ class Challengers:
         return await self.inspect(champion, name)
 
     async def list(self, champion: str) -> Sequence[Contender]:
-        """In the order of their names. Raises SessionNotFound."""
+        """List the challengers by name. Raises SessionNotFound."""
         head = await self._store.head(champion)
         if isinstance(head, Gone):
             raise SessionNotFound(champion)
         names = await challengers_of(self._store, champion)
-        owns = [(await self._store.head(name)) for name in names]
-        return [await self._standing(champion, own, head) for own in owns if isinstance(own, Head)]
+        heads = [(await self._store.head(name)) for name in names]
+        return [await self._standing(champion, own, head) for own in heads if isinstance(own, Head)]
 
     async def inspect(self, champion: str, name: str) -> Contender:
-        """Raises SessionNotFound."""
+        """Return one challenger's standing. Raises SessionNotFound."""
         head, own = await self._store.head(champion), await self._store.head(challenger_name(champion, name))
         for found, missing in ((head, champion), (own, challenger_name(champion, name))):
             if isinstance(found, Gone):
@@ -145,72 +148,72 @@ class Challengers:
         return await self._standing(champion, own, head)
 
     async def detach(self, champion: str, name: str) -> None:
-        """The challenger is deleted. Raises SessionNotFound."""
+        """Delete the challenger. Raises SessionNotFound."""
         await self._sessions.delete(challenger_name(champion, name))
 
     async def promote(self, champion: str, name: str, at: str | None = None) -> Inspected:
-        """The champion goes on as the challenger: its learner, its state, its definition. What waits goes on waiting with
-        the forecasts that were issued, and ids stay remembered. The state before is kept as a checkpoint, and the
-        challenger is no more.
+        """Give the champion the challenger's learner, state and definition, and delete the challenger.
 
-        `at` is the label of the tip at which the champion must be, None for any. Raises SessionNotFound, CannotPromote,
-        PreconditionFailed, LimitReached, Overloaded.
+        Waiting predictions keep waiting, with the forecasts that were issued, and ids stay remembered. The previous state
+        is kept as a checkpoint. `at` is the label of the tip at which the champion must be, None for any.
+
+        Raises SessionNotFound, CannotPromote, PreconditionFailed, LimitReached, Overloaded.
         """
         own, loop = challenger_name(champion, name), asyncio.get_running_loop()
-        # What is refused from the start leaves no checkpoint behind.
+        # Check first, so that a promotion that is refused now leaves no checkpoint behind.
         await self._pursuit.follow(champion, name)
-        was = await self._rounds.look(champion, _was)
-        _check_tip(champion, was.position.tip, at)
-        await self._check(champion, own, was)
-        # The state is kept once the challenger is in its place: a write before would let a busy champion go on meanwhile.
+        former = await self._rounds.look(champion, _former)
+        _check_tip(champion, former.position.tip, at)
+        await self._check(champion, own, former)
+        # The final state is kept only after the promotion: a write before it would give a busy champion time for more rounds.
         await self._make_sure_of_room(champion, name)
         give_up = loop.time() + self._patience_s
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
             view = Champion.of(session, head, position)
-            return self._take_place(champion, own, view, _was(session, head, position), at)
+            return self._take_place(champion, own, view, _former(session, head, position), at)
 
         while loop.time() < give_up:
             await self._pursuit.follow(champion, name)
-            # Another worker's round comes between now and then; the next try has only that one to catch up with.
+            # If another worker commits a round meanwhile, the next try has only that round to catch up with.
             for _ in range(TRIES):
                 if await self._rounds.look(champion, at_last):
                     await self._sessions.delete(own)
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
-    async def _take_place(self, champion: str, own: str, view: Champion, was: _Was, at: str | None) -> bool:
-        """False if another worker wrote to one of the two meanwhile, or made a prediction that could not be settled."""
-        tip = was.position.tip
+    async def _take_place(self, champion: str, own: str, view: Champion, former: _Former, at: str | None) -> bool:
+        """Promote once; False if another worker wrote to either session meanwhile, or made a prediction it cannot settle."""
+        tip = former.position.tip
         _check_tip(champion, tip, at)
         pursued = await self._pursuit.finish(champion, own, view)
         if pursued is None or pursued.seen != tip:
             return False
-        session, trouble = await self._check(champion, own, was)
+        session, trouble = await self._check(champion, own, former)
         session.definition, session.following = replace(session.definition, name=champion), None
-        if not await self._states.replace(champion, was.position, session, unless_waiting=trouble is not None):
+        if not await self._states.replace(champion, former.position, session, unless_waiting=trouble is not None):
             return False
         log.info("challenger promoted", extra={"session": champion, "challenger": own, "instead_of": tip.round})
-        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], was)
+        await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], former)
         return True
 
-    async def _check(self, champion: str, own: str, was: _Was) -> tuple[Session, str | None]:
-        """A copy of the challenger, and why it could not settle what waits, if anything did. Raises CannotPromote."""
+    async def _check(self, champion: str, own: str, former: _Former) -> tuple[Session, str | None]:
+        """Return a copy of the challenger, and why it could not settle waiting predictions, if so. Raises CannotPromote."""
         session = await self._rounds.look(own, lambda session, *_: session.copy())
-        trouble = clash(was.twin, session, with_labels=False)
-        told = "it has learned no round yet" if session.learner is None else trouble if was.waiting else None
+        trouble = clash(former.twin, session, with_labels=False)
+        told = "it has learned no round yet" if session.learner is None else trouble if former.waiting else None
         if told is not None:
             raise CannotPromote(f"{own!r} cannot take the place of {champion!r}: {told}.", session=champion)
         return session, trouble
 
     async def _make_sure_of_room(self, champion: str, name: str) -> None:
-        """Keep the champion's state as it is now, which the state at its end replaces. Raises LimitReached."""
+        """Reserve the checkpoint with the champion's present state; its final state replaces it. Raises LimitReached."""
         await self._states.keep(champion, f"before-{name}"[:MOST_LETTERS])
 
-    async def _keep(self, champion: str, checkpoint: str, was: _Was) -> None:
-        """What the champion was, so that one can go back to it: room was made sure of before."""
-        identity, tip = was.position
-        state = pack_state(was.twin)
+    async def _keep(self, champion: str, checkpoint: str, former: _Former) -> None:
+        """Keep the champion's final state, so that a client can return to it; the checkpoint is reserved already."""
+        identity, tip = former.position
+        state = pack_state(former.twin)
         if await self._store.keep(champion, identity, checkpoint, tip, state) is not True:
             log.warning("champion not kept", extra={"session": champion, "checkpoint": checkpoint, "t": tip.round})
 
@@ -239,8 +242,8 @@ def _check_tip(champion: str, tip: Tip, at: str | None) -> None:
         raise precondition_failed(champion, tip)
 
 
-def _was(session: Session, head: Head, position: Position) -> _Was:
-    return _Was(position, session.copy(), head.waiting)
+def _former(session: Session, head: Head, position: Position) -> _Former:
+    return _Former(position, session.copy(), head.waiting)
 
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:

@@ -1,4 +1,4 @@
-"""A champion's journal as its challengers are given it: rounds in the session's own words, with the champion's errors."""
+"""A champion's journal, as given to its challengers: rounds in the session's labels or units, with the champion's errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..store.base import Entry, Head, Tip
 
 
 class Champion(NamedTuple):
-    """What is needed of a champion to read its journal. `learner` names its learner; `has_waiting`: does anything wait?"""
+    """What is needed to read a champion's journal. `learner` identifies its learner; `has_waiting`: any prediction waits."""
 
     position: Position
     task: Task | None
@@ -36,7 +36,7 @@ class Champion(NamedTuple):
         return cls(position, session.task, learner_mark(session), head.waiting > 0)
 
     def reads_as(self, other: Champion) -> bool:
-        """Do the truths in the journals of both mean the same? Labels may have been added."""
+        """Whether truths mean the same in both journals; `other` may have more labels."""
         if self.learner != other.learner or self.position.identity != other.position.identity:
             return False
         if self.task is None or other.task is None:
@@ -47,36 +47,36 @@ class Champion(NamedTuple):
 
 
 def learner_mark(session: Session) -> int:
-    """Another number for another learner."""
+    """A checksum that identifies the learner in the session's definition."""
     asked = session.definition.learner
     return zlib.crc32(b"" if asked is None else asked.model_dump_json().encode())
 
 
 def lesson_of(entry: Entry, task: Task) -> Lesson:
-    """What an entry of the champion's journal teaches. Raises StateCorrupt."""
-    found = decode_entry(entry.blob)
-    at, waited_s = found.moment.at, found.moment.waited_s
-    if isinstance(found, RoundEntry):
-        issued = Issued(found.issued, found.label, found.sure)
-        errors = [_error(task, issued, found.y)]
-        is_late = found.said is not None
-        y = [truth_of(task, found.y)]
-        return Lesson(entry.tip, entry.id, [found.x], y, errors, found.weight, is_late, at, waited_s)
-    truths = found.y.tolist()
+    """The lesson of an entry of the champion's journal. Raises StateCorrupt."""
+    decoded = decode_entry(entry.blob)
+    at, waited_s = decoded.moment.at, decoded.moment.waited_s
+    if isinstance(decoded, RoundEntry):
+        issued = Issued(decoded.issued, decoded.label, decoded.sure)
+        errors = [_error(task, issued, decoded.y)]
+        is_late = decoded.said is not None
+        y = [truth_of(task, decoded.y)]
+        return Lesson(entry.tip, entry.id, [decoded.x], y, errors, decoded.weight, is_late, at, waited_s)
+    truths = decoded.y.tolist()
     y = [truth_of(task, truth) for truth in truths]
-    return Lesson(entry.tip, entry.id, found.raws, y, _errors(task, found, truths), at=at, waited_s=waited_s)
+    return Lesson(entry.tip, entry.id, decoded.raws, y, _errors(task, decoded, truths), at=at, waited_s=waited_s)
 
 
-def _errors(task: Task, found: BlockEntry, truths: Sequence[float]) -> list[float]:
+def _errors(task: Task, block: BlockEntry, truths: Sequence[float]) -> list[float]:
     if not task.truths.has_classes:
-        return [_error(task, Issued(value), truth) for value, truth in zip(found.values.tolist(), truths, strict=True)]
-    if found.named is None:
+        return [_error(task, Issued(value), truth) for value, truth in zip(block.values.tolist(), truths, strict=True)]
+    if block.named is None:
         return [math.nan] * len(truths)
-    return [float(named != truth) for named, truth in zip(found.named.tolist(), truths, strict=True)]
+    return [float(named != truth) for named, truth in zip(block.named.tolist(), truths, strict=True)]
 
 
 def _error(task: Task, issued: Issued, y: float) -> float:
-    """A mistake, or the squared error; NaN where it is not known."""
+    """1 or 0 for a mistake or none, or the squared error; NaN if unknown."""
     if math.isnan(issued.value):
         return math.nan
     try:
@@ -86,16 +86,16 @@ def _error(task: Task, issued: Issued, y: float) -> float:
 
 
 def truth_of(task: Task, y: float) -> Scalar:
-    """The truth as the client has told it; of a number up to rounding."""
+    """The truth as the client sent it; a number only up to rounding."""
     truths = task.truths
     if truths.is_classifier:
         return truths.names[int(y) if truths.has_classes else int(y > 0.0)]
-    told = truths.from_learner(y)
-    return told if truths.y_range is None else min(max(told, truths.y_range[0]), truths.y_range[1])
+    number = truths.from_learner(y)
+    return number if truths.y_range is None else min(max(number, truths.y_range[0]), truths.y_range[1])
 
 
 class Unsettled(NamedTuple):
-    """A prediction of the champion that waits."""
+    """A waiting prediction of the champion."""
 
     id: str
     entry: WaitingEntry
@@ -104,8 +104,7 @@ class Unsettled(NamedTuple):
 def steps_of(
     start: Tip, entries: Sequence[Entry], asked: Sequence[Unsettled], task: Task
 ) -> Iterator[Lesson | Question]:
-    """Rounds and predictions in the order in which the champion had them; a prediction that it made before `start` is left
-    out, since nobody can make it any more."""
+    """Rounds and predictions in the champion's order, without predictions made before `start`, whose round is past."""
     by_round: dict[int, list[Unsettled]] = {}
     for one in asked:
         by_round.setdefault(one.entry.t, []).append(one)
@@ -121,21 +120,23 @@ def _questions(by_round: dict[int, list[Unsettled]], round: int) -> Iterator[Que
 
 
 def challenger_of(champion: Session, name: str, learner: LearnerSpec | None) -> Definition:
-    """The champion's with another learner. Labels that the champion has found are declared, where the learner has to know
-    them. Raises InvalidInput where they are not known yet, UnknownLearner, InvalidConfig."""
-    made, task = replace(champion.definition, name=name, learner=learner, reservoir=False), champion.task
-    own = made_of(made).task
+    """The champion's definition with another name and learner. It declares the labels found so far if the learner needs them.
+
+    Raises InvalidInput if they are not known yet, UnknownLearner, InvalidConfig.
+    """
+    definition, task = replace(champion.definition, name=name, learner=learner, reservoir=False), champion.task
+    own = made_of(definition).task
     if task is not None and own is not None and task.truths.is_classifier != own.truths.is_classifier:
         told = "numbers" if own.truths.is_classifier else "labels"
         raise invalid("/learner", f"is for other truths; those of this session are {told}")
-    if learner is None or made.labels is not None or not (task is None or task.is_open):
-        return made
+    if learner is None or definition.labels is not None or not (task is None or task.is_open):
+        return definition
     if task is None:
-        raise invalid("/learner", "nobody knows yet what the truths of this session are; attach it after some rounds")
+        raise invalid("/learner", "the truths of this session are not known yet; attach it after some rounds")
     if own is None or own.is_open:
-        return made
+        return definition
     if len(task.truths.names) < 2:
         raise invalid(
             "/learner", "takes two labels or more, and this session has seen one; attach it after some rounds"
         )
-    return replace(made, labels=task.truths.names)
+    return replace(definition, labels=task.truths.names)

@@ -1,7 +1,7 @@
-"""A worker's challengers follow their champions in the background.
+"""Background following: a worker's challengers follow their champions.
 
-The worker that commits to a champion follows it at once. What a worker that died has left behind, and what another one
-attached, is found by looking through the names of all sessions now and then.
+The worker that commits to a champion lets its challengers follow at once. A periodic sweep over the names of all sessions
+finds what a dead worker left behind, and challengers that other workers attached.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ log = logging.getLogger("okl.challengers")
 SWEEP_S: Final = 15.0
 SWEPT_AT_ONCE: Final = 500
 FIRST_WAIT_S: Final = 0.02
-"""Between a champion's commit and its challengers, so that a few commits are followed together."""
+"""The delay from a champion's commit to its challengers, so that a few commits are followed together."""
 AGAIN_S: Final = 30.0
-"""After a challenger has failed, or has refused all rounds."""
+"""The pause after a challenger has failed, or has refused all rounds."""
 
 
 @final
@@ -42,43 +42,43 @@ class Followers:
         self._not_before: dict[tuple[str, str], float] = {}
         self._troubles: dict[tuple[str, str], str] = {}
         self._missed: set[str] = set()
-        """Champions that were gone when they were to be followed."""
+        """Champions that were gone when their challengers were about to follow."""
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def count(self) -> int:
-        """Challengers that this worker knows of."""
+        """The number of challengers that this worker knows of."""
         return sum(len(names) for names in self._known.values())
 
     def note(self, champion: str) -> None:
-        """Something was committed to this session, which may have challengers."""
+        """Note a commit to this session, which may have challengers."""
         if champion in self._known:
             self._due[champion] = None
             self._news.set()
 
     def add(self, champion: str, name: str) -> None:
-        """A challenger is attached."""
+        """Add a challenger that was attached."""
         self._known.setdefault(champion, set()).add(name)
         self._not_before.pop((champion, name), None)
         self.note(champion)
 
     def trouble(self, champion: str, name: str) -> str | None:
-        """What kept this worker from going on with a challenger, or why the last round was refused that was."""
+        """Return why this worker could not continue with a challenger, or why the last refused round was refused."""
         return self._troubles.get((champion, name))
 
     def start(self, pursuit: Pursuit) -> None:
-        """Begin to follow."""
+        """Start following."""
         self._tasks = [asyncio.create_task(self._run(pursuit)), asyncio.create_task(self._sweep_all())]
 
     async def close(self) -> None:
-        """Stop: what was not followed is followed by another worker, or by the next one."""
+        """Stop; other workers, or the next one, follow the rest."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def sweep(self) -> None:
-        """Find all challengers and follow each; delete those whose champion is gone, and was before. Raises StoreError."""
+        """Find all challengers and let each follow; delete those whose champion was found missing. Raises StoreError."""
         known: dict[str, set[str]] = {}
         cursor: str | None = None
         while True:
@@ -95,9 +95,9 @@ class Followers:
         for champion in missed & known.keys():
             await delete_orphans(self._store, champion)
         self._known = known
-        there = {(champion, name) for champion, names in known.items() for name in names}
-        self._troubles = {pair: told for pair, told in self._troubles.items() if pair in there}
-        self._not_before = {pair: at for pair, at in self._not_before.items() if pair in there}
+        pairs = {(champion, name) for champion, names in known.items() for name in names}
+        self._troubles = {pair: trouble for pair, trouble in self._troubles.items() if pair in pairs}
+        self._not_before = {pair: at for pair, at in self._not_before.items() if pair in pairs}
         for champion in known:
             self.note(champion)
 
@@ -107,7 +107,7 @@ class Followers:
                 await self.sweep()
             except ServiceError as error:
                 log.warning("challengers cannot be looked for", extra={"detail": error.detail})
-            # Workers that started together do not stay so.
+            # Jitter, so that workers that started together do not stay in step.
             await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
 
     async def _run(self, pursuit: Pursuit) -> None:
@@ -121,22 +121,22 @@ class Followers:
                     await self._follow(pursuit, champion, name)
 
     async def _follow(self, pursuit: Pursuit, champion: str, name: str) -> None:
-        """Whatever goes wrong is this challenger's own trouble."""
+        """Let one challenger follow. Any error is recorded as its trouble, and does not stop the others."""
         pair, now = (champion, name), asyncio.get_running_loop().time()
         if self._not_before.get(pair, 0.0) > now:
             return
         try:
             pursued = await pursuit.follow(champion, name)
         except SessionNotFound as error:
-            # The next sweep finds it gone again, or not.
+            # The next sweep checks again whether the champion is gone.
             if error.extra.get("session") == champion:
                 self._missed.add(champion)
             self._not_before[pair] = now + AGAIN_S
             return
         except Exception as error:
-            told = error.detail if isinstance(error, ServiceError) else type(error).__name__
+            trouble = error.detail if isinstance(error, ServiceError) else type(error).__name__
             self._counts.follow_failures += 1
-            log.warning("challenger cannot follow", extra={"session": champion, "challenger": name, "detail": told})
+            log.warning("challenger cannot follow", extra={"session": champion, "challenger": name, "detail": trouble})
             if not isinstance(error, ServiceError):
                 log.exception("unexpected error", extra={"session": champion})
         else:
@@ -148,9 +148,9 @@ class Followers:
                 if self._not_before.pop(pair, None) is not None:
                     self._troubles.pop(pair, None)
                 return
-            told = pursued.refused
+            trouble = pursued.refused
             if pursued.rounds:
-                self._troubles[pair] = told
+                self._troubles[pair] = trouble
                 return
-        self._troubles[pair] = told
+        self._troubles[pair] = trouble
         self._not_before[pair] = now + AGAIN_S

@@ -1,7 +1,7 @@
-"""How a challenger catches up with its champion: what it has not seen is read from the champion's journal, and played on it.
+"""How a challenger catches up with its champion: it plays the part of the champion's journal that it has not seen.
 
-Any worker may do this at any time, and several at once. What a challenger has seen is part of its state, so that a commit of
-one that was overtaken is refused as any other, and nothing is learned twice.
+Any worker may do this at any time, and several at once. A challenger's progress is part of its state, so the commit of a
+worker that was overtaken is refused like any other, and nothing is learned twice.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ from .champion import Champion, Unsettled, steps_of
 log = logging.getLogger("okl.challengers")
 
 ROUNDS_AT_ONCE: Final = 256
-"""Of one commit, if an entry does not have more by itself."""
+"""The most rounds in one commit, unless a single entry has more."""
 
 MOST_PLACES: Final = 10_000
 MOST_PAGES: Final = 200
-"""More predictions than a session may have waiting by default."""
+"""Enough pages for more predictions than may wait in a session by default."""
 TRIES: Final = 10
 STALE_S: Final = 0.01
 
 
 class Pursued(NamedTuple):
-    """All of the champion's rounds up to `seen` were looked at, and `rounds` of them learned now; why the last one was
-    refused that was."""
+    """The champion's rounds up to `seen` were read, and `rounds` learned now; `refused`: why the last refused one was."""
 
     seen: Tip
     rounds: int
@@ -56,7 +55,7 @@ class Pursued(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What waits at a champion, the oldest first, and the place in the list up to which that is."""
+    """Waiting predictions of a champion, the oldest first, and the cursor of the list after them."""
 
     found: Sequence[Unsettled]
     place: str | None
@@ -64,7 +63,7 @@ class _Found(NamedTuple):
 
 @final
 class Pursuit:
-    """Raises ServiceError only."""
+    """Lets challengers follow their champions. Raises ServiceError only."""
 
     def __init__(self, store: Store, rounds: Rounds, counts: Counts) -> None:
         self._store = store
@@ -72,14 +71,16 @@ class Pursuit:
         self._counts = counts
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._places: OrderedDict[str, str] = OrderedDict()
-        """Up to where this worker has looked through what waits at a champion, by challenger."""
+        """The cursor up to which this worker has read the champion's waiting predictions, by challenger."""
 
     async def follow(self, champion: str, name: str) -> Pursued | None:
-        """Bring the challenger to where its champion is now. None if other workers, which follow too, were first each time.
-        Raises SessionNotFound."""
+        """Bring the challenger to its champion's present round; None if other workers were always first.
+
+        Raises SessionNotFound.
+        """
         own = challenger_name(champion, name)
         lock = self._locks.setdefault(own, asyncio.Lock())
-        # Two of one worker would only be in each other's way.
+        # Two pursuits in one worker would only conflict.
         async with lock:
             return await self._catch_up(champion, own)
 
@@ -93,21 +94,21 @@ class Pursuit:
                 asked = await self._asked(own, champion, before.position, reading)
             now = await self._rounds.look(champion, Champion.of)
             if not before.reads_as(now):
-                # It was put in the place of another meanwhile, or has had its first round.
+                # The champion was replaced meanwhile, or has had its first round.
                 continue
             pursued = await self._play(own, tip or reading.start, reading, asked.found, now)
             if pursued is not None:
                 self._put(own, asked.place)
                 return pursued
-            # Another worker follows: whoever is first is so by chance.
+            # Another worker follows too: back off with jitter.
             await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
         return None
 
     async def _read(self, champion: str, tip: Tip | None) -> Reading:
-        """What follows the tip; where that is not there any more, all that is kept. Raises SessionNotFound."""
+        """Read the entries after the tip; if the tip is no longer stored, all stored entries. Raises SessionNotFound."""
         reading = await self._store.read(champion, tip)
         if not isinstance(reading, Gone) and reading.is_whole:
-            # What is kept behind the snapshot too.
+            # Include the entries kept from before the snapshot.
             whole = await self._store.whole(champion)
             reading = whole if isinstance(whole, Gone) else Reading(whole.head, whole.base, whole.entries)
         if isinstance(reading, Gone):
@@ -115,17 +116,19 @@ class Pursuit:
         return reading
 
     async def finish(self, champion: str, own: str, now: Champion) -> Pursued | None:
-        """The rest, up to where the champion is and stays, since its requests to this worker wait; nobody else's do. None if
-        somebody else has followed meanwhile."""
+        """Play the rest, up to the champion's present round; None if another worker followed meanwhile.
+
+        The champion's requests to this worker wait meanwhile, those to other workers do not.
+        """
         tip = await self._rounds.look(own, _tip_of)
         reading = await self._read(champion, tip)
-        # What waits is not looked at: its forecasts are the champion's in any case.
+        # Skip waiting predictions: after a promotion they keep the champion's forecasts anyway.
         return await self._play(own, tip or reading.start, reading, (), now)
 
     async def _play(
         self, own: str, start: Tip, reading: Reading, asked: Sequence[Unsettled], champion: Champion
     ) -> Pursued | None:
-        """None if somebody else has followed meanwhile."""
+        """Play a reading on the challenger; None if another worker followed meanwhile."""
         if champion.task is None:
             return Pursued(reading.head.tip, 0, None)
         skipped = max(0, reading.start.round - start.round)
@@ -134,21 +137,21 @@ class Pursuit:
             steps = list(steps_of(first, entries, asked if is_last else _made_until(asked, entries), champion.task))
             if not steps:
                 break
-            told = await self._follow(own, Follow(start, champion.learner, steps, skipped))
-            if told.is_stale:
+            answer = await self._follow(own, Follow(start, champion.learner, steps, skipped))
+            if answer.is_stale:
                 return None
-            rounds += told.rounds
-            refused = told.refused or refused
+            rounds += answer.rounds
+            refused = answer.refused or refused
             if entries:
                 first = entries[-1].tip
-                # What was refused after the last round that was learned is behind the challenger, and yet not learned.
-                skipped = first.round - told.tip.round if told.rounds else skipped + sum(one.count for one in entries)
-                start = told.tip
+                # Rounds refused after the last learned one are past, but not yet noted as skipped in any entry.
+                skipped = first.round - answer.tip.round if answer.rounds else skipped + sum(e.count for e in entries)
+                start = answer.tip
         self._counts.followed += rounds
         return Pursued(reading.head.tip, rounds, refused)
 
     async def _follow(self, own: str, part: Follow) -> Followed:
-        """All at once; where a round is refused, without those that are."""
+        """Follow all steps at once; if a round is refused, follow again without the refused ones."""
         try:
             return await self._rounds.follow(own, part)
         except (InvalidInput, InvalidConfig, NumericalFailure, SessionFull) as error:
@@ -156,9 +159,9 @@ class Pursuit:
         return await self._rounds.follow(own, replace(part, is_careful=True))
 
     async def _asked(self, own: str, champion: str, position: Position, reading: Reading) -> _Found:
-        """What waits and this worker has not seen yet, up to the end of the reading.
+        """Return the waiting predictions that this worker has not read yet, up to the end of the reading.
 
-        The list is in the order of expiry, which is that of making as far as all wait equally long.
+        The list is in the order of expiry, which is the order of creation if all wait equally long.
         """
         found: list[Unsettled] = []
         place = self._places.get(own)
@@ -168,17 +171,17 @@ class Pursuit:
             if isinstance(page, Gone):
                 break
             for one in page.items:
-                made = decode_waiting(position.identity, one.id, one.blob)
-                # Made after the reading; of a former life of the champion if even its present round is an earlier one.
-                if made.t > end and latest is None:
+                entry = decode_waiting(position.identity, one.id, one.blob)
+                # Stop at one made after the reading, but not at one from before a rewind, later than even the present round.
+                if entry.t > end and latest is None:
                     head = await self._store.head(champion)
                     latest = 0 if isinstance(head, Gone) else head.tip.round
-                is_over = latest is not None and end < made.t <= latest
+                is_over = latest is not None and end < entry.t <= latest
                 if is_over:
                     break
                 place = cursor_after(one.expires_at, one.id)
-                if made.t >= reading.start.round:
-                    found.append(Unsettled(one.id, made))
+                if entry.t >= reading.start.round:
+                    found.append(Unsettled(one.id, entry))
             if is_over or page.cursor is None:
                 break
         return _Found(found, place)
@@ -196,7 +199,7 @@ def _tip_of(session: Session, _head: Head, _position: Position) -> Tip | None:
 
 
 def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:
-    """Parts of about ROUNDS_AT_ONCE rounds, and whether each is the last one; one without entries if there are none."""
+    """Parts of about ROUNDS_AT_ONCE rounds, and whether each is the last; one empty part if there are no entries."""
     parts: list[list[Entry]] = [[]]
     size = 0
     for entry in entries:
@@ -209,6 +212,6 @@ def _in_parts(entries: Sequence[Entry]) -> list[tuple[Sequence[Entry], bool]]:
 
 
 def _made_until(asked: Sequence[Unsettled], entries: Sequence[Entry]) -> list[Unsettled]:
-    """Those before the last of these entries; what was made after it belongs to the next part."""
+    """The predictions made before the end of these entries; later ones belong to the next part."""
     end = entries[-1].tip.round
     return [one for one in asked if one.entry.t < end]

@@ -1,1 +1,1 @@
-"""A worker's copies of sessions: loaded, caught up, scheduled, snapshotted, dropped. A copy is a cache."""
+"""A worker's copies of sessions: loaded, caught up, scheduled, snapshotted, dropped. A copy is only a cache."""

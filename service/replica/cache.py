@@ -1,4 +1,4 @@
-"""The copies that a worker keeps, within a bound in bytes: the least recently used go."""
+"""The copies that a worker keeps, bounded in bytes, with least-recently-used eviction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from .replica import Replica
 
 SIZE_EVERY = 64
-"""Rounds and predictions after which a copy is measured again."""
+"""The number of rounds and predictions after which a copy is measured again."""
 
 
 class Replicas:
@@ -17,15 +17,15 @@ class Replicas:
         self._most_bytes = most_bytes
         self._replicas: OrderedDict[str, Replica] = OrderedDict()
         self._sizes: dict[str, int] = {}
-        """What each copy adds to `nbytes`: to add up thousands of copies anew would take longer than a round."""
+        """Each copy's share of `nbytes`: summing thousands of copies anew would take longer than a round."""
         self.nbytes = 0
-        """Memory of all copies, about."""
+        """The approximate memory of all copies."""
 
     def __len__(self) -> int:
         return len(self._replicas)
 
     def enter(self, name: str) -> Replica:
-        """The copy of this session, which stays until `leave`; a new one is not loaded yet."""
+        """Return the copy of this session, which stays until `leave`; a new copy is not loaded yet."""
         replica = self._replicas.get(name)
         if replica is None:
             replica = self._replicas[name] = Replica(name)
@@ -36,18 +36,18 @@ class Replicas:
     def leave(self, replica: Replica) -> None:
         replica.is_used = False
         if replica.session is None:
-            # A name that no session has must not stay.
+            # Names without a session must not pile up.
             self._drop(replica.name)
         else:
             self._count(replica)
 
     def forget(self, name: str, id: str) -> None:
-        """What is remembered here of this prediction, if anything."""
+        """Forget this prediction, if it is remembered here."""
         if name in self._replicas:
             self._replicas[name].forget([id])
 
     def look(self, replica: Replica, added: int) -> None:
-        """Count rounds and predictions; after every SIZE_EVERY of them measure the copy, and make room."""
+        """Count rounds and predictions; after every SIZE_EVERY of them, measure the copy and make room."""
         replica.added += added
         if replica.session is not None and replica.added >= SIZE_EVERY:
             replica.added = 0
@@ -55,7 +55,7 @@ class Replicas:
             self.make_room(replica)
 
     def make_room(self, newcomer: Replica) -> None:
-        """Drop the copies used least recently that nobody uses, until the rest fits."""
+        """Evict the least recently used copies that are not in use, until the rest fits."""
         self._count(newcomer)
         surplus, dropped = self.nbytes - self._most_bytes, list[str]()
         for replica in self._replicas.values():

@@ -1,4 +1,4 @@
-"""A session that is missed may be one that a template makes."""
+"""Creation of a missing session from a template, on first use."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from ..session.requests import Batch, Follow, Report
 from .tickets import Look, Ticket
 
 Make = Callable[[str], Awaitable[bool]]
-"""Makes the session of this name, if there is a template for it. Raises ServiceError."""
+"""Makes the session of this name; False if there is no template for it. Raises ServiceError."""
 
 
 async def refusal_after(
     error: ServiceError, name: str, taken: Sequence[Ticket | Look], make: Make | None
 ) -> ServiceError | None:
-    """What the requests of a turn are refused with that met this error; None where the session that they missed is there
-    now."""
+    """Return the error that refuses the requests of a failed turn; None if their missing session exists now."""
     tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
     if not isinstance(error, SessionNotFound) or make is None or not any(_begins(ticket) for ticket in tickets):
         return error
@@ -27,13 +26,13 @@ async def refusal_after(
     except ServiceError as refused:
         return refused
     for ticket in tickets:
-        # That was of a session that had the name before.
+        # Lookups of an earlier session of this name are void.
         ticket.known.clear()
     return None
 
 
 def _begins(ticket: Ticket) -> bool:
-    """Can it be done in a session that is new? The truth of a prediction made before cannot, nor what is for a known tip."""
+    """Whether a new session can serve the request: not the truth of an earlier prediction, nor rounds for a known tip."""
     match ticket.parts[0]:
         case Report(x=x):
             return x is not None

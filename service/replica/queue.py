@@ -1,4 +1,4 @@
-"""The requests that queue at each session, and who serves them one turn after the other."""
+"""The queue of requests at each session, served one turn after the other."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from .tickets import Look, Ticket, too_late
 log = logging.getLogger("okl.sessions")
 
 TURN_REQUESTS = 64
-"""A turn takes so many requests at most, and those that fit into its time. So many rounds of most learners stay on the event
-loop, and a stream sends its next messages while they are played."""
+"""The most requests in one turn, which also has a time limit. With most learners this many rounds stay on the event loop, and
+a stream sends its next messages while they are played."""
 
 FREE_OF_STREAMS = 4
 STREAMS_S = 1.0
-"""This part of a queue is left by streams that have messages in it, and all behind what takes about so long: they can wait,
-where a request would be refused, or would wait behind them. Those that came while rounds took less time are overtaken."""
+"""Backpressure: a stream with messages under way adds to a queue only while one part in FREE_OF_STREAMS of it stays free, and
+all of it takes at most about STREAMS_S. A stream can wait, whereas a request would be refused, or delayed behind it. Requests
+overtake messages beyond STREAMS_S, which were queued when rounds took less time."""
 
 
 @final
 class Line:
-    """The requests that queue at one session. `timer` refuses those that have queued for too long."""
+    """The queue of one session. `timer` refuses requests that have queued for too long."""
 
     __slots__ = ("queue", "replica", "timer")
 
@@ -41,10 +42,10 @@ class Line:
 
 @final
 class Lines:
-    """One line a session that has requests. Who finds none serves itself; who comes meanwhile is served by a task.
+    """One line for each session with requests. A caller that finds no line serves itself; a task serves those that queue.
 
-    `serve` is given the session's replica and the requests of one turn, and answers each of them; `finish` does what is left
-    to be done then. `most` requests may queue at one session.
+    `serve` takes the session's replica and the requests of one turn, and answers each of them; `finish` does the work left
+    after that. `most` requests may queue at one session.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class Lines:
 
     @property
     def queued(self) -> int:
-        """Requests that wait for their turn."""
+        """The number of requests that wait for their turn."""
         return sum([len(line.queue) for line in self._lines.values()])
 
     async def close(self) -> None:
-        """Let the turns under way end."""
+        """Wait for the turns under way."""
         if self._lines:
             self._closing = self._closing or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._closing)
 
     async def ask(self, name: str, ticket: Ticket | Look) -> Any:
-        """The answer of a request, in its turn. Raises Overloaded."""
+        """Serve a request in its turn, and return its answer. Raises Overloaded."""
         line = self._lines.get(name)
         if line is not None:
             self._queue_up(name, line, ticket)
@@ -90,7 +91,7 @@ class Lines:
         return await ticket.answer
 
     def put(self, name: str, ticket: Ticket) -> None:
-        """Queue a request without waiting for its answer: those that one caller puts go into one turn. Raises Overloaded."""
+        """Queue a request without waiting for its answer; requests put together go into one turn. Raises Overloaded."""
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = Line(self._replicas.enter(name))
@@ -138,11 +139,11 @@ class Lines:
             self._end(name, line)
 
     async def _safely(self, line: Line, work: Awaitable[None], taken: Sequence[Ticket | Look]) -> None:
-        """Work on the line's copy for those who were taken from the line."""
+        """Work on the line's copy for the requests taken; if that fails, drop the copy and refuse them."""
         try:
             await work
         except BaseException as error:
-            # What the copy is now, nobody knows.
+            # The copy may be half changed.
             line.replica.drop()
             if not isinstance(error, Exception):
                 for ticket in taken:
@@ -163,7 +164,7 @@ class Lines:
 
 
 def _overtake(line: Line) -> None:
-    """Put requests in front of the messages of streams behind which they would wait for too long, unless both name an id."""
+    """Move requests ahead of stream messages that would delay them for too long, unless both name the same id."""
     queue, most = line.queue, _fitting(STREAMS_S, line.replica)
     if len(queue) <= most:
         return
@@ -184,8 +185,9 @@ def _overtake(line: Line) -> None:
 
 
 def _take(line: Line) -> list[Ticket | Look]:
-    """The next requests for one turn: what has queued up, up to one that is alone in its turn, or that names an id that an
-    earlier one of the turn names too; but the truth of a prediction of the turn may be in it.
+    """Take the next requests for one turn, up to one that needs its own turn, or reuses an id of an earlier one in the turn.
+
+    The truth of a prediction in the turn may follow in the same turn.
     """
     queue, replica = line.queue, line.replica
     first = queue.popleft()
@@ -202,5 +204,5 @@ def _take(line: Line) -> list[Ticket | Look]:
 
 
 def _fitting(seconds: float, replica: Replica) -> int:
-    """How many requests take about so long. Until one has shown that it is one: so many may take a minute."""
+    """About how many requests fit into this time; 1 before any round was timed, since several slow ones may take a minute."""
     return 1 if replica.round_s == 0.0 else 1 + int(seconds / replica.round_s)

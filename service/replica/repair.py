@@ -1,4 +1,4 @@
-"""Taking a session that cannot be loaded back to the last round that replays."""
+"""Repair of a session that cannot be loaded, by rewinding it to the last round that replays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..store.base import Entry, Gone, Reading, Store, Tip
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """`rounds` were committed and `kept` of them replay; `trouble` says what stops the others, None if nothing does.
+    """`rounds` were committed and `kept` of them replay; `trouble` says why the others do not, None if all do.
 
-    `is_written` says that the session now stands at round `kept`.
+    `is_written`: whether the session was rewound to round `kept`.
     """
 
     session: str
@@ -30,10 +30,10 @@ class RepairReport:
 
 
 async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
-    """Find the last round that replays, and with `write` take the session back to it. No worker need stop: those that
-    have a copy from after that round drop it at their next commit.
+    """Find the last round that replays, and with `write` rewind the session to it.
 
-    Raises SessionNotFound, StoreError; StateCorrupt where not even the record and the snapshot can be read.
+    No worker need stop: one with a copy from after that round drops it at its next commit. Raises SessionNotFound,
+    StoreError; StateCorrupt if the record or the snapshot cannot be read, or the session changes meanwhile.
     """
     reading = await store.salvage(name)
     if isinstance(reading, Gone):
@@ -48,7 +48,7 @@ async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
 
 
 def _replayed(name: str, reading: Reading) -> tuple[Tip, str | None]:
-    """The tip of the last entry that replays, and what stops the next one."""
+    """Return the tip of the last entry that replays, and why the next one does not."""
     definition, identity = decode_record(name, reading.record or b"")
     if reading.snapshot is None:
         session = Session(definition)

@@ -1,4 +1,4 @@
-"""From what the store gives to a session: load a snapshot, replay the journal after it."""
+"""Loading a session from the store: restore a snapshot, replay the journal after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("okl.sessions")
 
 
 async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, counts: Counts) -> Session:
-    """Bring the copy to the reading's head. Raises StateCorrupt, SessionFailed; the copy is dropped then."""
+    """Bring the copy to the reading's head. Raises StateCorrupt, SessionFailed; the caller then drops the copy."""
     session, position, head = replica.session, replica.position, reading.head
     begun = time.perf_counter()
     is_next = session is not None and position is not None and not reading.is_whole and position.tip == reading.start
@@ -31,7 +31,7 @@ async def catch_up(replica: Replica, reading: Reading, scheduler: Scheduler, cou
         position, session = await _load(reading, scheduler)
         seconds = round(time.perf_counter() - begun, 3)
         log.info("session loaded", extra={"session": head.name, "t": head.tip.round, "seconds": seconds})
-    # Nobody may use a session that a replay is changing, or has left half changed.
+    # A session must not be used while a replay changes it, or after one has failed half-way.
     replica.session = None
     replica.journal.see(head)
     await _replay(replica, session, reading.entries, scheduler)
@@ -57,12 +57,12 @@ async def _load(reading: Reading, scheduler: Scheduler) -> tuple[Position, Sessi
     if blob is not None:
         return position, await scheduler.bytes(len(blob), lambda: unpack(definition, blob, str(position)))
     if reading.start.digest != identity:
-        raise StateCorrupt(f"The journal of session {head.name!r} starts at that of another one.", session=head.name)
+        raise StateCorrupt(f"The journal of session {head.name!r} starts at another session's tip.", session=head.name)
     return position, Session(definition)
 
 
 async def _replay(replica: Replica, session: Session, entries: Sequence[Entry], scheduler: Scheduler) -> None:
-    """Learn the entries. Replayed one by one where a long round is among them."""
+    """Learn the entries, in one piece of work."""
     rounds = sum(entry.count for entry in entries)
     if not rounds:
         return

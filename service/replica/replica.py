@@ -1,4 +1,4 @@
-"""One worker's copy of one session, and what it knows of the session's journal."""
+"""A worker's copy of one session, and what the worker knows of the session's journal."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..session.turn import Outcome, Position, Turn
 from ..store.base import Full, Head
 
 WAITING_BYTES = 1 << 20
-"""Waiting predictions of a session that a worker remembers; the store has them all."""
+"""The most bytes of a session's waiting predictions that a worker remembers; the store has them all."""
 
 SESSION_BYTES = 30_000
-"""What the Python objects of a replica take beside its numbers, as `python -m bench.scale` measures it."""
+"""The memory of a replica's Python objects beside its numbers, as measured by `python -m bench.scale`."""
 OBJECT_BYTES = 1_000
-"""The same for a waiting prediction."""
+"""The memory of a waiting prediction's Python objects."""
 
 
 CONTENDED_S = 1.0
-"""For so long after another worker was first at a session, a turn that learns ahead keeps a copy from before it."""
+"""The time after another worker committed first in which turns that learn ahead keep a copy from before them."""
 
 COPIED_BYTES = 4 << 20
-"""To copy a larger session costs more than a turn: while other workers compete for it, a turn takes one request, and needs a
-copy for a block or a stream's frame alone."""
+"""Copying a larger session costs more than a turn. While other workers compete for it, a turn takes one request, and makes a
+copy only for a block or a stream's frame."""
 
 
 @dataclass(slots=True)
 class Remembered:
-    """A prediction that this worker made, and until when it waits, by the worker's own monotonic clock."""
+    """A prediction that this worker made, and its expiry by the worker's monotonic clock."""
 
     entry: WaitingEntry
     until: float
@@ -41,7 +41,7 @@ class Remembered:
 
 @dataclass(slots=True)
 class Journal:
-    """What lies after the latest snapshot; `seconds` is about the time that replaying it takes."""
+    """The journal after the latest snapshot; `seconds` is about the time that a replay takes."""
 
     snapshot_round: int = -1
     snapshot_bytes: int = 0
@@ -50,13 +50,13 @@ class Journal:
     seconds: float = 0.0
 
     def start(self, round: int, snapshot_bytes: int) -> None:
-        """A snapshot of this size, at this round, is where the journal starts."""
+        """Start after a snapshot of this size, at this round."""
         self.snapshot_round, self.snapshot_bytes = round, snapshot_bytes
         self.rounds = self.bytes = 0
         self.seconds = 0.0
 
     def see(self, head: Head) -> None:
-        """What the store counts; another worker may have written a snapshot."""
+        """Adopt the store's counts; another worker may have written a snapshot."""
         round = -1 if head.snapshot_tip is None else head.snapshot_tip.round
         if round != self.snapshot_round:
             self.start(round, head.snapshot_bytes)
@@ -70,10 +70,10 @@ class Journal:
 
 @dataclass(slots=True)
 class Replica:
-    """`session` is None until it is loaded, and while it is being changed; it stands at `position`.
+    """A copy of a session at `position`; `session` is None until it is loaded, and while it is being changed.
 
-    `size` is the memory of the learner when it was last measured, `beside` that of the history. A round takes about
-    `round_s`, which is 0 until a round was timed; `timed` counts the measurements.
+    `size` is the memory of the learner when last measured, `beside` that of the history. A round takes about `round_s`, which
+    is 0 until a round was timed; `timed` counts the measurements.
     """
 
     name: str
@@ -83,34 +83,34 @@ class Replica:
     waiting_bytes: int = 0
     store_waiting: int = 0
     never_came: int = 0
-    """Predictions of the session, as the store counted them last."""
+    """Predictions of the session whose truth never came; like `store_waiting`, as last counted by the store."""
     size: int = 0
     beside: int = 0
     round_s: float = 0.0
     timed: int = 0
     journal: Journal = field(default_factory=Journal)
     unfinished: Turn | None = None
-    """A turn whose clients were answered, and whose last round is not learned yet."""
+    """A turn whose clients were answered, but whose last round is not learned yet."""
     contended_until: float = 0.0
     is_snapshot_under_way: bool = False
     wants_snapshot: bool = False
     added: int = 0
-    """Rounds and predictions since somebody looked at the memory."""
+    """Rounds and predictions since the memory was last measured."""
     is_used: bool = False
-    """Requests are at this session now: it is not dropped meanwhile."""
+    """Whether requests use the copy now, so that it must not be evicted."""
     alarms: int = 0
     """Alarms of the session that this worker knows of."""
     asked_at: float | None = None
-    """When this worker predicted last without a round, in a session of a template: seconds since the epoch."""
+    """When this worker last predicted without a round, in a session made by a template: seconds since the epoch."""
 
     @property
     def is_contended(self) -> bool:
-        """Were other workers first at this session lately?"""
+        """Whether another worker has recently committed first."""
         return self.contended_until > asyncio.get_running_loop().time()
 
     @property
     def is_one_by_one(self) -> bool:
-        """Does a turn take one request, so that it needs no copy?"""
+        """Whether a turn takes only one request, so that it needs no copy."""
         return self.size > COPIED_BYTES and self.is_contended
 
     def contend(self) -> None:
@@ -121,17 +121,17 @@ class Replica:
         return self.size + self.beside + self.waiting_bytes + SESSION_BYTES
 
     def measure(self, session: Session) -> None:
-        """Look at the memory that it takes."""
+        """Measure the memory of the session."""
         self.size, self.beside = session.nbytes, session.history.nbytes
 
     def drop(self) -> None:
-        """Forget the copy, and what was made from it."""
+        """Drop the copy, and everything made from it."""
         self.session = self.position = self.unfinished = None
         self.waiting.clear()
         self.waiting_bytes = 0
 
     def undo(self, turn: Turn, before: Session | None) -> None:
-        """Take back what the turn has learned ahead: to the copy from before it, or to none."""
+        """Undo what the turn has learned ahead: return to the copy from before it, or drop the session."""
         if turn.has_learned:
             if before is None:
                 self.drop()
@@ -139,7 +139,7 @@ class Replica:
                 self.session = before
 
     def keep(self, turn: Turn, outcomes: Sequence[Outcome], now: float) -> int:
-        """Remember what waits since this turn; how many predictions had no room."""
+        """Remember the predictions that wait since this turn, and return how many had no room."""
         for hold, outcome in zip(turn.holds, outcomes, strict=True):
             if outcome is None:
                 self.remember(hold.id, turn.made[hold.id], now + hold.wait_s)
@@ -147,9 +147,9 @@ class Replica:
 
     def remember(self, id: str, entry: WaitingEntry, until: float) -> None:
         self.forget([id])
-        lags, many = entry.lags, entry.forecast.probabilities
+        lags, probabilities = entry.lags, entry.forecast.probabilities
         nbytes = OBJECT_BYTES + len(id) + size_of(entry.x)
-        nbytes += (0 if lags is None else lags.nbytes) + 32 * (0 if many is None else len(many))
+        nbytes += (0 if lags is None else lags.nbytes) + 32 * (0 if probabilities is None else len(probabilities))
         self.waiting[id] = Remembered(entry, until, nbytes)
         self.waiting_bytes += nbytes
         while self.waiting_bytes > WAITING_BYTES:
@@ -157,5 +157,5 @@ class Replica:
 
     def forget(self, ids: Iterable[str]) -> None:
         for id in ids:
-            if (found := self.waiting.pop(id, None)) is not None:
-                self.waiting_bytes -= found.nbytes
+            if (prediction := self.waiting.pop(id, None)) is not None:
+                self.waiting_bytes -= prediction.nbytes

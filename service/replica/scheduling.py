@@ -1,6 +1,6 @@
-"""Where arithmetic runs: short work on the event loop, longer work in a thread, long work among its own kind.
+"""Where arithmetic runs: short work on the event loop, longer work in a thread, long work in separate threads.
 
-One session's long work never waits in front of another's short work: each kind has threads of its own.
+One session's long work never delays another's short work, since each kind has its own threads.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import TypeVar
 from .replica import Replica
 
 THREAD_FROM_S = 0.005
-"""Arithmetic longer than this goes to a thread, so that other sessions are not held up; a hop costs 50 us."""
+"""Arithmetic longer than this goes to a thread, so that other sessions are not held up; the hop costs 50 us."""
 
 LONG_FROM_S = 0.1
-"""Longer work than this waits for longer work only."""
+"""Work longer than this goes to the threads for long work."""
 
 TURN_S = 0.05
-"""A turn takes about so long, so that the first of its requests is not kept waiting, nor whoever else is at this worker."""
+"""The approximate time of a turn, short enough for its first request, and for others at this worker, not to wait long."""
 
 ROUNDS_AT_ONCE = 16
-"""More rounds than this go to a thread as long as nobody knows how long one takes."""
+"""More rounds than this go to a thread until a round has been timed."""
 
 WHOLE_ROUNDS = 4
-"""More rounds than this, between which no turn can end, go to a thread however quick rounds were: they may turn slow."""
+"""More rounds than this that the end of a turn cannot interrupt go to a thread, since fast rounds may become slow."""
 
 BLOCK_ROUNDS = 256
-"""More than these are taken for long work as long as nobody knows."""
+"""More rounds than this count as long work until a round has been timed."""
 
 THREAD_FROM_BYTES = 1 << 20
 """Packing or parsing more than this goes to a thread."""
 
 LATEST = 0.1
-"""So much of the mean is the latest time of a round. More of the first few that took longer than was thought: the first turn
-of all forecasts, and what it learns, which may take a hundred times as long, is the second."""
+"""The weight of the latest time in the moving average of a round's time. The first few times weigh more if they exceed the
+average: the first covers a forecast only, and learning, which may take a hundred times as long, is timed second."""
 
 SHORT_THREADS, LONG_THREADS = 4, 2
 
@@ -51,7 +51,7 @@ class Scheduler:
         self._long = ThreadPoolExecutor(LONG_THREADS, "okl-long")
 
     def close(self) -> None:
-        """Work under way goes on; what has not begun never does."""
+        """Shut down: work under way continues, work that has not begun is cancelled."""
         for pool in (self._short, self._long):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -65,21 +65,23 @@ class Scheduler:
         whole: int = 1,
         done: Callable[[], int] | None = None,
     ) -> T:
-        """Run rounds of a session where they belong, and learn how long one takes. Between `whole` of them the work
-        does not look at the clock. `done` tells afterwards how many of them there were, where that may be fewer."""
+        """Run rounds of a session on the event loop or in a thread, and measure how long one takes.
+
+        The work does not check the clock within `whole` rounds. `done` returns how many were played, if that may be fewer.
+        """
         pool = self._pool_of(replica.round_s, rounds, is_long)
         if pool is None and whole > WHOLE_ROUNDS:
             pool = self._short
         if pool is None:
             result, took = _timed(work)
             if took > TURN_S:
-                # The next such work may be here too, and a store may answer without letting others go on.
+                # The next work may run on the event loop too, and a store may answer without yielding to other tasks.
                 await asyncio.sleep(0)
         else:
             result, took = await asyncio.get_running_loop().run_in_executor(pool, _timed, work)
         rounds = rounds if done is None else done()
         if is_long:
-            # Not a round like others: it says nothing of theirs.
+            # The time of an exceptional round says nothing about ordinary ones.
             replica.journal.seconds += took
         elif rounds:
             took /= rounds
@@ -89,7 +91,7 @@ class Scheduler:
         return result
 
     def in_time(self, requests: Sequence[T]) -> Iterator[T]:
-        """Those that a turn can begin in its time, and one at least: rounds may take longer than those before them."""
+        """Yield the requests that a turn can begin in its time, at least one; rounds may get slower meanwhile."""
         over = time.perf_counter() + TURN_S
         for number, request in enumerate(requests):
             if number and time.perf_counter() > over:
@@ -97,7 +99,7 @@ class Scheduler:
             yield request
 
     async def bytes(self, size: int, work: Callable[[], T]) -> T:
-        """Work that takes as long as the bytes are many."""
+        """Run work whose time is proportional to this many bytes."""
         if size < THREAD_FROM_BYTES:
             return work()
         pool = self._long if size > 16 * THREAD_FROM_BYTES else self._short

@@ -1,4 +1,4 @@
-"""When a session gets its next snapshot, and who writes it: the worker that crosses the threshold."""
+"""When a session gets its next snapshot. The worker that crosses the threshold writes it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .scheduling import Scheduler
 log = logging.getLogger("okl.sessions")
 
 BYTES_PER_S = 10e6
-"""A second of learning pays for so many bytes of snapshots: the largest states would else be packed most of the time."""
+"""Bytes of snapshots per second of learning; without this limit the largest states would be packed most of the time."""
 
 
 class Snapshots:
-    """Snapshots no larger than the journals that they replace at most double what is written; but nobody replays for long."""
+    """Writes a snapshot once the journal is as large, which at most doubles the bytes written, or is slow to replay."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Snapshots:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def consider(self, replica: Replica) -> None:
-        """Write a snapshot if one is due. Packing holds the session, writing does not."""
+        """Write a snapshot if one is due. The session is blocked while it is packed, but not while it is written."""
         session, position = replica.session, replica.position
         if session is None or position is None or not self._is_due(replica, session):
             return
@@ -58,7 +58,7 @@ class Snapshots:
         if session.definition.snapshot_every is not None:
             await task
             return
-        # The event loop itself holds no task, and the replica may be dropped.
+        # Keep a reference to the task: the event loop holds none, and the replica may be dropped.
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -69,7 +69,7 @@ class Snapshots:
         every = session.definition.snapshot_every
         if every is not None:
             return journal.rounds >= every
-        # The size looked at last spares a look after each round: the journal has to reach that one first.
+        # Measure the session only once the journal reaches the last measured size, not after each round.
         size = replica.size + replica.beside
         if replica.wants_snapshot or journal.seconds > max(self._replay_s, size / BYTES_PER_S):
             return True
@@ -77,7 +77,7 @@ class Snapshots:
         return journal.bytes >= least and journal.bytes >= session.nbytes + session.history.nbytes
 
     async def _write(self, replica: Replica, position: Position, blob: bytes) -> None:
-        """The round is committed and the journal complete without it, so a snapshot that fails is no client's error."""
+        """Write a snapshot; a failure is only logged, since the round is committed and the journal complete without it."""
         started = time.perf_counter()
         try:
             await self._store.snapshot(replica.name, position.tip, blob)

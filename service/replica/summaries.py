@@ -1,4 +1,4 @@
-"""What lists tell of the sessions that this worker serves: written beside the rounds, about once a second each."""
+"""Summaries, for lists, of the sessions that this worker serves: written beside the rounds, about once a second each."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .replica import Replica
 log = logging.getLogger("okl.sessions")
 
 EVERY_S = 1.0
-"""From a round to the summary of its session, which has the rounds that come meanwhile too."""
+"""The delay from a round to its session's summary, which covers the rounds played meanwhile too."""
 
 SHARE = 20.0
-"""The next summaries wait so many times as long as the last ones took: with very many sessions they come less often."""
+"""The next summaries wait this many times as long as the last ones took, so very many sessions are written less often."""
 
 
 class Summaries:
-    """A summary that is lost with the worker is written again with the session's next round."""
+    """Writes summaries. One that is lost with a worker is written again after the session's next round."""
 
     def __init__(self, store: Store, *, counts: Counts | None = None) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Summaries:
         self._writing: set[asyncio.Task[None]] = set()
 
     def note(self, replica: Replica) -> None:
-        """The session has new rounds, or it was asked."""
+        """Schedule a summary of a session that has new rounds, or has predicted."""
         if replica.name not in self._due:
             self._due[replica.name] = replica
             if self._timer is None:
@@ -44,7 +44,7 @@ class Summaries:
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._start)
 
     async def close(self) -> None:
-        """Write what is due."""
+        """Write the summaries that are due."""
         if self._timer is not None:
             self._timer.cancel()
             self._start()
@@ -68,7 +68,7 @@ class Summaries:
             await self._write(replica.name, position.identity, session, replica.asked_at)
 
     async def _write(self, name: str, identity: bytes, session: Session, asked_at: float | None) -> None:
-        """A summary that fails is no client's error, and no other session's."""
+        """Write a summary; a failure is only logged, since it concerns neither a client nor another session."""
         try:
             started = time.perf_counter()
             summary = replace(summary_of(session), asked_at=asked_at)

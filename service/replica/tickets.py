@@ -1,4 +1,4 @@
-"""Requests at a session, each with its answer: what is known under their ids, and how they are answered."""
+"""Requests at a session, each with its future answer: what is known under their ids, and how they are answered."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from .replica import Replica
 
 @final
 class Sender:
-    """Somebody with several requests under way, which are done in their order. Once one is `refused` for a reason that
-    passes, so are those after it, and the sender begins again with that one. `latest` is the answer to the last one sent."""
+    """A sender with several requests under way, which are served in order.
+
+    Once one is refused with a retryable error (`refused`), so are those after it, and the sender resends from that one.
+    `latest` is the answer to the last request sent.
+    """
 
     __slots__ = ("latest", "refused")
 
@@ -29,7 +32,7 @@ class Sender:
 
     @property
     def is_waiting(self) -> bool:
-        """Will it be told something without sending more?"""
+        """Whether the last request sent is still unanswered."""
         return self.latest is not None and not self.latest.done()
 
 
@@ -37,9 +40,9 @@ class Sender:
 class Ticket:
     """A request in the queue: its parts are played one after the other, in one commit.
 
-    `asked` are the ids of its predictions, `settled` those of its truths, `known` is what the store has under them;
-    `deadline` is when the client is to be answered. `is_alone` says that it has a turn of its own, `is_many` that each of its
-    predictions has an answer of its own.
+    `asked` are the ids of its predictions, `settled` those of its truths; `known` is what the store holds under them.
+    `deadline`: the time by which the client must be answered. `is_alone`: whether it needs a turn of its own. `is_many`:
+    whether each of its predictions has its own answer.
     """
 
     __slots__ = (
@@ -96,7 +99,7 @@ def _rounds_of(part: Part) -> int:
 
 @final
 class Look:
-    """A request to look at a session at the store's present tip: what `work` makes of it is the answer."""
+    """A request to inspect a session at the store's present tip: the answer is what `work` returns."""
 
     __slots__ = ("answer", "deadline", "work")
     asked = settled = ids = frozenset[str]()
@@ -119,7 +122,7 @@ def too_late(name: str) -> Overloaded:
 
 
 def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket | Look]:
-    """The requests that nobody has answered yet; those that took too long are refused."""
+    """Refuse requests that took too long, or whose sender was refused, and return those without an answer."""
     now = asyncio.get_running_loop().time()
     for ticket in taken:
         refused = ticket.sender.refused if isinstance(ticket, Ticket) and ticket.sender is not None else None
@@ -129,31 +132,32 @@ def still_open(replica: Replica, taken: Sequence[Ticket | Look]) -> list[Ticket 
 
 
 def known_under(replica: Replica, tickets: Sequence[Ticket]) -> dict[str, WaitingEntry | Waiting | Applied | None]:
-    """What is there under the ids of the tickets: what the store found, or else what this worker made."""
+    """Return what the ids of the tickets hold: what the store found, else a prediction of this worker."""
     known: dict[str, WaitingEntry | Waiting | Applied | None] = {}
     for ticket in tickets:
         for id in ticket.ids:
-            if (made := replica.waiting.get(id)) is not None:
-                known[id] = made.entry
+            if (prediction := replica.waiting.get(id)) is not None:
+                known[id] = prediction.entry
         known |= ticket.known
     return known
 
 
 def tell(ticket: Ticket, tells: list[Tell] | ServiceError, outcomes: Mapping[str, Outcome]) -> bool:
-    """Answer a ticket whose turn is durable, by the outcomes of the turn's holds. True if its round was learned before."""
+    """Answer a ticket whose turn is durable, given the outcomes of the turn's holds. Return whether it was a duplicate."""
     if ticket.answer.done():
         return False
     if isinstance(tells, ServiceError):
         ticket.refuse(tells)
         return False
-    told: list[Told | ServiceError] = []
-    for one in tells:
+    answers: list[Told | ServiceError] = []
+    for answer_of in tells:
         try:
-            told.append(one(outcomes))
+            answers.append(answer_of(outcomes))
         except ServiceError as error:
-            told.append(error)
-    if isinstance(told[0], ServiceError) and not ticket.is_many:
-        ticket.refuse(told[0])
+            answers.append(error)
+    first = answers[0]
+    if isinstance(first, ServiceError) and not ticket.is_many:
+        ticket.refuse(first)
         return False
-    ticket.answer.set_result(told)
-    return isinstance(told[0], Updated | RoundsPlayed) and told[0].is_duplicate
+    ticket.answer.set_result(answers)
+    return isinstance(first, Updated | RoundsPlayed) and first.is_duplicate

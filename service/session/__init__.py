@@ -1,1 +1,1 @@
-"""Sessions as pure values: what a session is, what it makes of inputs and truths, and the bytes that keep it."""
+"""Sessions as pure values: their state, their rounds, and the bytes in which they are stored."""

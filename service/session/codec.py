@@ -1,9 +1,9 @@
 r"""The bytes of journal entries, waiting predictions and remembered answers: little-endian, self-delimiting, versioned.
 
-A *round* is what `POST /update` commits, a *block* what `POST /sessions/{s}/rounds` commits (n rounds that one `run` of the
-learner played). Both hold what a replay needs and what it is checked against: inputs as they came, truths, the forecasts at
-play, the recorded choices, and what computed them. `note` is JSON that a later round relies on: a label that was new, and
-the config that a stage of the warm-up found.
+`POST /update` commits a *round*, `POST /sessions/{s}/rounds` a *block* (n rounds that one `run` of the learner played). Both
+hold what a replay needs and is checked against: raw inputs, truths, the forecasts at play, the recorded choices, and the
+arithmetic that computed them. `note` is JSON that later rounds rely on: a new label, and the config that a stage of the
+warm-up found.
 
     round    u8 version, u8 kind = 0, u32 arithmetic, moment, f64 y, f64 issued, f64 value, f64 weight, f64 score (NaN: none),
              f64 threshold, u32 lag, bytes said, bytes choices, bytes note, bytes x, lags
@@ -16,22 +16,21 @@ the config that a stage of the warm-up found.
              u32 lags, u32 classes, bytes x, lags, probabilities, seal
     answer   JSON, seal
 
-A `moment` is that of `service.session.moment`, `at` a time as there. `said` are the two forecasts of the trivial
-forecasters, their values and probabilities (NaN: none), that went with a prediction; of a round nothing where they are
-those of its own moment.
+A `moment` is encoded as in `service.session.moment`; `at` is a time on the same clock. `said` holds the two trivial
+forecasters' values and probabilities (NaN: none) at the time of the prediction; a round leaves it empty if they have not
+changed since.
 
-A *class* is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
-`label` the class that it was told, and `sure` the probability of that; a *named* block has the classes that were told.
-A *followed* entry is one of a challenger; its note, with its length before it, is that of `service.session.following`.
-`probabilities` are the f64[K] of a waiting prediction of such a learner. `bytes` is u32 length and the bytes. Score,
-threshold and lag are those of a `Promise`; of a block m is n where there are intervals, else 0. `x` is that of
-`okl_core.records.record.to_bytes`; `inputs` are u32 d and f64[n d] of rows with d numbers each, or 0 and the bytes x
-of each. `lags` are the f64[k] that went with x, in the learner's terms; most learners have none. A block needs none:
-they are the truths before each of its rows. `arithmetic` is the CRC-32 of the words that name what computed the
-round.
+A *class* entry is a round of a learner of classes: `issued` is the probability that the client was given for the truth,
+`label` the predicted class, and `sure` its probability; a *named* block also holds the predicted classes. A *followed* entry
+belongs to a challenger; its length-prefixed note is encoded as in `service.session.following`. `probabilities` (f64[K])
+belong to a waiting prediction of a learner of classes. `bytes` is a u32 length and the bytes. Score, threshold and lag are
+those of a `Promise`; in a block, m is n with intervals and 0 without. `x` is encoded by `okl_core.records.record.to_bytes`;
+`inputs` are u32 d and f64[n d] for rows of d numbers each, or u32 0 and each input as bytes x. `lags` are the f64[k] that
+went with x, in the learner's terms; most learners have none. A block needs none: they are the truths before each of its
+rows. `arithmetic` is the CRC-32 of the string that names the arithmetic of the round.
 
-An entry needs no checksum: the digests of the journal's chain are over its bytes. A `seal` is the CRC-32 of the session's
-identity, the id and all before it: damage, or the bytes of another session, are refused.
+An entry needs no checksum: the digests of the journal's chain cover its bytes. A `seal` is the CRC-32 of the session's
+identity, the id and everything before it, so that damage, or the bytes of another session, are refused.
 """
 
 from __future__ import annotations
@@ -67,14 +66,14 @@ _NOTE = struct.Struct("<BBI")
 
 
 Said = tuple[PlainForecast, PlainForecast]
-"""What the two trivial forecasters said."""
+"""The forecasts of the two trivial forecasters."""
 
 
 class RoundEntry(NamedTuple):
-    """`issued` is the value that the client was given, `value` the forecast at play: they differ when the truth is late.
+    """One round. `issued` is the value that the client was given, `value` the forecast at play; they differ for late truths.
 
-    With `label`, the class that the client was told, `issued` is the probability that it was given for the truth, and `sure`
-    that of the label.
+    With `label`, the predicted class, `issued` is the probability that the client was given for the truth, and `sure` that of
+    the label.
     """
 
     x: Raw
@@ -95,7 +94,7 @@ class RoundEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """The inputs of n rounds; y and values of shape (n,), scores and thresholds of shape (2, n) where there are intervals."""
+    """A block of n rounds: y and values of shape (n,); `promises` are scores and thresholds, shape (2, n), with intervals."""
 
     raws: Raws
     y: F64
@@ -105,11 +104,11 @@ class BlockEntry:
     promises: F64 | None = None
     moment: Moment = NO_MOMENT
     named: NDArray[np.uint32] | None = None
-    """The classes that a learner of classes told; of an older build's entries nobody knows them."""
+    """The classes that a learner of classes predicted; None in entries of older builds, which did not store them."""
 
 
 class WaitingEntry(NamedTuple):
-    """`t` is the round at which the prediction was made, `at` the time; what the trivial forecasters said then."""
+    """A prediction made at round `t`, at time `at`; `said` are the trivial forecasters' forecasts then."""
 
     t: int
     forecast: Forecast
@@ -158,11 +157,11 @@ def encode_block(entry: BlockEntry) -> bytes:
 
 
 def encode_inputs(raws: Raws) -> bytes:
-    """Those of several rounds."""
+    """Encode the inputs of several rounds."""
     if isinstance(raws, np.ndarray):
         return _U32.pack(raws.shape[1]) + raws.tobytes()
     if len(raws) == 1 and not isinstance(row := raws[0], dict) and len(row):
-        return _U32.pack(len(row)) + row.tobytes()  # as below, of a single round
+        return _U32.pack(len(row)) + row.tobytes()  # a faster path for a single round
     rows = [raw for raw in raws if not isinstance(raw, dict)]
     if len(rows) == len(raws) and rows and (d := len(rows[0])) and all(len(row) == d for row in rows):
         return _U32.pack(d) + b"".join(row.tobytes() for row in rows)
@@ -170,7 +169,7 @@ def encode_inputs(raws: Raws) -> bytes:
 
 
 def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
-    """Raises struct.error, ValueError, StateFormatError."""
+    """Decode n inputs. Raises struct.error, ValueError, StateFormatError."""
     (d,) = _U32.unpack_from(blob, start)
     start += _U32.size
     if d:
@@ -183,12 +182,12 @@ def decode_inputs(blob: bytes, start: int, n: int) -> Raws:
 
 
 def encode_followed(note: bytes, blob: bytes) -> bytes:
-    """An entry of a challenger's journal."""
+    """Encode an entry of a challenger's journal."""
     return _NOTE.pack(VERSION, FOLLOWED, len(note)) + note + blob
 
 
 def split_followed(blob: bytes) -> tuple[bytes | None, bytes]:
-    """The note of a challenger's entry, None for one of another session; and the entry. Raises StateCorrupt."""
+    """Split a journal entry into its note, None unless it is a challenger's, and the rest. Raises StateCorrupt."""
     try:
         version, kind, length = _NOTE.unpack_from(blob)
     except struct.error as error:
@@ -202,7 +201,7 @@ def split_followed(blob: bytes) -> tuple[bytes | None, bytes]:
 
 
 def decode_entry(blob: bytes) -> RoundEntry | BlockEntry:
-    """Without the note of one that was followed. Raises StateCorrupt for bytes of another format."""
+    """Decode a journal entry without its note, if any. Raises StateCorrupt for bytes of another format."""
     _, blob = split_followed(blob)
     try:
         version, kind, arithmetic = _HEAD.unpack_from(blob)
@@ -244,7 +243,7 @@ def _decode_block(blob: bytes, start: int, arithmetic: int, moment: Moment, *, h
 
 
 def _flat(said: Said | None) -> tuple[float, float, float, float]:
-    """NaN for what is not there."""
+    """Return values and probabilities in stored order, NaN for what is missing."""
     (a, p), (b, q) = said or (_NOTHING, _NOTHING)
     return a, math.nan if p is None else p, b, math.nan if q is None else q
 
@@ -274,7 +273,7 @@ def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
 
 
 def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
-    """A prediction that waits under this id. Raises StateCorrupt for bytes that are damaged, or of another format."""
+    """Decode the prediction that waits under this id. Raises StateCorrupt for damaged bytes, or bytes of another format."""
     body = _unsealed(identity, id, blob)
     try:
         version, t, at, *said, value, probability, threshold, k, classes = _WAITING.unpack_from(body)
@@ -287,8 +286,8 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
         raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error
     probabilities = tuple(numbers[k:].tolist()) if classes else None
     forecast = Forecast(value, None if math.isnan(probability) else probability, probabilities)
-    own = numbers[:k] if k else None
-    return WaitingEntry(t, forecast, raw, own, None if math.isnan(threshold) else threshold, at, _said(*said))
+    lags = numbers[:k] if k else None
+    return WaitingEntry(t, forecast, raw, lags, None if math.isnan(threshold) else threshold, at, _said(*said))
 
 
 def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:
@@ -296,12 +295,12 @@ def encode_answer(identity: bytes, id: str, document: bytes) -> bytes:
 
 
 def decode_answer(identity: bytes, id: str, blob: bytes) -> bytes:
-    """The document that is remembered under this id. Raises StateCorrupt."""
+    """Return the document remembered under this id. Raises StateCorrupt."""
     return _unsealed(identity, id, blob)
 
 
 def _numbers(blob: bytes, start: int) -> F64 | None:
-    """All that follow; None if nothing does."""
+    """Return the numbers from `start` to the end; None if there are none."""
     return np.frombuffer(blob, np.float64, offset=start) if start < len(blob) else None
 
 
@@ -312,7 +311,7 @@ def _seal(identity: bytes, id: str, body: bytes) -> bytes:
 def _unsealed(identity: bytes, id: str, blob: bytes) -> bytes:
     body = blob[: -_U32.size]
     if blob[-_U32.size :] != _seal(identity, id, body):
-        raise StateCorrupt(f"What is stored under id {id!r} was damaged, or belongs to another session.")
+        raise StateCorrupt(f"The bytes stored under id {id!r} are damaged, or belong to another session.")
     return body
 
 

@@ -1,4 +1,4 @@
-"""Intervals and prediction sets of a session: what was promised with each forecast, and how often it was kept."""
+"""Intervals and prediction sets of a session: what each forecast promised, and how often the promise was kept."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .task import Task
 from .truths import Answer
 
 BELOW_ONE = math.nextafter(1.0, 0.0)
-"""The largest threshold of which the score 1 is a miss."""
+"""The largest threshold that a score of 1 exceeds, and so misses."""
 
 
 class Promise(NamedTuple):
-    """What a round says of the interval that went with its forecast, once the truth is there.
+    """The outcome of a forecast's interval, once the truth is known.
 
-    `score`: how wrong the forecast was, in the learner's terms; `threshold`: the largest score that the interval holds;
+    `score`: how wrong the forecast was, in the learner's terms; `threshold`: the largest score that the interval covers;
     `lag`: the rounds learned between the forecast and the truth.
     """
 
@@ -52,21 +52,24 @@ class Coverage:
 
     @property
     def threshold(self) -> float:
-        """What is promised with the next forecast; infinite before the first round."""
+        """The threshold of the next forecast; infinite before the first round."""
         return self.conformal.threshold(self.state)
 
     @property
     def share(self) -> float | None:
-        """Of the rounds whose interval held the truth."""
+        """The share of rounds whose interval held the truth; None before the first round."""
         rounds = self.state.rounds
         return None if not rounds else 1.0 - self.state.misses / rounds
 
     def promised(self, task: Task, forecast: Forecast, y: float) -> Promise:
-        """With a forecast of this moment, whose truth is there."""
+        """The promise of a forecast made now, whose truth is known."""
         return promise_of(task, forecast, self.threshold, y)
 
     def learn_rows(self, task: Task, forecasts: Sequence[Forecast], y: F64, recorded: F64 | None) -> F64:
-        """Rounds in order, each promised after the one before: scores and thresholds, shape (2, n); those recorded."""
+        """Learn rounds in order, and return their scores and thresholds, shape (2, n).
+
+        Each threshold follows from the rounds before it, unless `recorded` gives scores and thresholds.
+        """
         found = np.empty((2, len(y)))
         for i, (forecast, truth) in enumerate(zip(forecasts, y.tolist(), strict=True)):
             if recorded is None:
@@ -93,22 +96,22 @@ class Coverage:
 
 
 def promise_of(task: Task, forecast: Forecast, threshold: float, y: float, lag: int = 0) -> Promise:
-    """What a forecast, issued with this threshold, came to. No set holds a label that its forecast did not know."""
-    given = forecast.probabilities
-    if given is not None and int(y) >= len(given):
+    """The promise of a forecast issued with this threshold. No set holds a label that its forecast did not know."""
+    known = forecast.probabilities
+    if known is not None and int(y) >= len(known):
         return Promise(1.0, min(threshold, BELOW_ONE), lag)
     return Promise(_score(task, forecast, y), threshold, lag)
 
 
 def promise_kept(task: Task, forecast: Forecast, threshold: float | None, y: float, lag: int) -> Promise | None:
-    """The same of a prediction that waited; None if it had no interval, or nothing was forecast."""
+    """The promise of a prediction that waited; None if it had no interval, or nothing was forecast."""
     if threshold is None or math.isnan(forecast.value):
         return None
     return promise_of(task, forecast, threshold, y, max(0, lag))
 
 
 def _score(task: Task, forecast: Forecast, y: float) -> float:
-    """How wrong a forecast was: the distance of a number, or what it left of 1 to the true label."""
+    """The score of a forecast: its distance from a number, or 1 minus the probability of the true label."""
     if forecast.probabilities is not None:
         return class_score(forecast.probabilities[int(y)])
     if task.truths.is_classifier:
@@ -118,9 +121,9 @@ def _score(task: Task, forecast: Forecast, y: float) -> float:
 
 
 def answer_to(task: Task | None, forecast: Forecast, threshold: float | None = None) -> Answer:
-    """The forecast as a client is told it, with its interval or set of labels if there is a threshold.
+    """The forecast in the client's terms, with its interval or set of labels if there is a threshold.
 
-    Nothing, as long as nobody knows whether there are labels or numbers.
+    The answer is empty until it is known whether the truths are labels or numbers.
     """
     if task is None or math.isnan(forecast.value) or forecast.probabilities == ():
         return Answer()
@@ -135,17 +138,17 @@ def _promised(task: Task, forecast: Forecast, threshold: float, answer: Answer) 
         low, high = interval(forecast.value, threshold, within)
         ends = [truths.from_learner(end) if math.isfinite(end) else None for end in (low, high)]
         return answer._replace(low=ends[0], high=ends[1])
-    given = forecast.probabilities
-    if given is None:
-        given = (1.0 - (forecast.probability or 0.0), forecast.probability or 0.0)
-    if math.isinf(threshold) or not given:
-        return answer._replace(labels=truths.names[: len(given)])
-    return answer._replace(labels=tuple(truths.names[k] for k in prediction_set(given, threshold)))
+    probabilities = forecast.probabilities
+    if probabilities is None:
+        probabilities = (1.0 - (forecast.probability or 0.0), forecast.probability or 0.0)
+    if math.isinf(threshold) or not probabilities:
+        return answer._replace(labels=truths.names[: len(probabilities)])
+    return answer._replace(labels=tuple(truths.names[k] for k in prediction_set(probabilities, threshold)))
 
 
 def check_promises(task: Task) -> None:
-    """Raises InvalidInput for a learner whose forecasts have nothing to promise with."""
+    """Raises InvalidInput for a classifier that gives no probabilities, which prediction sets need."""
     truths = task.truths
     if truths.is_classifier and not truths.has_classes and task.judge.loss.probability(0.0) is None:
-        told = f"{task.spec.kind} gives no probabilities, so there are no prediction sets; leave `learner` out for some"
+        told = f"{task.spec.kind} gives no probabilities, so there are no prediction sets; leave `learner` out for them"
         raise invalid("/interval", told)

@@ -1,4 +1,4 @@
-"""What a client decides when it makes a session."""
+"""The definition of a session: everything that the client decides when it creates one."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from okl_core.types import F64
 
 Scalar = bool | str | int | float
 Input = Sequence[Any] | Mapping[str, Any] | F64
-"""An input as a client sends it: a list, or an object of named values; both may be nested. Or an array of numbers,
-NaN where one is missing."""
+"""An input as a client sends it: a list or an object of named values, both possibly nested, or an array of numbers with NaN
+for missing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The interval of each column that is mapped to the learner's."""
+    """The interval of each column, which is mapped to the learner's."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
 
 class AlarmRules(NamedTuple):
-    """`rate`: the chance that there is ever a false alarm while the error does not rise, None for no test; `error_above`:
-    a windowed error (mistake rate, or RMSE) that is an alarm of its own, once until it has fallen below."""
+    """When to raise alarms.
+
+    `rate`: the chance of ever raising a false alarm while the error does not rise, None for no test; `error_above`: the
+    windowed error (mistake rate, or RMSE) above which an alarm is raised, once until the error falls below it again.
+    """
 
     rate: float | None = 0.01
     error_above: float | None = None
@@ -40,11 +43,11 @@ Scale = Literal["none", "learned"] | Ranges
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A session as it was asked for.
+    """A session as requested.
 
-    Without a `learner` the service chooses one for what the truths are. `dim` and `schema` are None where the inputs
-    decide; `hashed`: all names of the inputs share so many columns. `interval`: the share of truths that intervals, or sets
-    of labels, are to hold. `template` names the template that made it on first use.
+    Without a `learner` the service chooses one to suit the truths. `dim` and `schema` are None where the inputs decide;
+    `hashed`: the number of columns that all names of the inputs share. `interval`: the share of truths that intervals, or
+    sets of labels, should hold. `template` names the template that created the session on first use.
     """
 
     name: str
@@ -66,10 +69,10 @@ class Definition:
 
     @property
     def kind(self) -> str:
-        """Of the learner, whoever chose it."""
+        """The kind of the requested learner; "auto" where the service chooses it."""
         return "auto" if self.learner is None else self.learner.kind
 
     @property
     def survey(self) -> Survey:
-        """How the fields of the inputs are found."""
+        """The survey that finds the fields of the inputs."""
         return Survey(self.schema or (), self.is_strict, self.hashed)

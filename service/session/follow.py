@@ -1,7 +1,8 @@
-"""A challenger plays what its champion has done: one part of a turn.
+"""A challenger plays its champion's rounds and predictions, as one part of a turn.
 
-Each round is forecast before its truth is looked at, as the champion's was: at once where nothing came between the champion's
-forecast and its truth, and else when the champion's was made, which is what waits under the id of the round.
+Like the champion, it forecasts each round before it sees the truth. If other rounds came between the champion's prediction
+and its truth, the challenger's prediction was made at the same round as the champion's, and waits under the round's id.
+Otherwise the challenger forecasts when it learns.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from .session import Session
 from .task import Task, check_weights, reckoned
 
 Append = Callable[[int, str | None, bytes], None]
-"""Adds an entry to the turn: how many rounds, its id unless one is to be made, its bytes."""
+"""Adds an entry to the turn: its number of rounds, its id (None: make a new one), its bytes."""
 
 
 @final
 class Follower:
-    """One `Follow`, on a session that is changed at once. `found` gives what waits under an id."""
+    """Plays one `Follow` on a session, which changes at once. `found` returns the prediction that waits under an id."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Follower:
         self._learner = part.learner
         self._steps = part.steps
         following = session.following
-        # Rounds between one champion and another were nobody's.
+        # Rounds skipped across a change of the champion's learner count for neither comparison.
         is_another = following is not None and following.learner not in (None, part.learner)
         self._skipped = 0 if is_another else part.skipped
         self._tip = part.start
@@ -59,7 +60,7 @@ class Follower:
         self._refused: str | None = None
 
     def play(self, hold: Callable[[Question], object]) -> Followed:
-        """All of it; `hold` forecasts what is to wait for its truth. Raises ServiceError, OklError."""
+        """Play all steps; `hold` forecasts an input whose truth comes later. Raises ServiceError, OklError."""
         for step in self._steps:
             if isinstance(step, Lesson):
                 self._learn(step)
@@ -67,7 +68,7 @@ class Follower:
             try:
                 hold(step)
             except (ServiceError, core.OklError):
-                # An input that is refused now is refused when its truth comes.
+                # A refused input is refused again, and reported, when its truth comes.
                 if not self._is_careful:
                     raise
         assert self._session.following is not None
@@ -93,8 +94,8 @@ class Follower:
     def _round(self, lesson: Lesson, i: int, moment: Moment, tip: Tip) -> None:
         session = self._session
         self._limits.check_room(session.definition.name, session.nbytes)
-        made = self._found(lesson.id) if lesson.is_late else None
-        raw = session.check_input(lesson.x[i]) if made is None else made.x
+        waited = self._found(lesson.id) if lesson.is_late else None
+        raw = session.check_input(lesson.x[i]) if waited is None else waited.x
         if session.preparation is None:
             self._limits.check_size(session, len(raw), "/x")
         y, task = session.reckoned(lesson.y[i])
@@ -104,18 +105,20 @@ class Follower:
             raw,
             y,
             task,
-            issued=None if made is None else made.forecast,
-            lags=None if made is None else made.lags,
+            issued=None if waited is None else waited.forecast,
+            lags=None if waited is None else waited.lags,
             weight=lesson.weight,
-            promise=None if made is None else promise_kept(task, made.forecast, made.threshold, y, session.t - made.t),
-            said=None if made is None else made.said,
+            promise=None
+            if waited is None
+            else promise_kept(task, waited.forecast, waited.threshold, y, session.t - waited.t),
+            said=None if waited is None else waited.said,
             moment=moment,
         )
-        # Without what waited nobody knows what it would have been at the time of the champion's.
-        theirs = math.nan if lesson.is_late and made is None else lesson.errors[i]
+        # Without a waiting prediction the challenger's forecast is newer than the champion's, so the two cannot be compared.
+        champion_error = math.nan if lesson.is_late and waited is None else lesson.errors[i]
         assert session.following is not None
-        session.following.take(Note(self._learner, tip, self._skipped, [theirs]))
-        self._add(tip, [theirs], lesson.id if i == len(lesson.y) - 1 else None, encode_round(pending.entry))
+        session.following.take(Note(self._learner, tip, self._skipped, [champion_error]))
+        self._add(tip, [champion_error], lesson.id if i == len(lesson.y) - 1 else None, encode_round(pending.entry))
         session.learn(pending)
 
     def _run(self, lesson: Lesson, moment: Moment) -> None:
@@ -143,7 +146,7 @@ class Follower:
             start += count
 
     def _add(self, tip: Tip, errors: Sequence[float], id: str | None, blob: bytes) -> None:
-        """An entry with its note, of as many rounds as the champion has errors in it."""
+        """Append an entry with its note; `errors` are the champion's, one for each round of the entry."""
         note = Note(self._learner, tip, self._skipped, errors)
         self._append(len(errors), id, encode_followed(note.encode(), blob))
         self._skipped = 0

@@ -1,14 +1,14 @@
-"""What a challenger knows of the champion that it follows: how far it has come, and how their errors compare.
+"""What a challenger knows of its champion: its progress in the champion's journal, and how their errors compare.
 
-A challenger is a session named `<champion>~<name>`: what follows whom is in the names alone. It is given the champion's
-rounds in the order of the champion's journal. Each of its own entries carries a *note*, little-endian, from which all this
-follows again on a replay:
+A challenger is a session named `<champion>~<name>`; the name alone says which session it follows. It learns the champion's
+rounds in the order of the champion's journal. Each entry of its own journal carries a *note*, little-endian, from which a
+replay restores this state:
 
     note     u32 learner, u64 round, 16 bytes digest, u64 skipped, f64[] errors
 
-`round` and `digest` are the champion's tip after the entry, `skipped` the rounds of the champion before it that were not
-learned, `errors` those of the champion, one a round of the entry, NaN where there is nothing to compare with. `learner` names
-the champion's learner: when that is another one, the comparison begins again.
+`round` and `digest` are the champion's tip after the entry, `skipped` counts the champion's rounds before it that were not
+learned, and `errors` are the champion's, one for each round of the entry, NaN where the two cannot be compared. `learner`
+identifies the champion's learner: when it changes, the comparison starts again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ..store.base import DIGEST_BYTES, Tip
 
 MARK = "~"
 WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""The name that somebody gives a session, or what belongs to one."""
+"""The name that a client gives a session, a challenger or a checkpoint."""
 SESSION_NAME = f"{WORD}({MARK}{WORD})?"
-"""A challenger's is its champion's, the mark, and its own."""
+"""The name of any session; a challenger's is its champion's name, the mark, and its own."""
 _NOTE = struct.Struct(f"<IQ{DIGEST_BYTES}sQ")
 
 
 def is_challenger(name: str) -> bool:
-    """Is this the name of a session that follows another?"""
+    """Whether this is the name of a session that follows another."""
     return MARK in name
 
 
@@ -47,7 +47,7 @@ def challenger_name(champion: str, name: str) -> str:
 
 
 class Note(NamedTuple):
-    """What an entry of a challenger says of its champion."""
+    """The note of a challenger's journal entry about its champion."""
 
     learner: int
     tip: Tip
@@ -65,15 +65,18 @@ class Note(NamedTuple):
             learner, round, digest, skipped = _NOTE.unpack_from(blob)
             errors = np.frombuffer(blob, "<f8", offset=_NOTE.size).tolist()
         except (struct.error, ValueError) as error:
-            raise StateFormatError(f"what is noted of the champion cannot be read: {error}") from error
+            raise StateFormatError(f"the note of the champion cannot be read: {error}") from error
         return cls(learner, Tip(round, digest), skipped, errors)
 
 
 @final
 @dataclass(slots=True)
 class Following:
-    """`tip` is the champion's after the last round seen, None before a challenger is attached. `missed` counts the rounds
-    that were learned and not compared, `skipped` those that were not learned."""
+    """A challenger's progress and its comparison with the champion.
+
+    `tip` is the champion's after the last round seen, None before the challenger is attached. `missed` counts the rounds
+    that were learned but not compared, `skipped` those that were not learned.
+    """
 
     tip: Tip | None = None
     learner: int | None = None
@@ -81,10 +84,10 @@ class Following:
     skipped: int = 0
     duel: Duel | None = None
     _errors: list[float] = field(default_factory=list)
-    """The champion's, of rounds that are about to be learned; the next one last."""
+    """The champion's errors in the rounds about to be learned, in reverse order."""
 
     def take(self, note: Note | bytes | None) -> None:
-        """The rounds of this note are learned next. Raises StateFormatError."""
+        """Take the note of the rounds that are learned next. Raises StateFormatError."""
         if note is None:
             raise StateFormatError("an entry of a challenger has no note of its champion")
         found = note if isinstance(note, Note) else Note.decode(note)
@@ -95,7 +98,7 @@ class Following:
         self._errors = list(reversed(found.errors))
 
     def add(self, own_error: float, *, is_of_numbers: bool) -> None:
-        """A round was learned, with this error."""
+        """Record the error of a learned round."""
         theirs = self._errors.pop() if self._errors else math.nan
         if math.isnan(theirs):
             self.missed += 1
@@ -108,7 +111,7 @@ class Following:
         return copy.deepcopy(self)
 
     def pack(self) -> tuple[dict[str, Stored], dict[str, Any]]:
-        """Arrays, and what goes to JSON."""
+        """Return the arrays, and the rest as JSON."""
         arrays = {} if self.duel is None else pack(self.duel)
         tip = None if self.tip is None else [self.tip.round, self.tip.digest.hex()]
         return arrays, {"tip": tip, "learner": self.learner, "missed": self.missed, "skipped": self.skipped}

@@ -1,4 +1,4 @@
-"""A session that predicts as another did at a round, and learns nothing."""
+"""Freezing: a new session that predicts as another did at some round, and learns nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from .session import Session
 
 
 def freeze_session(session: Session, name: str, rule: Rule) -> Session:
-    """A session of this name that predicts as `session` does now, or did before a round drawn uniformly, and learns
-    nothing. It shares the learner with it. Raises StateError where there is nothing to freeze yet.
+    """Return a session that predicts as `session` does now, or did before a round drawn uniformly, and learns nothing.
+
+    The two share the learner. Raises StateError if there is nothing to freeze yet.
     """
     if isinstance(session.learner, FrozenLearner):
         raise StateError("it is frozen already")

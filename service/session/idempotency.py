@@ -1,4 +1,4 @@
-"""The same request sent again: what is remembered under an id, and when the second request is the first."""
+"""Idempotency: what is remembered under an id, and whether a second request with it is a duplicate of the first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .definition import Scalar
 from .requests import Batch, Columns, RoundsPlayed, Updated
 
 REMEMBERED_BYTES = 4096
-"""A larger answer is remembered without the forecasts of its rounds."""
+"""Answers larger than this are remembered without the forecasts of their rounds."""
 
 _NOT_KEPT = ("session", "id", "is_duplicate", "columns")
 
@@ -31,13 +31,13 @@ def digest_of_inputs(raws: Raws) -> str:
 
 
 def _truths(ys: Sequence[Scalar]) -> Scalar | str:
-    """A truth in the client's words, 1 and 1.0 being one; of several a digest."""
+    """The truth in the client's terms, 1 and 1.0 being equal; a digest of several truths."""
     plain = [float(y) if isinstance(y, int) and not isinstance(y, bool) else y for y in ys]
     return plain[0] if len(plain) == 1 else digest(to_json(plain))
 
 
 def remember(identity: bytes, id: str, told: Updated | RoundsPlayed, raws: Raws, ys: Sequence[Scalar]) -> bytes:
-    """What is kept of the answer to a round, or to a block of them: enough to say it again, and to know the request."""
+    """Encode the answer to a round or a block: enough to repeat it, and to recognise the request."""
     known = {name: value for name, value in told._asdict().items() if value is not None and name not in _NOT_KEPT}
     request = {"x": digest_of_inputs(raws), "y": _truths(ys)}
     document = to_json(known | (told.columns.told() if isinstance(told, RoundsPlayed) else {}) | request)
@@ -54,7 +54,7 @@ def told_again(
     raws: Raws | None,
     ys: Sequence[Scalar],
 ) -> Updated | RoundsPlayed:
-    """The first answer of a request that was sent again. Raises IdConflict if it is not the same request."""
+    """Return the first answer to a duplicate request. Raises IdConflict if the request is another one."""
     if is_progress(identity, applied):
         raise id_conflict(name, applied.id, "was used for another kind of request")
     told, first_x, first_y = told_first(name, identity, applied)
@@ -68,7 +68,7 @@ def told_again(
 
 
 def told_first(name: str, identity: bytes, applied: Applied) -> tuple[Updated | RoundsPlayed, object, object]:
-    """What is remembered: the answer, and the input and the truths of its request. Raises StateCorrupt."""
+    """Return the remembered answer, and the input and truths of its request. Raises StateCorrupt."""
     try:
         first: dict[str, Any] = from_json(decode_answer(identity, applied.id, applied.answer))
         x, y = first.pop("x"), first.pop("y")
@@ -77,11 +77,11 @@ def told_first(name: str, identity: bytes, applied: Applied) -> tuple[Updated | 
             first["columns"] = Columns(**{name: first.pop(name) for name in Columns._fields if name in first})
         return kind(session=name, id=applied.id, is_duplicate=True, **first), x, y
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateCorrupt(f"What is remembered under id {applied.id!r} cannot be read.", session=name) from error
+        raise StateCorrupt(f"The answer remembered under id {applied.id!r} cannot be read.", session=name) from error
 
 
 def progress_of(identity: bytes, batch: Batch) -> Applied | None:
-    """What is remembered of a body when this block of it is learned: that outlasts what is remembered of its first blocks."""
+    """The progress of a body once this block is learned, remembered longer than the answers to its first blocks."""
     if batch.place is None:
         return None
     _, block, row = batch.place
@@ -90,32 +90,32 @@ def progress_of(identity: bytes, batch: Batch) -> Applied | None:
 
 
 def is_progress(identity: bytes, applied: Applied) -> bool:
-    """Is it remembered of a body how far it has come, and not an answer? Raises StateCorrupt."""
+    """Whether the progress of a body is remembered here, and not an answer. Raises StateCorrupt."""
     return decode_answer(identity, applied.id, applied.answer).startswith(b'{"blocks":')
 
 
 def check_progress(name: str, identity: bytes, batch: Batch, known: Mapping[str, object]) -> None:
-    """Raises IdConflict for a block that was learned as far as is known of its body, and is remembered no more."""
+    """Raises IdConflict for a block that the progress of its body counts as learned, but whose answer is forgotten."""
     place = batch.place
-    found = None if place is None else known.get(place.body_id)
-    if place is None or found is None:
+    progress = None if place is None else known.get(place.body_id)
+    if place is None or progress is None:
         return
-    if not isinstance(found, Applied):
+    if not isinstance(progress, Applied):
         raise id_conflict(name, place.body_id, "waits for the truth of a prediction")
-    if not is_progress(identity, found):
-        raise id_conflict(name, found.id, "was used for another kind of request")
-    so_far: dict[str, int] = from_json(decode_answer(identity, found.id, found.answer))
+    if not is_progress(identity, progress):
+        raise id_conflict(name, progress.id, "was used for another kind of request")
+    so_far: dict[str, int] = from_json(decode_answer(identity, progress.id, progress.answer))
     blocks, applied = so_far["blocks"], so_far["rounds"]
     if blocks > place.block:
         told = (
-            f"The first {applied} lines under key {place.key!r} were learned, and what was told of the oldest is "
-            "remembered no more; send the lines after them, under another key."
+            f"The first {applied} lines under key {place.key!r} were learned, but the answers to the oldest are no longer "
+            "remembered; send the lines after them under another key."
         )
         raise IdConflict(told, session=name, id=place.key, applied=applied)
 
 
 def same_prediction(name: str, id: str, first: WaitingEntry, again: WaitingEntry) -> WaitingEntry:
-    """The prediction that waits under this id already, if it is of the same input. Raises IdConflict."""
+    """Return the prediction that already waits under this id, if its input is the same. Raises IdConflict."""
     if to_bytes(first.x) != to_bytes(again.x):
         raise id_conflict(name, id, "waits for the truth of another input")
     return first

@@ -1,4 +1,4 @@
-"""An input as a client sends it, checked: what is wrong with it is found before anything else happens."""
+"""Checks of the inputs that clients send, made before anything else happens."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from okl_core.types import F64
 from .definition import Definition, Input
 
 NAMES_TOLD = 10
-"""The most fields, labels or categories of a session that an error names; the last one is always among them."""
+"""The most fields, labels or categories that an error names; it always names the last one."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {"number": float, "boolean": bool, "text": str, "category": str}
 
 
 def invalid(pointer: str, detail: str, kind: type[InvalidInput] = InvalidInput) -> InvalidInput:
-    """The error of one wrong place in a request; `pointer` is empty for the whole body."""
+    """An error at one place of a request; `pointer` is empty for the whole body."""
     return kind(f"{pointer or 'the body'}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
 
 
 def listed(names: Sequence[object]) -> str:
-    """The names in a sentence, those in the middle left out where there are many."""
+    """The names as a comma-separated list; beyond NAMES_TOLD those in the middle are left out."""
     told = [str(name) for name in names]
     return ", ".join(told if len(told) <= NAMES_TOLD else [*told[: NAMES_TOLD - 1], "...", told[-1]])
 
 
 def pointer(*path: str | int) -> str:
-    """JSON pointer (RFC 6901) to a place in x."""
+    """The JSON pointer (RFC 6901) to a place in x."""
     return "/x" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
-    """The input as a row or a record. `fields`: what the session's inputs have, once it is known. Raises InvalidInput."""
+    """The input as a row or a record. `fields`: those of the session's inputs, once known. Raises InvalidInput."""
     try:
         raw = flatten(x)
     except RecordError as error:
         kind = NotFinite if isinstance(error, NotANumberError) else InvalidInput
         raise invalid(pointer(*error.path), str(error), kind) from error
     if definition.dim is not None and (isinstance(raw, dict) or len(raw) != definition.dim):
-        found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has no numbers only"
+        found = f"has {len(raw)} numbers" if not isinstance(raw, dict) else "is an object, or has more than numbers"
         raise invalid("/x", f"{found}; this session takes a list of {definition.dim} numbers", WrongDimension)
     if definition.is_strict and definition.hashed is None:
         _check_strict(raw, fields)
@@ -61,16 +61,16 @@ def read(x: Input, definition: Definition, fields: Fields | None) -> Raw:
 
 
 def read_rows(xs: Sequence[Input] | F64, definition: Definition, fields: Fields) -> F64 | None:
-    """Inputs that are rows of numbers as the session takes them, shape (n, d); None if one of them needs a closer look."""
-    found = matrix_of(xs)
-    if found is None or definition.dim not in (None, found.shape[1]):
+    """Inputs that are valid rows of numbers, shape (n, d); None if any input needs `read`."""
+    X = matrix_of(xs)
+    if X is None or definition.dim not in (None, X.shape[1]):
         return None
     is_free = not definition.is_strict or definition.hashed is not None
-    return found if is_free or (fields.is_row and found.shape[1] == len(fields.fields)) else None
+    return X if is_free or (fields.is_row and X.shape[1] == len(fields.fields)) else None
 
 
 def _check_strict(raw: Raw, fields: Fields | None) -> None:
-    """Raises InvalidInput where the input has not just these fields, or the first one not just numbers and booleans."""
+    """Raises InvalidInput for an input without exactly these fields, or a first one with more than numbers and booleans."""
     if isinstance(raw, dict):
         if fields is not None:
             if "0" not in raw and fields.fields[0].name == "0":
@@ -109,7 +109,7 @@ def _check_fields(record: Record, fields: Fields) -> None:
     if len(record) > len(fields.fields):
         known = fields.names
         extra = next(name for name in record if name not in known)
-        told = "is no field of this session; one without `strict` takes new fields"
+        told = "is not a field of this session; a session without `strict` takes new fields"
         raise invalid(pointer(extra), told, WrongFeatures)
 
 

@@ -1,4 +1,4 @@
-"""What one session may take: inputs, memory, the time that a prediction waits, the size of an answer."""
+"""The limits of one session: inputs, memory, the time that a prediction waits, the size of an answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from .session import Session
 from .truths import Truths
 
 NUMBER_BYTES = 25
-"""A number of an answer takes so many at most, as JSON with its comma."""
+"""The most bytes that a number takes in an answer, as JSON with its comma."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """`dim` inputs, `bytes` of a learner, `waiting_s` unless the session says otherwise, `batch` rounds in one request."""
+    """The most inputs (`dim`), bytes of a learner, rounds in one request (`batch`) and bytes of an answer.
+
+    `waiting_s`: how long a prediction waits, unless the session sets its own time.
+    """
 
     dim: int
     bytes: int
@@ -28,7 +31,7 @@ class SessionLimits:
     answer_bytes: int
 
     def check_size(self, session: Session, dim: int, pointer: str) -> None:
-        """Raises InvalidInput for inputs that are too many, or whose learner could not be held before its first round."""
+        """Raises InvalidInput for too many inputs, or if the learner for them exceeds the memory cap from the start."""
         if dim > self.dim:
             raise invalid(pointer, f"{dim} inputs; this service takes at most {self.dim}")
         try:
@@ -43,7 +46,7 @@ class SessionLimits:
             )
 
     def check_room(self, name: str, size: int) -> None:
-        """Raises SessionFull for a learner of more bytes than the cap."""
+        """Raises SessionFull for a learner above the memory cap."""
         if size > self.bytes:
             raise SessionFull(
                 f"The learner of {name!r} takes {size} bytes, the cap is {self.bytes}; "
@@ -53,12 +56,12 @@ class SessionLimits:
             )
 
     def check_batch(self, rounds: int, truths: Truths, *, has_intervals: bool) -> None:
-        """Raises PayloadTooLarge for more rounds than one request may have, or than one answer can tell of."""
+        """Raises PayloadTooLarge for more rounds than one request may have, or than fit into one answer."""
         names = truths.names
-        # Of a round: all probabilities; or score and probability; or a value, with the ends of its interval.
+        # Numbers in each round: all probabilities; or score and probability; or a value, with the ends of its interval.
         numbers = len(names) if truths.has_classes else 2 if names else 3 if has_intervals else 1
         labels = [len(to_json(name)) + 1 for name in names]
-        # A set of labels may have all of them.
+        # A prediction set may hold every label.
         label = max(labels, default=0) + (sum(labels) + 2 if has_intervals and names else 0)
         most = min(self.batch, max(1, self.answer_bytes // (NUMBER_BYTES * numbers + label)))
         if rounds > most:

@@ -1,4 +1,4 @@
-"""How a session's learner is made: of the first input, or of all inputs of the warm-up so far."""
+"""How a session's learner is made: from the first input, or from all inputs of the warm-up so far."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ HostedLearner = OnlineLearner | ReservoirLearner | FrozenLearner
 
 
 class Start(NamedTuple):
-    """A learner and how its inputs are prepared; of one that looks at no input, a stand-in, that is None.
+    """A learner and the preparation of its inputs; None for a stand-in, which looks at no input.
 
-    `spec`: what the learner was asked for by, which its own need not be: a half-life that is learned makes it a pool.
+    `spec`: the requested spec. The learner's own may differ: a half-life that is learned makes it a pool.
     """
 
     preparation: Preparation | None
@@ -41,19 +41,19 @@ class Start(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """For one definition. Raises InvalidInput where columns do not fit the scale or the learner."""
+    """Makes the learners of one definition. Raises InvalidInput if the columns do not fit the scale or the learner."""
 
     definition: Definition
     survey: Survey
 
     @classmethod
     def of(cls, definition: Definition, task: Task | None) -> Maker:
-        # Where the number of columns is given, none may join them.
+        # If the number of columns is given, no column may join later.
         has_columns = isinstance(definition.scale, Ranges) or (task is not None and task.dims is not None)
         return cls(definition, replace(definition.survey, is_strict=definition.is_strict or has_columns))
 
     def declared_fields(self, task: Task | None) -> Fields | None:
-        """The fields of all inputs, where the definition says them."""
+        """The fields of all inputs, if the definition determines them."""
         definition = self.definition
         if definition.hashed is not None or (definition.is_strict and definition.schema is not None):
             fields = self.survey.fields([])
@@ -64,16 +64,16 @@ class Maker:
         return None
 
     def fixed_fields(self, first: Raw) -> Fields | None:
-        """The fields of all inputs, where the first one fixes them."""
+        """The fields of all inputs, if the first one determines them."""
         return self.survey.fields([first]) if self.survey.is_strict else None
 
     def check_input(self, task: Task | None, raw: Raw) -> None:
-        """Before there is a learner: what is wrong with its columns is found now, since a stand-in takes any."""
+        """Check the columns of an input before there is a learner, since a stand-in would take any."""
         columns = self.survey.fields([raw]).width if isinstance(raw, dict) and self.survey.is_strict else len(raw)
         self._check_columns(task, columns, "/x", WrongDimension)
 
     def check_size(self, raw: Raw, fields: Fields | None) -> None:
-        """What a stand-in would take and the learner would not: a stage could never come to an end with it."""
+        """Refuse an input that a stand-in would take but the learner would not: no warm-up stage could complete with it."""
         scale = self.definition.scale
         if scale == "learned":
             return
@@ -88,7 +88,7 @@ class Maker:
             raise invalid("/x", "the square of its norm must be finite, since it is not scaled to its size", NotFinite)
 
     def start(self, task: Task, fields: Fields | None, first: Raw) -> Start:
-        """What answers before the first round."""
+        """Make the forecaster for the first round: a stand-in, or the learner itself."""
         if task.waits or self.definition.scale == "learned":
             return Start(None, create(task.stand_in, 1), task.spec)
         preparation = self._prepared(task, fields, [first])
@@ -106,10 +106,9 @@ class Maker:
     ) -> tuple[Start, bytes] | None:
         """A learner that has learned these rounds, and the choices of its run.
 
-        None if nothing is found from them that is not so already: `unless`, the present preparation and spec. `spec` is what
-        was found, if it is a replay: on another processor the search for it may end elsewhere. Raises NumericalError if the
-        learner refuses the last round; others that it refuses it goes without, since whoever has sent them was told that
-        they were learned.
+        None if the rounds lead to the present preparation and spec again, given as `unless`. A replay gives the recorded
+        `spec`, since the search for it may end elsewhere on another processor. Raises NumericalError if the learner refuses
+        the last round. It skips any other round that it refuses, because the client was already told that it was learned.
         """
         preparation = self._prepared(task, fields, rows.raws)
         is_as_before = preparation.is_as(unless[0])
@@ -130,7 +129,7 @@ class Maker:
         return Start(preparation, learner, spec), ran.choices
 
     def _prepared(self, task: Task, fields: Fields | None, raws: Sequence[Raw]) -> Preparation:
-        """What these inputs say of fields and scale."""
+        """The preparation that these inputs determine: fields and scale."""
         fields, scale = fields or self.survey.fields(raws), self.definition.scale
         self._check_columns(task, fields.width, "/x", WrongDimension)
         if scale == "learned":
@@ -155,7 +154,7 @@ class Maker:
 
 
 def _learnable(learner: OnlineLearner, X: F64, truths: F64, rows: Rows) -> NDArray[np.bool_]:
-    """Which of n rounds the learner does not refuse, one after the other. Raises NumericalError if it refuses the last."""
+    """Which of n rounds the learner accepts, one after the other. Raises NumericalError if it refuses the last."""
     kept = np.ones(len(X), dtype=bool)
     for i, (x, y) in enumerate(zip(X, truths.tolist(), strict=True)):
         lags, weight = None if rows.lags is None else rows.lags[i], 1.0 if rows.weights is None else rows.weights[i]

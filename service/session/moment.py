@@ -1,4 +1,4 @@
-"""When a round was played, and among what: what the history tells and no state knows."""
+"""The circumstances of a round, recorded for the history alone: no learning depends on them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ MOST = 2**32 - 1
 
 
 class Moment(NamedTuple):
-    """`at`: seconds since the epoch by the worker's clock; `waited_s`: between the prediction and its truth, NaN where
-    nothing was predicted before; `took_s`: about what a round takes; `nbytes`: memory of the learner, as the worker looked
-    at it last; `waiting` and `never_came`: predictions of the session, as the store counted them last."""
+    """When a round was played, and the state of its session then.
+
+    `at`: seconds since the epoch by the worker's clock; `waited_s`: between the prediction and its truth, NaN without a
+    prediction; `took_s`: about what a round takes; `nbytes`: memory of the learner, as last measured; `waiting`,
+    `never_came`: predictions of the session, as last counted by the store.
+    """
 
     at: float = 0.0
     waited_s: float = math.nan
@@ -26,11 +29,11 @@ class Moment(NamedTuple):
 
     @classmethod
     def of(cls, at: float, took_s: float, nbytes: float, waiting: int, never_came: int) -> Moment:
-        """As the journal gives it back: all but the time in single precision, and counts of 32 bits."""
+        """The moment as the journal returns it: all but `at` in single precision, and counts of 32 bits."""
         return unpack_moment(_MOMENT.pack(at, math.nan, took_s, nbytes, min(waiting, MOST), min(never_came, MOST)))
 
     def after(self, asked_at: float) -> Moment:
-        """Of the truth of a prediction that was made then, perhaps by a worker whose clock is ahead."""
+        """The moment of a truth whose prediction was made at `asked_at`, perhaps by a worker whose clock is ahead."""
         [waited_s] = _SINGLE.unpack(_SINGLE.pack(max(0.0, self.at - asked_at)))
         return Moment(self.at, waited_s, self.took_s, self.nbytes, self.waiting, self.never_came)
 

@@ -1,4 +1,4 @@
-"""What a session makes of rounds: one that is played and not learned yet, a block that is; how far a replay may be off."""
+"""Rounds that a session has played, learned or not, and how far a replay may deviate from the record."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .maker import HostedLearner, Start
 from .task import Task
 
 ARITHMETIC = zlib.crc32(arithmetic().encode())
-"""Names what computes here, in each journal entry."""
+"""Identifies this process's arithmetic in each journal entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenFrom:
-    """What a frozen session was made from: the session, the rounds that it had observed, and which state was taken."""
+    """The origin of a frozen session: the session, the rounds that it had observed, and which state was taken."""
 
     session: str
     t: int
@@ -35,9 +35,9 @@ class FrozenFrom:
 
 
 class Pending(NamedTuple):
-    """A played round that is not learned yet. `entry` is what the journal keeps of it; `task` knows its truth.
+    """A round that is played but not learned yet. `entry` is its journal entry; `task` knows its truth.
 
-    `successor` is what a stage of the warm-up makes: a learner that has learned all rounds so far, this one included.
+    `successor` is made by a stage of the warm-up: a learner that has learned all rounds so far, this one included.
     """
 
     entry: RoundEntry
@@ -49,16 +49,16 @@ class Pending(NamedTuple):
     successor: Start | None
 
     def learned(self) -> HostedLearner:
-        """A copy of the learner that has learned the round: its conditioning is that with the round's own input."""
+        """A copy of the learner that has learned the round, so that its conditioning includes the round's input."""
         learner = self.start.learner.copy()
         learner.learn(self.played)
         return learner
 
 
 class Forecasts(NamedTuple):
-    """Those of n rounds in order: `values` and `thresholds` of shape (n,), `probabilities` of shape (n,) or (n, K).
+    """Forecasts of n rounds in order: `values` and `thresholds` of shape (n,), `probabilities` of shape (n,) or (n, K).
 
-    Thresholds are there where intervals are; `probabilities` where the learner gives some.
+    `thresholds` is None without intervals, `probabilities` if the learner gives none.
     """
 
     values: F64
@@ -67,18 +67,18 @@ class Forecasts(NamedTuple):
 
     @classmethod
     def of(cls, forecast: Forecast, promise: Promise | None) -> Forecasts:
-        """Of one round."""
-        given = forecast.probability if forecast.probabilities is None else forecast.probabilities
+        """The forecast of one round."""
+        probability = forecast.probability if forecast.probabilities is None else forecast.probabilities
         return cls(
             np.array([forecast.value]),
-            None if given is None else np.array([given], dtype=np.float64),
+            None if probability is None else np.array([probability], dtype=np.float64),
             None if promise is None else np.array([promise.threshold]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Rounds that were played and learned at once: (count, journal bytes) of each entry, and the forecasts in order."""
+    """Rounds that were played and learned at once: each entry as (count, journal bytes), and the forecasts in order."""
 
     entries: list[tuple[int, bytes]]
     forecasts: list[Forecasts]
@@ -87,13 +87,13 @@ class Ran:
 
 
 def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: float) -> float:
-    """By how much a replay is off, relative to max(1, |value|).
+    """The error of a replay, relative to max(1, |value|); 0 up to 1e-9.
 
-    Raises ReplayDivergence beyond 1e-9, or beyond what the learner's conditioning explains on another arithmetic.
+    Raises ReplayDivergence for more: on the same arithmetic always, on another if conditioning does not explain it.
     """
     with np.errstate(invalid="ignore"):
         off = np.abs(values - recorded) / np.maximum(1.0, np.abs(recorded))
-    # Written so that a NaN on either side is apart.
+    # Written so that a NaN on either side counts as a difference.
     if (off <= REPLAY_TOLERANCE).all():
         return 0.0
     i = int(np.argmin(off <= REPLAY_TOLERANCE))
@@ -104,8 +104,11 @@ def divergence_of(values: F64, recorded: F64, computed_by: int, conditioning: fl
 
 @contextmanager
 def of_rows(start: int, runs: HostedLearner | None) -> Iterator[None]:
-    """What refuses a row names it by its number among all that were sent: the library numbers the rows of a block that a
-    learner `runs`, of which the first is the row `start`, and of a round by itself the numbers of its input."""
+    """Make errors name a row by its index among all rows sent.
+
+    The library counts rows from the start of the block that a learner `runs`, whose first row is `start`. For a single round
+    (None) it counts the numbers of the input instead.
+    """
     before = 0 if runs is None else runs.t
     try:
         yield
@@ -124,6 +127,6 @@ def of_rows(start: int, runs: HostedLearner | None) -> Iterator[None]:
         elif error.round is not None:
             error.index = start + error.round - before - 1
         elif runs.t > before:
-            # It has learned the rounds before.
+            # The learner has learned the rounds before the refused one.
             error.index = start + runs.t - before
         raise

@@ -1,7 +1,7 @@
-"""What the store keeps of a session's definition: a versioned document of its own, neither wire nor domain.
+"""The stored form of a session's definition: a versioned document of its own, separate from wire and domain.
 
-A reader takes what it knows and leaves the rest: a field that a newer build added, and that this one can do without, is no
-error. What an older build must not ignore raises VERSION, and is then an error of this one session only.
+A reader ignores unknown fields, so a newer build may add a field that older ones can do without. A field that an older build
+must not ignore raises VERSION; the older build then refuses that one session only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Versioned(_Stored):
 
 
 class SessionRecord(_Stored):
-    """A definition in the store. Its defaults never change: what equals them is not written."""
+    """A definition in the store. Its defaults never change, since values equal to them are not written."""
 
     version: int
     identity: str
@@ -71,7 +71,7 @@ class SessionRecord(_Stored):
 
 
 def encode_record(definition: Definition, identity: bytes) -> bytes:
-    """The definition and the session's identity as the store keeps them, with a checksum."""
+    """Encode the definition and the session's identity for the store, with a checksum."""
     schema, scale = definition.schema, definition.scale
     record = SessionRecord(
         version=VERSION,
@@ -98,9 +98,9 @@ def encode_record(definition: Definition, identity: bytes) -> bytes:
 
 
 def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
-    """The definition and the identity.
+    """Decode a record into the definition and the identity.
 
-    Raises StateCorrupt for a record that is damaged, of another session, or of a build that this one is too old for.
+    Raises StateCorrupt for a record that is damaged, of another session, or of a newer version.
     """
     definition, identity = decode_any_record(blob, f"session {name!r}", session=name)
     if definition.name != name:
@@ -109,12 +109,12 @@ def decode_record(name: str, blob: bytes) -> tuple[Definition, bytes]:
 
 
 def decode_any_record(blob: bytes, of: str = "a session", **extra: str) -> tuple[Definition, bytes]:
-    """The same of a session of any name; `of` and `extra` are for the error."""
+    """Decode the record of a session of any name; `of` and `extra` go into the error."""
     body, crc = blob[:-_CRC_BYTES], blob[-_CRC_BYTES:]
     if zlib.crc32(body).to_bytes(_CRC_BYTES, "little") != crc:
         raise StateCorrupt(f"The record of {of} was damaged: its checksum does not match.", **extra)
     try:
-        # Of a newer record the version may be all that can be read.
+        # The version may be all that this build can read of a newer record.
         version = _Versioned.model_validate_json(body).version
         if version > VERSION:
             raise StateCorrupt(

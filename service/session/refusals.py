@@ -1,4 +1,4 @@
-"""The errors of a round, as a client is told them."""
+"""The library's errors of a round, turned into the service's."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
 
 
 def refusal(error: core.OklError, name: str) -> ServiceError | None:
-    """The library's error of a round as the service's: nothing has changed. None if it is no fault of the request."""
+    """The service's error for a library error that refused a round; None if the request is not at fault."""
     match error:
         case core.InputError():
             where = f"/{error.field}" + ("" if error.index is None else f"/{error.index}")
             return invalid(where, str(error), _INPUT_ERRORS.get(type(error), InvalidInput))
         case core.ConfigError():
-            # What only the inputs bring to light.
+            # A config that turns out wrong only for these inputs.
             return invalid("/x", str(error), WrongDimension)
         case core.NumericalError():
             if error.index is None:

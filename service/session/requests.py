@@ -1,4 +1,4 @@
-"""What a client asks of a session, and what it is told: the domain's own values, neither wire nor stored."""
+"""Requests to a session and their answers: the domain's own values, neither wire nor stored."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .truths import Answer
 
 
 class Question(NamedTuple):
-    """Asks for a prediction. Under an id it waits for its truth; without one (None) nothing is kept. `row`: of many;
-    `raw`: the input, where it was read already."""
+    """Asks for a prediction, which waits for its truth under `id`, or is not kept (None). `row`: its index in a request for
+    many; `raw`: the input, if it was read already."""
 
     x: Input
     id: str | None
@@ -27,7 +27,7 @@ class Question(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Reports a truth: of the prediction that waits under `id`, or of the input `x`."""
+    """Reports the truth of the prediction that waits under `id`, or of the input `x`."""
 
     y: Scalar
     id: str | None = None
@@ -36,12 +36,12 @@ class Report(NamedTuple):
 
     @property
     def said(self) -> list[Scalar]:
-        """What must be the same if it is sent again, beside the input."""
+        """What a duplicate must repeat, besides the input."""
         return [self.y] if self.weight == 1.0 else [self.y, self.weight]
 
 
 class BodyPlace(NamedTuple):
-    """Where a block is in the body that was sent under `key`: how many blocks, and rounds, are before it."""
+    """The place of a block in the body sent under `key`: the number of blocks, and of rounds, before it."""
 
     key: str
     block: int
@@ -53,7 +53,7 @@ class BodyPlace(NamedTuple):
 
     @property
     def body_id(self) -> str:
-        """Under it is remembered how far the body has come."""
+        """The id under which the progress of the body is remembered."""
         return f"{self.key}-"
 
 
@@ -61,7 +61,7 @@ class BodyPlace(NamedTuple):
 class Batch:
     """Rounds in order, each to be predicted and then learned; with `at` only if the session is at the tip of this label.
 
-    `place` is that of a block of a longer body, whose `id` is the block's.
+    `place` is set for a block of a longer body; `id` is then the block's.
     """
 
     x: Sequence[Input] | F64
@@ -72,8 +72,10 @@ class Batch:
 
 
 class Lesson(NamedTuple):
-    """An entry of a champion's journal, in the words of the session: its rounds, with the champion's errors (NaN where they
-    are not known). `tip` is the champion's after it. `is_late`: rounds came between the one prediction and its truth."""
+    """An entry of a champion's journal in the session's labels or units, with the champion's errors (NaN if unknown).
+
+    `tip` is the champion's after the entry. `is_late`: other rounds came between the single prediction and its truth.
+    """
 
     tip: Tip
     id: str
@@ -88,10 +90,10 @@ class Lesson(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """What a champion has done since the tip `start`, in order, for a challenger: rounds, and predictions that wait.
+    """A champion's steps since the tip `start`, in order, for a challenger: rounds, and predictions that wait.
 
-    `learner` names the champion's; `skipped` rounds before the first step are not known any more. `is_careful`: a round that
-    the challenger refuses is left out, where otherwise all are refused.
+    `learner` identifies the champion's; `skipped` counts the rounds before the first step that are no longer stored.
+    `is_careful`: leave out a round that the challenger refuses, instead of refusing all.
     """
 
     start: Tip
@@ -103,7 +105,7 @@ class Follow:
 
     @property
     def late_ids(self) -> list[str]:
-        """Of the rounds whose predictions may wait."""
+        """The ids of the rounds whose predictions may wait."""
         return [one.id for one in self.steps if isinstance(one, Lesson) and one.is_late]
 
     @property
@@ -115,7 +117,7 @@ Part = Question | Report | Batch | Follow
 
 
 class Predicted(NamedTuple):
-    """`t` counts the rounds that the learner had observed; `id` is None where nothing waits."""
+    """A prediction. `t` counts the rounds that the learner had observed; `id` is None if nothing waits."""
 
     session: str
     id: str | None
@@ -124,7 +126,7 @@ class Predicted(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """`t` counts the rounds observed, this one included; `mistake` is for classifiers, `error` for regressors."""
+    """A learned round. `t` counts the rounds observed, this one too; classifiers have `mistake`, regressors `error`."""
 
     session: str
     id: str | None
@@ -136,7 +138,7 @@ class Updated(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Forecasts in the words of the session, one of each a round; None for what such a session does not tell."""
+    """Forecasts in the session's labels or units, one entry per round; None for columns that the session does not have."""
 
     scores: Sequence[float | None] | None = None
     labels: Sequence[Scalar | None] | None = None
@@ -147,12 +149,12 @@ class Columns(NamedTuple):
     sets: Sequence[Sequence[Scalar]] | None = None
 
     def told(self) -> dict[str, Sequence[Any]]:
-        """Those that there are, by name."""
+        """The columns that are present, by name."""
         return {name: column for name, column in self._asdict().items() if column is not None}
 
 
 class RoundsPlayed(NamedTuple):
-    """Totals of a batch, and the forecasts of its rounds, unless it is a large one that was sent again."""
+    """Totals of a batch, and the forecasts of its rounds; a duplicate of a large batch has no forecasts."""
 
     session: str
     id: str | None
@@ -165,8 +167,10 @@ class RoundsPlayed(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """`tip` is the champion's up to which rounds were learned now or before. `is_stale`: somebody else has followed
-    meanwhile, and nothing was done. `refused`: why the last round was left out that was."""
+    """The progress of a challenger: `tip` is the champion's after the last round learned.
+
+    `is_stale`: another worker followed meanwhile; nothing was done. `refused`: why the last refused round was left out.
+    """
 
     tip: Tip
     rounds: int = 0
@@ -180,7 +184,7 @@ T = TypeVar("T", Predicted, Updated, RoundsPlayed, Followed)
 
 
 def as_told(kind: type[T], told: Told | ServiceError) -> T:
-    """What a part of this kind was told. Raises the ServiceError that refused it."""
+    """The answer to a part, which has this kind. Raises the ServiceError that refused the part."""
     if isinstance(told, ServiceError):
         raise told
     assert isinstance(told, kind)
@@ -189,7 +193,7 @@ def as_told(kind: type[T], told: Told | ServiceError) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The two halves of a step. Where the prediction is refused after the truth was taken, `refusal` says why."""
+    """The two halves of a step. `refusal`: why the prediction was refused after the truth was learned."""
 
     update: Updated
     predict: Predicted | None
@@ -197,7 +201,7 @@ class Stepped:
 
     @classmethod
     def of(cls, told: Sequence[Told | ServiceError]) -> Stepped:
-        """Raises the ServiceError that refused the truth."""
+        """Combine the two answers. Raises the ServiceError that refused the truth."""
         updated, predicted = told
         if isinstance(predicted, ServiceError):
             return cls(as_told(Updated, updated), None, predicted)

@@ -1,4 +1,4 @@
-"""What a client is told of many rounds that were played at once."""
+"""The answer to a request of many rounds that were played at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .task import Task
 
 
 def rounds_played(session: Session, id: str | None, task: Task, ran: Ran) -> RoundsPlayed:
-    """The totals, and the forecasts in the words of the task."""
+    """The totals, and the forecasts in the task's labels or units."""
     parts = [_columns(task, part) for part in ran.forecasts]
     told = parts[0] if len(parts) == 1 else Columns(*map(_joined, zip(*parts, strict=True)))
     if told.probabilities is not None and None in told.probabilities:
@@ -46,7 +46,7 @@ def _columns(task: Task, given: Forecasts) -> Columns:
 
 
 def _one_by_one(task: Task, given: Forecasts) -> Columns:
-    """With intervals, or where there may be nothing to tell."""
+    """Forecasts with intervals, or that may be empty, converted one at a time."""
     truths, has_intervals = task.truths, given.thresholds is not None
     thresholds = [None] * len(given.values) if given.thresholds is None else given.thresholds.tolist()
     rows = zip(forecasts_of(given.values, given.probabilities), thresholds, strict=True)

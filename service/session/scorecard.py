@@ -1,4 +1,4 @@
-"""How good the issued predictions of one session were: each one, over all rounds, and over the last WINDOW."""
+"""Loss and error of a session's issued predictions: of each one, over all rounds, and over the last WINDOW."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from okl_core.types import F64, BlockInfo, Forecast, Stored
 from .truths import Truths
 
 LARGEST = 1e200
-"""A loss or squared error counts at most so much beside others: sums of them stay finite."""
+"""The most that a loss or squared error counts in the history, so that sums stay finite."""
 
 LEAST_SURE = 1e-6
-"""A trivial forecaster is never surer than this leaves."""
+"""A trivial forecaster's probabilities are clipped to [LEAST_SURE, 1 - LEAST_SURE]."""
 
 LEAST_LEFT = 1e-12
-"""The least probability of a class that was not known."""
+"""The least probability of a class that the forecast did not know."""
 
 WINDOW = 500
-"""Rounds that the windowed metrics look at."""
+"""Rounds that the windowed metrics cover."""
 
 
-_LOSS_OVERFLOWS = "the loss is no finite number; scale the truths down"
+_LOSS_OVERFLOWS = "the loss is not finite; scale the truths down"
 
 
 class Issued(NamedTuple):
-    """What the metrics need of the forecast that a client was given: its value; from a learner of classes the probability
-    that it gave to the truth, the class that it named, and how `sure` it was of that; from one of two labels the probability
-    of the second, where that does not follow from the value."""
+    """The part of a client's forecast that the metrics need.
+
+    For a learner of classes, `value` is the probability of the truth, `label` the predicted class, and `sure` its
+    probability. For other learners `value` is the forecast's; with two labels, `sure` is the second one's probability if the
+    value does not determine it.
+    """
 
     value: float
     label: int | None = None
@@ -47,16 +50,16 @@ class Issued(NamedTuple):
     def of(cls, forecast: Forecast, y: float) -> Issued:
         if forecast.probabilities is None:
             return cls(forecast.value)
-        given, k = forecast.probabilities, int(y)
-        # Of a class that was not known then: what the known ones left.
+        known, k = forecast.probabilities, int(y)
+        # A class that was not known then gets the probability that the known ones left.
         named = forecast.label
-        value = given[k] if k < len(given) else max(1.0 - sum(given), LEAST_LEFT)
-        return cls(value, named, given[named] if named is not None and given else math.nan)
+        value = known[k] if k < len(known) else max(1.0 - sum(known), LEAST_LEFT)
+        return cls(value, named, known[named] if named is not None and known else math.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if one is no finite number."""
+    """Loss and error of forecasts; truths are in the learner's terms. Raises DivergedError if either is not finite."""
 
     loss: Loss
     truths: Truths
@@ -74,7 +77,7 @@ class Judge:
         return loss, error
 
     def plain(self, forecast: PlainForecast, y: float) -> tuple[float, float]:
-        """Those of a trivial forecaster; both are LARGEST at most, so that they can be summed up."""
+        """Loss and error of a trivial forecaster, both at most LARGEST, so that they can be summed."""
         said, sure = forecast.value, min(max(forecast.probability or 0.0, LEAST_SURE), 1.0 - LEAST_SURE)
         if not self.truths.is_classifier:
             off, loss = abs(said - y) * self.truths.unit, self.loss
@@ -85,12 +88,12 @@ class Judge:
             left = (1.0 - sure) / max(1, len(self.truths.names) - 1)
             return log_loss(sure if is_right else left), float(not is_right)
         side = 1.0 if said else -1.0
-        # A loss that knows probabilities is given the logit of this one.
+        # A loss that defines probabilities takes the logit as its score.
         score = side if self.loss.probability(0.0) is None else side * math.log(sure / (1.0 - sure))
         return self.loss.value(score, y), float(side != y)
 
     def plain_rows(self, said: PlainRows, y: F64) -> tuple[F64, F64]:
-        """The same of n rounds: losses and errors, shape (n, 2) each."""
+        """Losses and errors of both trivial forecasters in n rounds, shape (n, 2) each."""
         values, truths = said.values, y[:, None]
         if not self.truths.is_classifier:
             off, most = np.abs(values - truths) * self.truths.unit, math.sqrt(LARGEST)
@@ -108,12 +111,11 @@ class Judge:
         return self._losses(scores, y), (sides != truths).astype(np.float64)
 
     def _losses(self, values: F64, y: F64) -> F64:
-        """Of columns of forecasts, shape (n, 2)."""
+        """Losses of two columns of forecasts, shape (n, 2)."""
         return np.column_stack([self.loss.values(column, y) for column in values.T])
 
     def sureness(self, issued: Issued, y: float) -> tuple[float, bool] | None:
-        """A probability that was given, and whether what it was given for happened: the second of two labels, or the class
-        that was named. None where there is none."""
+        """A probability, of the second label or the predicted class, and whether that was the truth; None without one."""
         if issued.label is not None:
             return None if math.isnan(issued.sure) else (issued.sure, issued.label == y)
         if not self.truths.is_classifier:
@@ -122,17 +124,17 @@ class Judge:
         return None if p is None else (p, y > 0.0)
 
     def sureness_rows(self, info: BlockInfo, y: F64) -> tuple[F64, NDArray[np.bool_]] | None:
-        """The same of n rounds, shape (n,) each."""
-        given = info.probabilities
-        if given is None or not self.truths.is_classifier:
+        """As `sureness`, for n rounds, shape (n,) each."""
+        Q = info.probabilities
+        if Q is None or not self.truths.is_classifier:
             return None
         if not self.truths.has_classes:
-            return given, y > 0.0
-        named = given.argmax(axis=1)
-        return given[np.arange(len(y)), named], named == y
+            return Q, y > 0.0
+        named = Q.argmax(axis=1)
+        return Q[np.arange(len(y)), named], named == y
 
     def block(self, info: BlockInfo, y: F64) -> tuple[F64, F64]:
-        """Those of n rounds, shape (n,) each."""
+        """Losses and errors of n rounds, shape (n,) each."""
         values, Q = info.values, info.probabilities
         with np.errstate(over="ignore", divide="ignore"):
             losses = info.losses if self.truths.has_classes else self.loss.values(values, y)
@@ -147,14 +149,14 @@ class Judge:
 
 
 def mistakes(truths: Truths, values: F64, probabilities: F64 | None, y: F64) -> NDArray[np.bool_]:
-    """Which of n forecasts of a classifier named another label than the truths y, shape (n,)."""
+    """Which of a classifier's n forecasts predicted another label than the truth, shape (n,)."""
     if truths.has_classes and probabilities is not None:
         return probabilities.argmax(axis=1) != y
     return (values >= 0.0) != (y > 0.0)
 
 
 def forecasts_of(values: F64, given: F64 | None) -> list[Forecast]:
-    """Those of a block with these probabilities, one by one."""
+    """The forecasts of a block, one by one, from its values and probabilities."""
     values = values.tolist()
     if given is None:
         return [Forecast(value) for value in values]
@@ -179,9 +181,10 @@ class Tally:
 
 
 class Scorecard:
-    """`error` of a round is 1 or 0 (mistake or not) for a classifier, the squared error for a regressor.
+    """Running metrics of one session.
 
-    `is_kept`: did the interval of the round hold the truth? None where there are no intervals.
+    The `error` of a round is 1 or 0 (mistake or not) for a classifier, the squared error for a regressor. `is_kept`: whether
+    the round's interval held the truth; None without intervals.
     """
 
     __slots__ = ("_errors", "_kept", "_losses", "error", "loss", "rounds")
@@ -204,7 +207,7 @@ class Scorecard:
         self.rounds += 1
 
     def run(self, losses: F64, errors: F64, kept: NDArray[np.bool_] | None) -> None:
-        """One entry a round, shape (n,): as `add` of each, to the bit. `kept`, shape (n,): None without intervals."""
+        """Add n rounds, shape (n,) each; bit for bit the same as `add` of each. `kept` is None without intervals."""
         slots = np.arange(self.rounds, self.rounds + len(losses))[-WINDOW:] % WINDOW
         self._losses[slots] = losses[-WINDOW:]
         self._errors[slots] = errors[-WINDOW:]
@@ -214,7 +217,7 @@ class Scorecard:
         self.rounds += len(losses)
 
     def windows(self, errors: F64, ends: Sequence[int]) -> list[tuple[int, float]]:
-        """Rounds of the window and their mean error, after so many of the next rounds, whose errors have shape (n,)."""
+        """The window's number of rounds and mean error after each of `ends` more rounds, whose errors have shape (n,)."""
         n = min(self.rounds, WINDOW)
         joined = np.concatenate((np.roll(self._errors[:n], -(self.rounds % n) if n else 0), errors))
         parts = [joined[max(0, n + end - WINDOW) : n + end] for end in ends]

@@ -1,12 +1,12 @@
 """A session: inputs, learner and metrics as one thing that plays, learns and replays. No I/O, no clock.
 
-All that depends on the past is here, and follows from the journal alone: what there is to learn, where the first truth
-decides that; the fields of the inputs and their scale; the warm-up; the learner; the metrics. A round is played, which
-changes nothing, and then learned.
+All state that depends on the past is here, and follows from the journal alone: the task, if the first truth decides it; the
+fields of the inputs and their scale; the warm-up; the learner; the metrics. A round is played, which changes nothing, and
+then learned.
 
-What is found from the inputs is found from the first rounds, again and again while they last (`warmup`): at each stage the
-learner is made anew and run over all rounds so far, so that none is lost. Until the first stage a trivial forecaster answers,
-where the learner cannot be made without.
+Fields, scale and open parameters are found from the first rounds, in stages (`warmup`). At each stage the learner is made
+anew and run over all rounds so far, so that none is lost. Until the first stage a trivial forecaster answers, if the learner
+cannot be made yet.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from .scorecard import Issued, Scorecard, forecasts_of
 from .task import Task, note_of, noted, reckoned
 
 NO_FORECAST = Forecast(math.nan)
-"""What is said before the first truth has told whether there are labels or numbers."""
+"""The forecast before the first truth shows whether truths are labels or numbers."""
 
 
 class Session:
-    """Raises InvalidInput and ConfigError for a definition that makes no session."""
+    """The state of one session. Raises InvalidInput and ConfigError for an invalid definition."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.task = Task.of(definition)
         self.spec = None if self.task is None else self.task.spec
-        """With what was found from the inputs; None before there is a task."""
+        """The learner's spec, with what was found from the inputs; None before there is a task."""
         self._maker = Maker.of(definition, self.task)
         self.fields = self._maker.declared_fields(self.task)
-        """Those of its inputs, where they are known and stay."""
+        """The fields of the inputs, once they are known and fixed."""
         self.preparation: Preparation | None = None
         self.learner: HostedLearner | None = None
         finds = self.task is None or self.task.waits or definition.scale == "learned" or not definition.is_strict
@@ -67,9 +67,9 @@ class Session:
         if self.coverage is not None and self.task is not None:
             check_promises(self.task)
         self.following = Following() if is_challenger(definition.name) else None
-        """Of a challenger: how far it has followed its champion, and how the two compare."""
+        """A challenger's progress in its champion's journal, and their comparison."""
         self.divergence = 0.0
-        """By how much the largest tolerated replay on another arithmetic was off."""
+        """The largest tolerated error of a replay on another arithmetic."""
 
     @property
     def t(self) -> int:
@@ -78,7 +78,7 @@ class Session:
 
     @property
     def dim(self) -> int | None:
-        """Columns that the learner is given, as far as they are known."""
+        """Columns that the learner is given; None until known."""
         if self.preparation is not None:
             return self.preparation.width
         return self.definition.dim if self.fields is None else self.fields.width
@@ -89,12 +89,12 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the learner, of the warm-up and of what is known of the inputs."""
+        """Memory of the learner, the warm-up and the preparation."""
         parts = (self.learner, self.warmup, self.preparation)
         return sum(part.nbytes for part in parts if part is not None)
 
     def initial_bytes(self, columns: int) -> int:
-        """What the learner of so many columns takes at least. May raise ConfigError."""
+        """The least memory of a learner of this many columns. May raise ConfigError."""
         return 0 if self.task is None else self.task.initial_bytes(columns)
 
     @property
@@ -105,7 +105,7 @@ class Session:
         return np.zeros(self.spec.lags) if self.learner is None else self.learner.lags
 
     def has_long_round(self, rounds: int) -> bool:
-        """Does one of the next rounds do far more work than those around it?"""
+        """Whether one of the next rounds does far more work than its neighbours."""
         if self.warmup is not None and self.warmup.has_stage_within(rounds):
             return True
         return self.learner is not None and self.learner.has_long_round(rounds)
@@ -113,11 +113,11 @@ class Session:
     # -- rounds ---------------------------------------------------------------------------------------------------
 
     def read_input(self, x: Input, fields: Fields | None = None) -> Raw:
-        """The input as it is kept. `fields`: those that one before it fixes, not learned yet. Raises InvalidInput."""
+        """The input as it is kept. `fields`: those fixed by an earlier input that is not learned yet. Raises InvalidInput."""
         return self.check_input(read(x, self.definition, self.fields or fields), fields)
 
     def check_input(self, raw: Raw, fields: Fields | None = None) -> Raw:
-        """The same of one that was read already, by a session with the same inputs. Raises InvalidInput."""
+        """Check an input that a session with the same inputs has read already. Raises InvalidInput."""
         if self.learner is None and fields is None and self.definition.hashed is None:
             self._maker.check_input(self.task, raw)
         if self.warmup is not None:
@@ -125,9 +125,9 @@ class Session:
         return raw
 
     def read_rows(self, xs: Sequence[Input] | F64, ys: Sequence[Scalar]) -> tuple[F64, F64] | None:
-        """Inputs, shape (n, d), and truths in the learner's terms, shape (n,), of rounds that are like those before them.
+        """Inputs, shape (n, d), and truths in the learner's terms, shape (n,), of n ordinary rounds.
 
-        None where one needs a closer look: it is new, or wrong.
+        None if any needs to be read by itself: it brings something new, or is wrong.
         """
         if self.warmup is not None or self.learner is None or self.fields is None or self.task is None:
             return None
@@ -136,7 +136,7 @@ class Session:
         return None if X is None or y is None else (X, y)
 
     def fields_after(self, raw: Raw) -> Fields | None:
-        """The fields of all inputs once this one is learned, where they stay."""
+        """The fields of all inputs once this one is learned, if they are fixed then."""
         return self.fields or self._maker.fixed_fields(raw)
 
     def reckoned(self, y: Scalar) -> tuple[float, Task]:
@@ -144,7 +144,7 @@ class Session:
         return reckoned(self.definition, self.task, y)
 
     def forecast(self, raw: Raw) -> Forecast:
-        """The forecast for an input of `read_input`, at the present state."""
+        """The forecast in the present state for an input from `read_input`."""
         if self.task is None:
             return NO_FORECAST
         preparation, learner, _ = self._start(self.task, raw)
@@ -165,11 +165,11 @@ class Session:
         said: Said | None = None,
         moment: Moment = NO_MOMENT,
     ) -> Pending:
-        """One round, nothing changed. `y` is in the terms of `task`, as `reckoned` gives both.
+        """Play one round without changing anything. `y` and `task` are what `reckoned` returns.
 
-        `issued` is what the client was given, if anything, `lags` and what the trivial forecasters `said` are those that
-        went with it, if they are not the present ones, and `promise` what its interval came to. A replay gives the spec that
-        was `found` at this stage of the warm-up.
+        `issued` is the forecast that the client was given, if any; `promise` is the outcome of its interval; `lags` and
+        `said` are the lags and the trivial forecasts made with it, if they differ from the present ones. A replay gives the
+        spec that was `found` at this stage of the warm-up.
         """
         start = self._start(task, raw)
         if lags is None and task.spec.lags:
@@ -180,23 +180,23 @@ class Session:
             remade = self._maker.remade(
                 task, self.fields, rows, choices, unless=(self.preparation, self.spec), spec=found
             )
-        vector, own = _vector(start.preparation, raw), choices if remade is None else None
-        # A stand-in looks at nothing, and so at no weights.
-        own_weight = 1.0 if start.preparation is None else weight
-        played = start.learner.play(vector, y, choices=own, lags=lags, weight=own_weight)
+        vector, play_choices = _vector(start.preparation, raw), choices if remade is None else None
+        # A stand-in ignores weights.
+        play_weight = 1.0 if start.preparation is None else weight
+        played = start.learner.play(vector, y, choices=play_choices, lags=lags, weight=play_weight)
         if self.coverage is not None and promise is None:
             promise = self.coverage.promised(task, played.forecast, y)
         if isinstance(issued, Forecast):
             issued = None if math.isnan(issued.value) else Issued.of(issued, y)
         issued = Issued.of(played.forecast, y) if issued is None else issued
-        successor, made = (None, played.choices) if remade is None else remade
+        successor, entry_choices = (None, played.choices) if remade is None else remade
         note = note_of(self.task, task, None if successor is None else successor.spec)
         entry = RoundEntry(
             raw,
             y,
             issued=issued.value,
             value=played.forecast.value,
-            choices=made,
+            choices=entry_choices,
             note=note,
             lags=lags,
             label=issued.label,
@@ -211,7 +211,7 @@ class Session:
         return Pending(entry, task, played, start, loss, error, successor)
 
     def _start(self, task: Task, raw: Raw) -> Start:
-        """What answers now; before the first round, what will answer it."""
+        """The learner that answers now, or will answer the first round."""
         if self.learner is not None:
             return Start(self.preparation, self.learner, self.spec or task.spec)
         return self._maker.start(task, self.fields, raw)
@@ -231,7 +231,7 @@ class Session:
         self.card.add(pending.loss, pending.error, is_kept)
         sure, now = entry.sure, pending.played.forecast.probability
         if entry.label is None and entry.said is None and now is not None:
-            sure = now  # no round came between, so the client was given what is forecast now
+            sure = now  # no round came between, so the client was given the present forecast
         issued = Issued(entry.issued, entry.label, sure)
         lived = Lived(entry.y, pending.loss, pending.error, issued, is_kept)
         self.history.add(pending.task, lived, entry.moment, entry.said)
@@ -249,12 +249,12 @@ class Session:
             self.history.look(self._looks(np.empty(0), [0]), is_classifier=pending.task.truths.is_classifier)
 
     def _numbers(self) -> Numbers:
-        """What the history tells of the learner as it is now."""
+        """The numbers about the present learner that the history records."""
         assert self.learner is not None
         return Numbers(self.learner.describe()["dictionary"], self.learner.standing())
 
     def _looks(self, errors: F64, ends: Sequence[int]) -> list[WindowedError]:
-        """The windowed errors after so many of the next rounds, whose errors have shape (n,), where there is a threshold."""
+        """The windowed errors after each of `ends` more rounds, whose errors have shape (n,); empty without a threshold."""
         if self.definition.alarm.error_above is None:
             return []
         return [
@@ -267,7 +267,7 @@ class Session:
         self.spec = task.spec if start.preparation is None else start.spec
 
     def run(self, raws: Raws, y: F64, tasks: Sequence[Task], moment: Moment = NO_MOMENT) -> Ran:
-        """n rounds in order, learned at once. A caller that cannot make the entries durable must drop this object."""
+        """Learn n rounds in order, at once. A caller that cannot make the entries durable must drop this object."""
         entries: list[tuple[int, bytes]] = []
         parts: list[Forecasts] = []
         loss, error, start = self.card.loss, self.card.error, 0
@@ -276,9 +276,9 @@ class Session:
             stop = start + max(alike, 1)
             with of_rows(start, self.learner if alike else None):
                 if alike:
-                    entry, given = self._run_block(raws[start:stop], y[start:stop], moment)
+                    entry, forecasts = self._run_block(raws[start:stop], y[start:stop], moment)
                     entries.append((alike, encode_block(entry)))
-                    parts.append(given)
+                    parts.append(forecasts)
                 else:
                     pending = self.play(raws[start], float(y[start]), tasks[start], moment=moment)
                     self.learn(pending)
@@ -288,7 +288,7 @@ class Session:
         return Ran(entries, parts, self.card.loss - loss, self.card.error - error)
 
     def _rounds_alike(self, raws: Raws, tasks: Sequence[Task]) -> int:
-        """How many of the next rounds can be one block: none that starts the learner, makes it anew, or has a new label."""
+        """The number of next rounds that fit in one block: none may make the learner, make it anew, or add a label."""
         if self.learner is None:
             return 0
         alike = len(raws) if self.warmup is None else self.warmup.rounds_before_a_stage(raws)
@@ -297,7 +297,7 @@ class Session:
     def _run_block(
         self, raws: Raws, y: F64, moment: Moment, choices: bytes | None = None, promises: F64 | None = None
     ) -> tuple[BlockEntry, Forecasts]:
-        """With what was recorded, if it is a replay."""
+        """Learn a block; a replay gives the recorded choices and promises."""
         assert self.learner is not None
         assert self.task is not None
         before = self.learner.lags if self.warmup is not None and self.task.spec.lags else None
@@ -320,8 +320,8 @@ class Session:
         self.history.look(looks, is_classifier=self.task.truths.is_classifier)
         if self.warmup is not None:
             lags = [None] * len(raws) if before is None else list(lag_rows(before, y)[:-1])
-            for raw, own, truth in zip(raws, lags, y.tolist(), strict=True):
-                self.warmup.add(raw, own, truth)
+            for raw, row_lags, truth in zip(raws, lags, y.tolist(), strict=True):
+                self.warmup.add(raw, row_lags, truth)
         named = (
             info.probabilities.argmax(axis=1).astype(np.uint32)
             if self.task.truths.has_classes and info.probabilities is not None
@@ -331,16 +331,16 @@ class Session:
         return BlockEntry(raws, y, info.values, info.choices, ARITHMETIC, promises, moment, named), given
 
     def replay(self, blob: bytes) -> None:
-        """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not give what was recorded."""
-        note, own = split_followed(blob)
-        entry = decode_entry(own)
+        """Learn a journal entry. Raises StateCorrupt if it cannot be read, or does not reproduce the recorded forecasts."""
+        note, body = split_followed(blob)
+        entry = decode_entry(body)
         try:
             if self.following is not None:
                 self.following.take(note)
             if isinstance(entry, RoundEntry):
                 self._replay_round(entry)
             elif self.learner is None:
-                raise StateFormatError("a block is no first round")
+                raise StateFormatError("the first round cannot be a block")
             else:
                 found, _ = self._run_block(entry.raws, entry.y, entry.moment, entry.choices, entry.promises)
                 self._compare(found.values, entry.values, entry.arithmetic, self.learner)
@@ -367,7 +367,7 @@ class Session:
             moment=entry.moment,
         )
         value, recorded = pending.entry.value, entry.value
-        # Neither NaN nor infinity is close to anything, whichever of the two it is.
+        # Written so that NaN or infinity on either side is never close.
         if not abs(value - recorded) < REPLAY_TOLERANCE * max(1.0, abs(recorded)):
             self._compare(np.array([value]), np.array([recorded]), entry.arithmetic, pending.learned())
         self.learn(pending)
@@ -378,7 +378,7 @@ class Session:
     # -- copies -----------------------------------------------------------------------------------------------------
 
     def copy(self) -> Session:
-        """A session in the same state; what one learns leaves the other as it is."""
+        """A session in the same state, whose learning leaves this one unchanged, and vice versa."""
         twin = copy.copy(self)
         twin.warmup = None if self.warmup is None else self.warmup.copy()
         twin.preparation = None if self.preparation is None else self.preparation.copy()
@@ -390,10 +390,10 @@ class Session:
         return twin
 
     def describe(self) -> dict[str, float]:
-        """What the learner tells of itself."""
+        """The learner's description of its state."""
         return self.learner.describe() if self.learner is not None else {"t": 0, "dictionary": 0, "bytes": 0}
 
 
 def _vector(preparation: Preparation | None, raw: Raw) -> F64:
-    """What a learner is given; a stand-in looks at nothing."""
+    """The learner's input; a stand-in, which looks at none, gets a zero."""
     return np.zeros(1) if preparation is None else preparation.vector(raw)

@@ -1,4 +1,4 @@
-"""A session's snapshot: named arrays and a JSON document. With the definition it is everything."""
+"""A session's snapshot: named arrays and a JSON document. With the definition it is complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 def pack(session: Session, position: str) -> bytes:
-    """The session at a position, which names its identity and tip."""
+    """Pack the session at a position, which names its identity and tip."""
     arrays: dict[str, Any] = prefixed("card", session.card.pack())
     if session.learner is not None:
         arrays |= prefixed("learner", session.learner.state())
@@ -42,8 +42,8 @@ def pack(session: Session, position: str) -> bytes:
         arrays |= prefixed("coverage", session.coverage.pack())
     following = None
     if session.following is not None:
-        own, following = session.following.pack()
-        arrays |= prefixed("following", own)
+        duel, following = session.following.pack()
+        arrays |= prefixed("following", duel)
     preparation, frozen, spec = session.preparation, session.frozen, session.spec
     if preparation is not None:
         arrays |= arrays_of(preparation)
@@ -63,8 +63,10 @@ def pack(session: Session, position: str) -> bytes:
 
 
 def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float = math.inf) -> Session:
-    """The session that `pack` was given. Raises StateCorrupt, also for the snapshot of another position, and for a learner
-    that takes more than so many bytes from the start."""
+    """Restore the session that `pack` was given.
+
+    Raises StateCorrupt, also for a snapshot of another position, or a learner that takes more than `most_bytes` initially.
+    """
     session = Session(definition)
     try:
         arrays, meta = from_bytes(blob)
@@ -95,7 +97,7 @@ def unpack(definition: Definition, blob: bytes, position: str, most_bytes: float
 
 
 def _task(task: Task | None) -> Json | None:
-    """What the first truths decided; nothing of it where the definition did."""
+    """What the first truths decided about the task; empty if the definition did."""
     if task is None:
         return None
     return {"labels": task.truths.names} if task.is_open else {}
@@ -109,7 +111,7 @@ def _task_of(session: Session, told: Json) -> Task:
 
 
 def _warm(warmup: Warmup) -> dict[str, Any]:
-    lags = [own for own in warmup.lags if own is not None]
+    lags = [row for row in warmup.lags if row is not None]
     return {
         "raws": np.frombuffer(encode_inputs(warmup.raws), dtype=np.uint8),
         "truths": np.array([warmup.truths, warmup.weights], dtype=np.float64),
@@ -144,13 +146,13 @@ def _restored(session: Session, task: Task, arrays: dict[str, Stored], most_byte
 
 
 def _joined(arrays: dict[str, Stored]) -> tuple[Stored, Json]:
-    """Many small arrays as one, and their shapes: each alone has 300 bytes of headers."""
+    """Join many small arrays into one, and return their shapes: stored alone, each has 300 bytes of headers."""
     layout = {name: list(array.shape) for name, array in arrays.items()}
     return np.concatenate([array.ravel() for array in arrays.values()]), layout
 
 
 def _parted(joined: Stored, layout: Json) -> dict[str, Stored]:
-    """What `_joined` was given. Raises ValueError."""
+    """Undo `_joined`. Raises ValueError."""
     ends = np.cumsum([math.prod(shape) for shape in layout.values()]).tolist()
     if ends[-1] != len(joined):
         raise ValueError(f"{len(joined)} numbers of a history that has {ends[-1]}")

@@ -1,4 +1,4 @@
-"""What a list tells of a session: small, kept beside the session in the store, read without the session itself."""
+"""The summary that lists show of a session: small, stored beside the session, read without loading it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from .session import Session
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """After round `t`. `error` is that of the last rounds, `rate` the rounds a second then; `alarms` counts all, `alarm` is
-    the latest. `expires_s`: how long predictions wait, where the session says so. Of a session that a `template` has made
-    `asked_at` is when one of its workers predicted last, at most seconds ago."""
+    """A session after round `t`. `error` and `rate` (rounds a second) are those of the last rounds.
+
+    `alarms` counts all, `alarm` is the latest. `expires_s`: how long predictions wait, if the session sets it. `asked_at`:
+    when a worker last predicted, up to date within seconds, for a session made by a `template`.
+    """
 
     kind: str
     t: int = 0
@@ -43,17 +45,17 @@ class Summary:
 
     @property
     def is_classifier(self) -> bool:
-        """Is the error a mistake rate? False as long as there is none."""
+        """Whether the error is a mistake rate; False before there is an error."""
         return self.error_name == error_name(is_classifier=True)
 
 
 def first_summary(definition: Definition) -> Summary:
-    """Of a session that has no rounds yet."""
+    """The summary of a session without rounds."""
     return Summary(definition.kind, expires_s=definition.expires_s, template=definition.template)
 
 
 def summary_of(session: Session) -> Summary:
-    """Of a session as it is now."""
+    """The summary of a session in its present state."""
     first, history, task = first_summary(session.definition), session.history, session.task
     if task is None or not history.rounds:
         return replace(first, t=session.t, nbytes=session.nbytes)
@@ -87,7 +89,7 @@ def encode_summary(summary: Summary) -> bytes:
 
 
 def decode_summary(blob: bytes) -> Summary:
-    """What another build wrote, as far as this one knows it."""
+    """Decode a summary, ignoring fields of other builds; one that cannot be read has the kind "unknown"."""
     try:
         told: dict[str, Any] = from_json(blob)
         verdict, alarm = told.pop("verdict", None), told.pop("alarm", None)

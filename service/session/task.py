@@ -25,10 +25,10 @@ from .truths import Truths
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Made of a definition and, where that leaves them open, of the truths so far. `spec` may wait for inputs.
+    """What a session learns, by its definition and, where that leaves it open, the truths so far.
 
-    `player`: the algorithm, or the pool that a half-life to be learned makes of it. `waits`: is something of the spec found
-    from the inputs? `is_open`: a label never seen before is one more class.
+    `player`: the algorithm, or the pool that a half-life to be learned makes of it. `waits`: whether the inputs decide part
+    of the spec. `is_open`: whether a new label adds a class.
     """
 
     spec: LearnerSpec
@@ -43,7 +43,7 @@ class Task:
 
     @classmethod
     def of(cls, definition: Definition) -> Task | None:
-        """None where the first truth decides. Raises InvalidInput, ConfigError for a definition that makes no session."""
+        """The task by the definition; None if the first truth decides. Raises InvalidInput, ConfigError if it is invalid."""
         if definition.learner is not None:
             if definition.labels is None and _collects_labels(definition.learner):
                 return _task(definition, definition.learner, (), is_open=True)
@@ -54,30 +54,30 @@ class Task:
 
     @classmethod
     def of_truths(cls, definition: Definition, seen: Sequence[Scalar] | None) -> Task:
-        """Of a definition that says nothing of the truths: the labels seen, in order, or None for numbers."""
+        """The task of a definition that leaves the truths open, from the labels seen, in order, or None for numbers."""
         return _task(definition, CLASSES if seen is not None else NUMBERS, seen, is_open=seen is not None)
 
     @property
     def radius(self) -> float | None:
-        """Of the ball in which the learner wants its inputs."""
+        """The radius of the ball in which the learner wants its inputs."""
         return self.algorithm.input_radius(self.config)
 
     @property
     def dims(self) -> int | None:
-        """The only number of columns that the learner takes; None: any."""
+        """The only number of columns that the learner takes; None for any."""
         taken = taken_dim(self.algorithm, self.config)
         return None if taken is None else taken - self.spec.lags
 
     @property
     def stand_in(self) -> LearnerSpec:
-        """The forecaster until the learner can be made: it looks at no input, and keeps the lags for those that do."""
+        """The spec of the forecaster that answers until the learner can be made: it ignores inputs, but keeps the lags."""
         if self.truths.has_classes:
             config = {} if self.is_open else {"classes": len(self.truths.names)}
             return LearnerSpec(kind="frequencies", config=config)
         return LearnerSpec(kind="majority" if self.truths.is_classifier else "mean", lags=self.spec.lags)
 
     def initial_bytes(self, columns: int) -> int:
-        """What the learner of so many columns takes at least. May raise ConfigError."""
+        """The least memory of a learner of this many columns. May raise ConfigError."""
         return self.player.initial_bytes(self.player_config, columns + self.spec.lags)
 
     def reckoned(self, y: Scalar) -> tuple[float, Task]:
@@ -88,17 +88,17 @@ class Task:
             return float(len(self.truths.names)), self.with_label(y)
         truth = self.truths.to_learner(y)
         if self.waits and abs(truth) > LARGEST_AUTO_TRUTH:
-            # A stand-in would take it, and the learner that is made of it would not.
+            # A stand-in would take it, but the learner made from it would not.
             raise DivergedError(f"a truth is beyond {LARGEST_AUTO_TRUTH:.0e}; scale the truths down", "y")
         return truth, self
 
     def reckoned_rows(self, ys: Sequence[Scalar]) -> F64 | None:
-        """n truths that are nothing new, shape (n,); None if one of them needs a closer look."""
-        found = self.truths.to_learner_rows(ys)
-        return None if found is None or (self.waits and np.abs(found).max(initial=0.0) > LARGEST_AUTO_TRUTH) else found
+        """n ordinary truths in the learner's terms, shape (n,); None if any needs `reckoned`."""
+        y = self.truths.to_learner_rows(ys)
+        return None if y is None or (self.waits and np.abs(y).max(initial=0.0) > LARGEST_AUTO_TRUTH) else y
 
     def with_label(self, label: Scalar) -> Task:
-        """With one label more."""
+        """The task with one more label."""
         truths = replace(self.truths, labels=(*self.truths.names, label))
         return replace(self, truths=truths, judge=replace(self.judge, truths=truths))
 
@@ -109,14 +109,14 @@ NUMBERS = LearnerSpec(kind="auto", config={"truth": "numbers"})
 
 
 def reckoned(definition: Definition, task: Task | None, y: Scalar) -> tuple[float, Task]:
-    """A truth in the learner's terms, and the task that knows it; the first one may decide what there is to learn."""
+    """A truth in the learner's terms, and the task that knows it; the first truth may decide the task."""
     if task is None:
         task = Task.of_truths(definition, () if isinstance(y, bool | str) else None)
     return task.reckoned(y)
 
 
 def check_weights(task: Task) -> None:
-    """Raises InvalidInput for a learner that takes no weights, which a stand-in would not tell."""
+    """Raises InvalidInput for a learner that takes no weights; its stand-in would not refuse them."""
     if has_learned_half_life(task.spec.config):
         raise invalid("/weight", 'a half-life that is "learned" makes a pool, and a pool takes no weights')
     if not task.algorithm.takes_weights:
@@ -125,7 +125,7 @@ def check_weights(task: Task) -> None:
 
 
 def note_of(before: Task | None, after: Task, found: LearnerSpec | None) -> bytes:
-    """What the journal keeps of a truth that changed the task, and of a spec that was found; nothing if neither is there."""
+    """The journal's note of a truth that changed the task, and of a spec that was found; empty if there is neither."""
     told: dict[str, Any] = {}
     if after is not before:
         told = {"label": after.truths.names[-1]} if after.is_open else {"numbers": True}
@@ -144,7 +144,7 @@ def noted(definition: Definition, task: Task | None, note: bytes) -> tuple[Task,
         elif "numbers" in told and task is None:
             task = Task.of_truths(definition, None)
         elif told or (note and config is None):
-            raise StateFormatError("the note of a round says what was known, or nothing")
+            raise StateFormatError("the note of a round repeats what was known, or is empty")
         if task is None:
             raise StateFormatError("the first round does not say what its truth is")
         return task, None if config is None else task.spec.model_copy(update={"config": config})
@@ -156,7 +156,7 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
     if not is_open and labels is not None:
         spec = _with_classes(spec, len(labels))
     parsed, algorithm, config = parse_spec(spec)
-    # Metrics are about what plays, though with a warm-up it is made only later.
+    # Metrics judge the player, even if it is made only after a warm-up.
     player, played = parse_player(parsed)
     names = None if labels is None else tuple(labels)
     truths = Truths(player.target(played), names, definition.y_range, player.truth_range(played))
@@ -166,25 +166,25 @@ def _task(definition: Definition, spec: LearnerSpec, labels: Sequence[Scalar] | 
 
 
 def _collects_labels(spec: LearnerSpec) -> bool:
-    """Does the learner take a class that it has not seen?"""
+    """Whether the learner takes classes that it has not seen."""
     _, algorithm, config = parse_spec(spec)
     return algorithm.target(config) == "class" and getattr(config, "classes", 0) is None
 
 
 def _with_classes(spec: LearnerSpec, labels: int) -> LearnerSpec:
-    """A learner of classes whose config leaves `classes` out has as many as there are labels."""
+    """Set `classes` to the number of labels for a learner of classes whose config leaves it out."""
     if "classes" in spec.config or "classes" not in get_learner(spec.kind).config_type.model_fields:
         return spec
-    given = spec.model_copy(update={"config": spec.config | {"classes": labels}})
+    filled = spec.model_copy(update={"config": spec.config | {"classes": labels}})
     try:
-        _, algorithm, config = parse_spec(given)
+        _, algorithm, config = parse_spec(filled)
     except ConfigError:
-        # A pool of labels has no classes. What is wrong without them, too, is told of what is meant.
+        # A pool of labels has no classes. If the spec is wrong even without them, the error with them is raised.
         with contextlib.suppress(ConfigError):
             parse_spec(spec)
             return spec
         raise
-    return given if algorithm.target(config) == "class" else spec
+    return filled if algorithm.target(config) == "class" else spec
 
 
 def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: bool) -> None:
@@ -206,11 +206,11 @@ def _check(definition: Definition, spec: LearnerSpec, truths: Truths, is_open: b
 
 
 def _of_more(spec: LearnerSpec) -> str:
-    """The JSON of a learner of many labels, made of this one where it can be."""
-    told = {"kind": spec.kind, "config": spec.config}
-    wrapped = {"kind": "one-vs-rest", "config": {"member": told}}
-    for made in (told | {"config": spec.config | {"truth": "classes"}}, wrapped):
+    """The JSON of a learner of many labels, built from this one if possible."""
+    member = {"kind": spec.kind, "config": spec.config}
+    wrapped = {"kind": "one-vs-rest", "config": {"member": member}}
+    for document in (member | {"config": spec.config | {"truth": "classes"}}, wrapped):
         with contextlib.suppress(ConfigError):
-            parse_spec(made)
-            return json.dumps(made)
+            parse_spec(document)
+            return json.dumps(document)
     return json.dumps({"kind": "one-vs-rest"})

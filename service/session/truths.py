@@ -1,4 +1,4 @@
-"""A session's truths and forecasts: in its own labels or units, and in the learner's terms."""
+"""A session's truths and forecasts, in its own labels or units and in the learner's terms."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from .inputs import invalid, listed
 class Answer(NamedTuple):
     """A forecast in the session's terms.
 
-    A classifier of two labels gives `score`, `label` and, where its loss defines one, the `probability` of the second label;
-    one of several classes `label` and `probabilities`, in the order of the labels, and of two `probability` too; a regressor
-    `value`. With intervals there are `low` and `high`, None where an end is open, or the set of `labels`. Nothing is given
-    before the first truth has told which of these it is.
+    - A classifier of two labels gives `score`, `label` and, if its loss defines one, the `probability` of the second label.
+    - A learner of classes gives `label` and `probabilities`, in the order of the labels; with two labels `probability` too.
+    - A regressor gives `value`.
+    - With intervals there are `low` and `high`, None for an open end, or the set of `labels`.
+
+    All are None until the first truth decides between these.
     """
 
     value: float | None = None
@@ -36,10 +38,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truths:
-    """The session's truths in its own words, and the learner's.
+    """The mapping between the session's truths and the learner's.
 
-    A classifier's labels are -1 and +1 to the learner, those of K classes 0 to K - 1. A regressor's range [low, high] is
-    that of the truths the learner takes, or [-1, 1] for a learner that takes any number.
+    Two labels are -1 and +1 to the learner, K classes 0 to K - 1. A regressor's `y_range` is mapped to the interval of truths
+    that the learner takes, or to [-1, 1] for a learner that takes any number.
     """
 
     target: Target
@@ -49,7 +51,7 @@ class Truths:
     names: tuple[Scalar, ...] = field(init=False)
     """A classifier's labels, whether the session declared them or not."""
     _places: tuple[dict[Scalar, int], dict[Scalar, int]] = field(init=False, repr=False)
-    """Which of the labels a name is: of those that are no bools, and of bools, since True equals 1."""
+    """The index of each label: one dictionary for non-bools, one for bools, since True equals 1."""
 
     def __post_init__(self) -> None:
         names = self.labels or ()
@@ -69,12 +71,12 @@ class Truths:
 
     @property
     def has_classes(self) -> bool:
-        """Does the learner tell classes apart, and not signs or numbers?"""
+        """Whether the learner predicts classes, not signs or numbers."""
         return self.target == "class"
 
     @property
     def unit(self) -> float:
-        """Size of the learner's unit in the units of the session."""
+        """The size of the learner's unit in the session's units."""
         if self.y_range is None:
             return 1.0
         start, end = self.ends
@@ -82,11 +84,11 @@ class Truths:
 
     @property
     def ends(self) -> Interval:
-        """What the ends of `y_range` are to the learner."""
+        """The ends of `y_range` in the learner's terms."""
         return (-1.0, 1.0) if self.taken == REALS else self.taken
 
     def to_learner(self, y: Scalar) -> float:
-        """Raises InvalidInput for a truth that this session does not take."""
+        """The truth in the learner's terms. Raises InvalidInput for one that this session does not take."""
         if self.is_classifier:
             place = self._place(y)
             return float(place) if self.has_classes else 2.0 * place - 1.0
@@ -108,15 +110,15 @@ class Truths:
         return min(start + (y - low) / (high - low) * (end - start), end)
 
     def to_learner_rows(self, ys: Sequence[Scalar]) -> F64 | None:
-        """The same of n truths, shape (n,); None if one of them needs a closer look."""
+        """As `to_learner`, for n truths, shape (n,); None if it would refuse any, or one is of an unusual type."""
         if self.is_classifier:
-            # To look at each for a bool takes four times as long.
+            # Checking each label for a bool takes four times as long.
             has_bools = bool in set(map(type, ys))
             places = [self.place(y) for y in ys] if has_bools else list(map(self._places[False].get, ys))
             if None in places:
                 return None
-            found = np.array(places, dtype=np.float64)
-            return found if self.has_classes else 2.0 * found - 1.0
+            classes = np.array(places, dtype=np.float64)
+            return classes if self.has_classes else 2.0 * classes - 1.0
         if not set(map(type, ys)) <= {int, float}:
             return None
         y = np.array(ys, dtype=np.float64)
@@ -129,7 +131,7 @@ class Truths:
         return np.minimum(start + (y - low) / (high - low) * (end - start), end)
 
     def place(self, y: Scalar) -> int | None:
-        """Which of the labels it is; None for another value."""
+        """The index of a label; None for another value."""
         return self._places[isinstance(y, bool)].get(y)
 
     def _place(self, y: Scalar) -> int:
@@ -140,7 +142,7 @@ class Truths:
         return place
 
     def from_learner(self, value: float) -> float:
-        """A regressor's value in the units of the session."""
+        """A regressor's value in the session's units."""
         if self.y_range is None:
             return value
         low, high = self.y_range
@@ -148,7 +150,7 @@ class Truths:
         return low + (value - start) / (end - start) * (high - low)
 
     def from_learner_rows(self, values: F64) -> F64:
-        """The same of n values, shape (n,)."""
+        """As `from_learner`, for n values, shape (n,)."""
         if self.y_range is None:
             return values
         low, high = self.y_range
@@ -160,11 +162,11 @@ class Truths:
         return self.names[1 if value >= 0.0 else 0]
 
     def answer(self, forecast: Forecast) -> Answer:
-        """The forecast as a client is told it."""
+        """The forecast in the session's labels or units."""
         if not self.is_classifier:
             return Answer(value=self.from_learner(forecast.value))
         if forecast.probabilities is not None:
-            given = forecast.probabilities
-            second = given[1] if len(given) == 2 else None
-            return Answer(label=self.names[forecast.label], probability=second, probabilities=given)
+            probabilities = forecast.probabilities
+            second = probabilities[1] if len(probabilities) == 2 else None
+            return Answer(label=self.names[forecast.label], probability=second, probabilities=probabilities)
         return Answer(score=forecast.value, label=self.label(forecast.value), probability=forecast.probability)

@@ -1,8 +1,8 @@
-"""One commit in the making: the parts of several requests, played in order on a session that stands at a tip.
+"""One commit in the making: the parts of several requests, played in order on a session at a tip.
 
-A round is learned only when the next one is to be played, or when it is durable. A turn of a single round therefore leaves
-the session as it was until then, and a worker that finds that others were first has nothing to undo. A longer turn learns
-ahead; if its commit is refused, the session is dropped, or its copy from before the turn is taken up again.
+A round is learned only when the next one is played, or once it is durable. A turn of a single round therefore leaves the
+session unchanged until then, and there is nothing to undo if another worker commits first. A longer turn learns ahead; if its
+commit is refused, the session is dropped, or replaced by its copy from before the turn.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from .session import Session
 from .task import Task, check_weights, reckoned
 
 Outcome = Waiting | Applied | Full | None
-"""What a store says of a hold."""
+"""The store's outcome of a hold; None if it was accepted."""
 
 Known = Mapping[str, WaitingEntry | Waiting | Applied | None]
-"""What is there under the ids that the parts name: a prediction of this worker, or what the store found."""
+"""What the ids of the parts hold: a prediction of this worker, or what the store found."""
 
 Tell = Callable[[Mapping[str, Outcome]], Told]
-"""What the client is told, from the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
+"""Returns the answer, given the outcomes of the holds by id. Raises IdConflict, PredictionExpired, LimitReached."""
 
 
 class Position(NamedTuple):
-    """Where a copy of a session stands: the session's identity, and the tip."""
+    """The position of a session's copy: the session's identity, and the tip."""
 
     identity: bytes
     tip: Tip
@@ -73,11 +73,14 @@ class Position(NamedTuple):
 
 
 class Unasked(Exception):
-    """What is there under an id can only be known when the turn so far is durable: a prediction of it was refused."""
+    """A truth names an id that was not looked up, since a prediction of this turn, refused meanwhile, asked for it.
+
+    The lookup can follow once the turn so far is durable.
+    """
 
 
 class _Round(NamedTuple):
-    """The round of a report that was not predicted."""
+    """The round of a report without a waiting prediction."""
 
     x: Raw
     forecast: Forecast | None = None
@@ -85,8 +88,8 @@ class _Round(NamedTuple):
 
 
 class Turn:
-    """`entries` and `holds` are what is to be committed, `tip` the tip after the entries; `has_learned` says that the session
-    is ahead of the tip from which the turn started. A prediction whose truth comes in the same turn is no hold.
+    """A turn commits its `entries` and `holds`; `tip` is the tip after the entries. `has_learned`: the session is ahead of
+    the tip at which the turn started. A prediction whose truth comes in the same turn is not a hold.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Turn:
         self.entries: list[Entry] = []
         self.progress: Applied | None = None
         self.made: dict[str, WaitingEntry] = {}
-        """The predictions that are to wait."""
+        """The predictions that will wait."""
         self._asked: set[str | None] = set()
         self._waits: dict[str, WaitingEntry] = {}
         self.has_learned = False
@@ -116,7 +119,7 @@ class Turn:
 
     @cached_property
     def holds(self) -> Sequence[Hold]:
-        """When all is played."""
+        """The predictions to hold. To be read once all parts are played."""
         wait_s = self.session.definition.expires_s or self._limits.waiting_s
         return [Hold(id, encode_waiting(self._identity, id, entry), wait_s) for id, entry in self.made.items()]
 
@@ -130,11 +133,11 @@ class Turn:
 
     @property
     def is_pending(self) -> bool:
-        """Is there a round that was played, and is not learned yet?"""
+        """Whether a round has been played but not yet learned."""
         return self._pending is not None
 
     def play(self, part: Part, size: int) -> Tell:
-        """Raises the ServiceError that refuses the part; the turn goes on without it."""
+        """Play a part. Raises the ServiceError that refuses it; the turn can continue without it."""
         try:
             match part:
                 case Question():
@@ -170,7 +173,7 @@ class Turn:
     def _hold(self, question: Question) -> Tell:
         session, id = self.session, question.id
         self._asked.add(id)
-        # What is wrong with it is found before anything is learned, where the round before cannot change that.
+        # Refuse a wrong input before anything is learned, except before the first round, which may decide what is wrong.
         early = self._read_asked(question) if session.t else None
         self.learn()
         raw = self._read_asked(question) if early is None else early
@@ -194,7 +197,7 @@ class Turn:
         return Predicted(self._name, id, entry.t, answer_to(self.session.task, entry.forecast, entry.threshold))
 
     def _held(self, id: str, entry: WaitingEntry, outcome: Outcome) -> WaitingEntry:
-        """The prediction that waits now, or did until its truth came: this one, or the one that was there."""
+        """The prediction that waits now, or did until its truth came: this one, or an earlier one with the same id."""
         if id in self._waits:
             return same_prediction(self._name, id, self._waits[id], entry)
         match outcome:
@@ -217,48 +220,48 @@ class Turn:
     def _report(self, report: Report, size: int) -> Tell:
         self._check_learns()
         y, task = self.session.reckoned(report.y)
-        found = self._known.get(report.id) if report.id is not None else None
-        if isinstance(found, Applied):
+        known = self._known.get(report.id) if report.id is not None else None
+        if isinstance(known, Applied):
             sent = None if report.x is None else [self._read(report.x)]
-            again = told_again(Updated, self._name, self._identity, found, sent, report.said)
+            again = told_again(Updated, self._name, self._identity, known, sent, report.said)
             return lambda _: again
-        is_fresh = found is None and report.id in self.made
+        is_fresh = known is None and report.id in self.made
         if is_fresh:
-            found = self.made[report.id or ""]
-        elif found is None and report.id in self._asked and report.id not in self._known:
+            known = self.made[report.id or ""]
+        elif known is None and report.id in self._asked and report.id not in self._known:
             raise Unasked
-        made = self._round_of(report, found)
+        source = self._round_of(report, known)
         self._limits.check_room(self._name, size)
         if self._pending is not None:
             self.learn()
-            # The round before may have brought the label.
+            # The round just learned may have added the label.
             y, task = self.session.reckoned(report.y)
         if report.weight != 1.0:
             check_weights(task)
-        raw, promise, said, moment = made.x, None, None, self._moment
-        if isinstance(made, WaitingEntry):
-            promise = promise_kept(task, made.forecast, made.threshold, y, self.session.t - made.t)
-            moment = moment.after(made.at)
-            # Only where rounds came between, or the session went back, was anything else said.
-            said = made.said if made.t != self.session.t else None
+        raw, promise, said, moment = source.x, None, None, self._moment
+        if isinstance(source, WaitingEntry):
+            promise = promise_kept(task, source.forecast, source.threshold, y, self.session.t - source.t)
+            moment = moment.after(source.at)
+            # The trivial forecasts differ only if rounds came between, or the session was rewound.
+            said = source.said if source.t != self.session.t else None
         pending = self.session.play(
             raw,
             y,
             task,
-            issued=made.forecast,
-            lags=made.lags,
+            issued=source.forecast,
+            lags=source.lags,
             weight=report.weight,
             promise=promise,
             said=said,
             moment=moment,
         )
-        told = self._updated(report.id, pending)
-        answer = None if report.id is None else remember(self._identity, report.id, told, [raw], report.said)
+        updated = self._updated(report.id, pending)
+        answer = None if report.id is None else remember(self._identity, report.id, updated, [raw], report.said)
         self._append(1, report.id, encode_round(pending.entry), answer, is_fresh=is_fresh)
         self._pending = pending
-        if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(made, WaitingEntry):
-            self._waits[report.id] = made
-        return lambda _: told
+        if report.id is not None and self.made.pop(report.id, None) is not None and isinstance(source, WaitingEntry):
+            self._waits[report.id] = source
+        return lambda _: updated
 
     def _updated(self, id: str | None, pending: Pending) -> Updated:
         truths, entry, t = pending.task.truths, pending.entry, self.session.t + 1
@@ -266,14 +269,14 @@ class Turn:
             return Updated(self._name, id, t, pending.loss, mistake=bool(pending.error))
         return Updated(self._name, id, t, pending.loss, error=(entry.issued - entry.y) * truths.unit)
 
-    def _round_of(self, report: Report, found: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
-        """Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
-        if isinstance(found, Waiting):
+    def _round_of(self, report: Report, known: WaitingEntry | Waiting | None) -> WaitingEntry | _Round:
+        """The report's prediction or input. Raises PredictionNotFound, PredictionExpired, IdConflict, InvalidInput."""
+        if isinstance(known, Waiting):
             assert report.id is not None
-            if found.is_expired and report.x is None:
+            if known.is_expired and report.x is None:
                 raise expired(self._name, report.id)
-            found = None if found.is_expired else decode_waiting(self._identity, report.id, found.blob)
-        if found is None:
+            known = None if known.is_expired else decode_waiting(self._identity, report.id, known.blob)
+        if known is None:
             if report.x is None:
                 raise PredictionNotFound(
                     f"No prediction {report.id!r} waits in session {self._name!r}; give the id that POST /predict gave.",
@@ -281,9 +284,9 @@ class Turn:
                     id=report.id,
                 )
             return _Round(self._read(report.x))
-        if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(found.x):
+        if report.x is not None and to_bytes(self._read(report.x)) != to_bytes(known.x):
             raise id_conflict(self._name, report.id or "", "waits for the truth of another input")
-        return found
+        return known
 
     def _check_answers(self) -> None:
         if self.session.following is not None:
@@ -306,30 +309,30 @@ class Turn:
         if batch.at is not None and batch.at != self.tip.label and not was_learned:
             raise precondition_failed(self._name, self.tip)
         raws, y, tasks = self._read_rows(batch)
-        found = None if batch.id is None else self._known.get(batch.id)
-        if isinstance(found, Applied):
-            again = told_again(RoundsPlayed, self._name, self._identity, found, raws, batch.y)
+        known = None if batch.id is None else self._known.get(batch.id)
+        if isinstance(known, Applied):
+            again = told_again(RoundsPlayed, self._name, self._identity, known, raws, batch.y)
             return lambda _: again
-        if found is not None:
+        if known is not None:
             raise id_conflict(self._name, batch.id or "", "waits for the truth of a prediction")
-        # With the labels that these rounds bring. Rounds that are told again have passed when there were fewer.
+        # Check with the labels that these rounds add. A duplicate has passed this check, when there were fewer labels.
         check_progress(self._name, self._identity, batch, self._known)
         self._limits.check_batch(len(batch.y), tasks[-1].truths, has_intervals=session.coverage is not None)
         self._limits.check_room(self._name, size)
         self.has_learned = True
         ran = session.run(raws, y, tasks, self._moment)
         self._limits.check_room(self._name, session.nbytes)
-        told = rounds_played(self.session, batch.id, tasks[-1], ran)
-        answer = None if batch.id is None else remember(self._identity, batch.id, told, raws, batch.y)
+        played = rounds_played(self.session, batch.id, tasks[-1], ran)
+        answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch.y)
         *first, (count, blob) = ran.entries
         for earlier in first:
             self._append(earlier[0], None, earlier[1])
         self._append(count, batch.id, blob, answer)
         self.progress = progress_of(self._identity, batch)
-        return lambda _: told
+        return lambda _: played
 
     def _read_rows(self, batch: Batch) -> tuple[Raws, F64, Sequence[Task]]:
-        """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput with the row."""
+        """The inputs, the truths in the learner's terms, and the task that knows each. Raises InvalidInput at the row."""
         definition, task = self.session.definition, self.session.task
         if task is not None and (found := self.session.read_rows(batch.x, batch.y)) is not None:
             return *found, [task] * len(batch.y)
@@ -356,15 +359,15 @@ class Turn:
             return lambda _: Followed(part.start, is_stale=True)
         self.has_learned = True
         follower = Follower(self.session, part, self._moment, self._limits, self._append, self._held_under)
-        told = follower.play(self._hold)
-        return lambda _: told
+        followed = follower.play(self._hold)
+        return lambda _: followed
 
     def _held_under(self, id: str) -> WaitingEntry | None:
-        """A prediction of this turn, of this worker, or of the store, expired or not."""
-        found = self.made.get(id) or self._known.get(id)
-        if isinstance(found, Waiting):
-            return decode_waiting(self._identity, id, found.blob)
-        return found if isinstance(found, WaitingEntry) else None
+        """The prediction under this id, from this turn, this worker or the store, expired or not."""
+        known = self.made.get(id) or self._known.get(id)
+        if isinstance(known, Waiting):
+            return decode_waiting(self._identity, id, known.blob)
+        return known if isinstance(known, WaitingEntry) else None
 
     # -- both -------------------------------------------------------------------------------------------------------
 
@@ -384,7 +387,7 @@ class Turn:
         return raw
 
     def _columns(self, raw: Raw) -> int:
-        """About how many an input will have; that of more fields than MOST_FIELDS is hashed."""
+        """About how many columns an input will have; one with more fields than MOST_FIELDS is hashed."""
         definition = self.session.definition
         if isinstance(raw, dict) and not definition.is_strict:
             return definition.hashed or min(len(raw), MOST_FIELDS + len(definition.schema or ()))

@@ -1,1 +1,1 @@
-"""What can be watched of sessions: their past, what happens to them, and who is told of an alarm."""
+"""Watching sessions: their past, their events, and the delivery of alarms."""

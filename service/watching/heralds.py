@@ -1,9 +1,8 @@
-"""Alarms are told to a webhook: at least once, signed, and without holding up anybody.
+"""Delivery of alarms to a webhook: at least once, signed, and in the background.
 
-The worker that raised an alarm delivers it, and tries again while it lives. What a worker that died has left behind is found
-by the others, who look through the summaries of all sessions now and then. How many alarms of a session were taken is in the
-store, so a delivery is repeated only where a worker died, or the store failed, between the delivery and the note of it; the
-receiver knows a repeated one by its id.
+The worker that raised an alarm delivers it, and retries while it lives. Other workers find the alarms of a dead worker in a
+periodic sweep over the summaries of all sessions. The store counts a session's delivered alarms, so a delivery is duplicated
+only if a worker died, or the store failed, between the delivery and the count. The receiver recognises a duplicate by its id.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ from ..trace import Trace, current
 log = logging.getLogger("okl.webhook")
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
-"""Between two tries: twice as long each time, and by chance up to half of that less."""
+"""The exponential back-off between tries: it doubles each time, and jitter shortens it by up to half."""
 
 SWEEP_S: Final = 30.0
 LEFT_S: Final = 20.0
-"""An alarm that is younger than this is left to the worker that raised it."""
+"""An alarm younger than this is left to the worker that raised it."""
 
 SWEPT_AT_ONCE: Final = 250
 MOST: Final = 10_000
-"""Sessions that wait for delivery; what is too many is found again by a later sweep."""
+"""The most sessions that wait for delivery; a later sweep finds the others again."""
 
 AT_ONCE: Final = 4
-"""Deliveries at a time."""
+"""Concurrent deliveries."""
 
 
 @dataclass(slots=True)
 class _Errand:
-    """A session with alarms to tell, not before `due`; `is_new` if there is one since somebody looked."""
+    """A session with alarms to deliver, not before `due`; `is_new` if one was raised since the last try began."""
 
     due: float = 0.0
     tries: int = 0
@@ -64,7 +63,7 @@ class _Errand:
 
 @dataclass(frozen=True, slots=True)
 class _Untold:
-    """Alarms of a session in order; the first is its number `first`, counted from 1."""
+    """Undelivered alarms of a session in order; the first has the number `first`, counted from 1."""
 
     identity: bytes
     first: int
@@ -73,7 +72,7 @@ class _Untold:
 
 
 class NotTaken(Exception):
-    """The receiver did not take an alarm."""
+    """The receiver did not accept an alarm."""
 
 
 @final
@@ -82,10 +81,10 @@ class Heralds:
 
     Parameters
     ----------
-    url, secret : of the receiver; without a secret nothing is signed
-    timeout_s : for one delivery as a whole
-    wait_s : between the first two tries
-    sweep_s, left_s : how often to look for what others left, and how old that must be
+    url, secret : the receiver's; without a secret nothing is signed
+    timeout_s : the time limit of one delivery as a whole
+    wait_s : the pause between the first two tries
+    sweep_s, left_s : how often to look for alarms that other workers left, and how old those must be
     """
 
     def __init__(
@@ -112,36 +111,36 @@ class Heralds:
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        # Nothing is followed, and nothing is kept of an answer but its status.
+        # Redirects are not followed, and only the status of an answer is read.
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
         agent = {"user-agent": f"okl/{__version__}", "content-type": "application/json"}
         self._client = httpx.AsyncClient(timeout=timeout_s, limits=limits, headers=agent, follow_redirects=False)
 
     @property
     def waiting(self) -> int:
-        """Sessions whose alarms wait for delivery."""
+        """The number of sessions whose alarms wait for delivery."""
         return len(self._errands)
 
     def note(self, name: str) -> None:
-        """The session has a new alarm."""
+        """Note a new alarm of the session."""
         if name in self._errands or len(self._errands) < MOST:
             errand = self._errands.setdefault(name, _Errand())
             errand.is_new, errand.trace = True, current.get() or errand.trace
             self._news.set()
 
     def start(self, rounds: Rounds) -> None:
-        """Begin to deliver; the alarms are read through `rounds`."""
+        """Start delivering; the alarms are read through `rounds`."""
         self._tasks = [asyncio.create_task(self._deliver_all(rounds)), asyncio.create_task(self._sweep_all())]
 
     async def close(self) -> None:
-        """Stop: what was not delivered is found by another worker, or by the next one."""
+        """Stop; another worker, or the next one, finds the alarms not delivered."""
         tasks = [*self._tasks, *self._under_way.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.aclose()
 
-    # -- who has alarms to tell -----------------------------------------------------------------------------------------
+    # -- sessions with alarms -------------------------------------------------------------------------------------------
 
     async def _sweep_all(self) -> None:
         while True:
@@ -149,7 +148,7 @@ class Heralds:
                 await self._sweep()
             except StoreError as error:
                 log.warning("alarms cannot be looked for", extra={"detail": error.detail})
-            # Workers that started together do not stay so.
+            # Jitter, so that workers that started together do not stay in step.
             await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
 
     async def _sweep(self) -> None:
@@ -166,7 +165,7 @@ class Heralds:
                 return
             await asyncio.sleep(0)
 
-    # -- telling them ---------------------------------------------------------------------------------------------------
+    # -- delivery -------------------------------------------------------------------------------------------------------
 
     async def _deliver_all(self, rounds: Rounds) -> None:
         while True:
@@ -179,18 +178,18 @@ class Heralds:
             waits = [due - now for due, name in idle if name not in self._under_way]
             is_full = len(self._under_way) >= AT_ONCE
             try:
-                # A delivery that ends is news.
+                # The end of a delivery sets `_news`, too.
                 await asyncio.wait_for(self._news.wait(), None if is_full or not waits else max(0.0, min(waits)))
             except TimeoutError:
                 continue
 
     async def _run(self, rounds: Rounds, name: str, errand: _Errand) -> None:
-        """One try to tell all alarms of a session."""
+        """Try once to deliver all alarms of a session."""
         errand.is_new = False
         try:
             await self._tell(rounds, name, errand.trace)
         except Exception as error:
-            # Whatever it was: the alarm waits, and so does the next try.
+            # Back off after any error; the alarm stays pending.
             errand.tries += 1
             wait = self._wait_before(errand.tries)
             errand.due = time.monotonic() + wait
@@ -210,7 +209,7 @@ class Heralds:
         return longest * BY_CHANCE.uniform(0.5, 1.0)
 
     async def _tell(self, rounds: Rounds, name: str, trace: Trace | None) -> None:
-        """Raises NotTaken, ServiceError."""
+        """Deliver a session's alarms. Raises NotTaken, ServiceError."""
         try:
             untold = await rounds.look(name, _untold)
         except SessionNotFound:
@@ -224,7 +223,7 @@ class Heralds:
                 return
 
     async def _post(self, name: str, untold: _Untold, alarm: Alarm, trace: Trace | None) -> None:
-        """Raises NotTaken."""
+        """Send one alarm. Raises NotTaken."""
         id = f"{untold.identity.hex()}-{alarm.t}-{alarm.kind}"
         body = to_json(
             {"id": id, "session": name, "kind": alarm.kind, "t": alarm.t, "at": alarm.at}
@@ -249,7 +248,7 @@ class Heralds:
 
 
 def _detail(error: Exception) -> str:
-    """Of others only the kind: their text may hold the url."""
+    """Return the text of an error; only the type of foreign ones, whose text may contain the url."""
     if isinstance(error, ServiceError):
         return error.detail
     return str(error) if isinstance(error, NotTaken) else type(error).__name__
@@ -264,12 +263,12 @@ def _untold(session: Session, head: Head, position: Position) -> _Untold:
 
 
 def signature(secret: bytes, at: int, body: bytes) -> str:
-    """The header `Okl-Signature` of a body that is sent at this time, in seconds since the epoch.
+    """Return the `Okl-Signature` header of a body sent at this time, in seconds since the epoch.
 
     Examples
     --------
     >>> signature(b"key", 0, b"{}")
     't=0,v1=7314351dd949aa7ec06f50fc2c96e618291447672c9b7f10b49d1ce46dad00b3'
     """
-    told = hmac.new(secret, b"%d." % at + body, hashlib.sha256).hexdigest()
-    return f"t={at},v1={told}"
+    digest = hmac.new(secret, b"%d." % at + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"

@@ -1,4 +1,4 @@
-"""What can be watched of sessions: their history, their last rounds, and the predictions that wait."""
+"""The past of sessions: their history, their last rounds, and the predictions that wait."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ..store.base import Entry, Gone, Head, Store
 T = TypeVar("T")
 
 AGES_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
-"""Waiting predictions are counted by how long ago they were asked for; the last bin is open."""
+"""Edges of the bins for the age of waiting predictions; the last bin is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The history of a session at round `t`; None before there is anything to tell."""
+    """The history of a session at round `t`; `view` is None before the first round."""
 
     t: int
     view: HistoryView | None
@@ -40,9 +40,9 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class PastRound:
-    """`id` is that of its request; `label` or `value` what the client was told, None where it is not recorded.
+    """A past round. `id` is its request's; `label` or `value` is the prediction that the client got, None if not recorded.
 
-    `error` is 1 or 0 for a mistake or none, or prediction minus truth in the units of the session.
+    `error` is 1 or 0 for a mistake or none, or prediction minus truth in the session's units.
     """
 
     t: int
@@ -60,7 +60,7 @@ class PastRound:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRound:
-    """A prediction that waits for its truth: made at round `t`, at the time `at`."""
+    """A prediction that waits for its truth, made at round `t` and time `at`."""
 
     id: str
     t: int
@@ -71,7 +71,7 @@ class WaitingRound:
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How many predictions have waited from `start_s` to `end_s` seconds; None where that is open."""
+    """The number of predictions that have waited from `start_s` to `end_s` seconds; None for an open end."""
 
     start_s: float
     end_s: float | None
@@ -80,7 +80,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class WaitingList:
-    """A page of those that wait, the one that expires first first."""
+    """A page of waiting predictions, in the order of expiry."""
 
     predictions: Sequence[WaitingRound]
     cursor: str | None
@@ -90,7 +90,7 @@ class WaitingList:
 
 
 class Watching:
-    """Raises ServiceError only."""
+    """Reads the past of sessions. Raises ServiceError only."""
 
     def __init__(self, store: Store, rounds: Rounds, *, waiting_s: float) -> None:
         self._store = store
@@ -98,20 +98,20 @@ class Watching:
         self._waiting_s = waiting_s
 
     async def line(self, name: str) -> Listed:
-        """The session as a list tells of it, but as it is now."""
+        """The session's line in a list, with its present summary."""
         return await self._rounds.look(name, lambda session, head, _: Listed(head, summary_of(session)))
 
     async def head(self, name: str) -> Head:
-        """What the store knows of the session."""
-        return _there(await self._store.head(name), name)
+        """The session's head in the store."""
+        return _found(await self._store.head(name), name)
 
     async def history(self, name: str) -> Past:
         return await self._rounds.look(name, lambda session, *_: _history_of(session))
 
     async def last(self, name: str, rounds: int) -> list[PastRound]:
-        """The last rounds, the newest first, as far as the store keeps them."""
-        entries = _there(await self._store.last(name, rounds), name)
-        # Not before: a round that came between may have brought a label.
+        """The last rounds that the store keeps, the newest first."""
+        entries = _found(await self._store.last(name, rounds), name)
+        # Read the task after the entries, which may contain a new label.
         task = await self._rounds.look(name, lambda session, *_: session.task)
         if task is None:
             return []
@@ -119,24 +119,24 @@ class Watching:
         return list(islice(newest, rounds))
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingList:
-        """Those that wait, and all of them by age: as far as nobody has changed how long they wait."""
+        """A page of waiting predictions, and the ages of all; ages assume that the waiting time was never changed."""
         identity, wait_s = await self._rounds.look(name, self._waits_of)
         try:
-            page = _there(await self._store.waiting(name, after, limit), name)
+            page = _found(await self._store.waiting(name, after, limit), name)
         except ValueError:
-            raise invalid("/cursor", "is no `next` of a page") from None
-        # One that is older expires sooner.
-        before = _there(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
+            raise invalid("/cursor", "is not the `next` of a page") from None
+        # An older prediction expires sooner.
+        before = _found(await self._store.count_waiting(name, [wait_s - age for age in reversed(AGES_S)]), name)
         head = await self.head(name)
         predictions = []
         for one in page.items:
-            made = decode_waiting(identity, one.id, one.blob)
-            predictions.append(WaitingRound(one.id, made.t, made.at, one.expires_at, made.x))
+            entry = decode_waiting(identity, one.id, one.blob)
+            predictions.append(WaitingRound(one.id, entry.t, entry.at, one.expires_at, entry.x))
         return WaitingList(predictions, page.cursor, head.waiting, head.never_came, _ages(before, head.waiting))
 
     async def cancel(self, name: str, id: str) -> None:
-        """The truth of this prediction will never come. Raises SessionNotFound, PredictionNotFound."""
-        _there(await self._store.head(name), name)
+        """Cancel a prediction whose truth will never come. Raises SessionNotFound, PredictionNotFound."""
+        _found(await self._store.head(name), name)
         if not await self._rounds.cancel(name, id):
             raise PredictionNotFound(f"No prediction {id!r} waits in session {name!r}.", session=name, id=id)
 
@@ -151,14 +151,14 @@ def _history_of(session: Session) -> Past:
     return Past(session.t, view_of(session.history, is_classifier=task.truths.is_classifier))
 
 
-def _there(found: T | Gone, name: str) -> T:
-    if isinstance(found, Gone):
+def _found(answer: T | Gone, name: str) -> T:
+    if isinstance(answer, Gone):
         raise SessionNotFound(name)
-    return found
+    return answer
 
 
 def _ages(before: Sequence[int], waiting: int) -> list[Ages]:
-    """From how many are at least so old, the oldest first."""
+    """The bins, from the numbers of predictions at least as old as each edge, the oldest first."""
     older = [*before, waiting]
     counts = [older[0], *(b - a for a, b in pairwise(older))][::-1]
     starts = (0.0, *AGES_S)
@@ -167,22 +167,22 @@ def _ages(before: Sequence[int], waiting: int) -> list[Ages]:
 
 
 def _past_rounds(entry: Entry, task: Task) -> Iterator[PastRound]:
-    """The newest first."""
-    found = decode_entry(entry.blob)
-    if isinstance(found, RoundEntry):
-        issued = Issued(found.issued, found.label, found.sure)
-        yield _past(entry, entry.tip.round, found, found.x, found.y, issued, task)
+    """The rounds of an entry, the newest first."""
+    decoded = decode_entry(entry.blob)
+    if isinstance(decoded, RoundEntry):
+        issued = Issued(decoded.issued, decoded.label, decoded.sure)
+        yield _past(entry, entry.tip.round, decoded, decoded.x, decoded.y, issued, task)
         return
-    rows = zip(reversed(found.raws), found.y[::-1].tolist(), found.values[::-1].tolist(), strict=True)
+    rows = zip(reversed(decoded.raws), decoded.y[::-1].tolist(), decoded.values[::-1].tolist(), strict=True)
     for i, (x, y, value) in enumerate(rows):
         issued = None if task.truths.has_classes else Issued(value)
-        yield _past(entry, entry.tip.round - i, found, x, y, issued, task)
+        yield _past(entry, entry.tip.round - i, decoded, x, y, issued, task)
 
 
 def _past(
-    entry: Entry, t: int, found: RoundEntry | BlockEntry, x: Raw, y: float, issued: Issued | None, task: Task
+    entry: Entry, t: int, decoded: RoundEntry | BlockEntry, x: Raw, y: float, issued: Issued | None, task: Task
 ) -> PastRound:
-    truths, waited_s = task.truths, found.moment.waited_s
+    truths, waited_s = task.truths, decoded.moment.waited_s
     label = value = probability = loss = error = None
     truth = (
         truths.names[int(y) if truths.has_classes else int(y > 0.0)] if truths.is_classifier else truths.from_learner(y)
@@ -197,4 +197,4 @@ def _past(
         elif not truths.is_classifier:
             value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
     waited = None if math.isnan(waited_s) else waited_s
-    return PastRound(t, entry.id, found.moment.at, x, truth, label, value, probability, loss, error, waited)
+    return PastRound(t, entry.id, decoded.moment.at, x, truth, label, value, probability, loss, error, waited)

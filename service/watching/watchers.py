@@ -1,4 +1,4 @@
-"""Who watches sessions as they go: one look a second at each session that somebody watches, shared by all who do."""
+"""Live watching of sessions: each watched session is polled once a second, for all of its watchers together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_S = 1.0
 
 @dataclass(slots=True)
 class _Channel:
-    """What is known of one session; `position` changes when that does."""
+    """The present state of one watched session; `position` changes whenever the session does."""
 
     name: str
     watchers: int = 0
@@ -32,7 +32,7 @@ class _Channel:
 
 
 class Watchers:
-    """`most`: streams of this worker, open at a time."""
+    """This worker's streams of events, `most` at a time."""
 
     def __init__(self, watching: Watching, *, most: int) -> None:
         self._watching = watching
@@ -42,17 +42,19 @@ class Watchers:
 
     @property
     def count(self) -> int:
-        """Streams that are open."""
+        """The number of open streams."""
         return sum(channel.watchers for channel in self._channels.values())
 
     def check_room(self) -> None:
-        """Raises Overloaded."""
+        """Raises Overloaded if no more streams may open."""
         if self._is_closing or self.count >= self._most:
             raise Overloaded(f"This worker has {self._most} streams of events already; poll instead, or try again.")
 
     async def watch(self, name: str, position: str | None) -> AsyncGenerator[tuple[str, Listed], None]:
-        """The session whenever it has changed from the position that the watcher knows; ends when it is gone, or at once
-        where others have taken the room since `check_room`."""
+        """Yield the session whenever it has changed since the position that the watcher knows.
+
+        Ends when the session is gone, or at once if no room is left since `check_room`.
+        """
         if self._is_closing or self.count >= self._most:
             return
         channel = self._join(name)
@@ -69,7 +71,7 @@ class Watchers:
             self._leave(channel)
 
     def close(self) -> None:
-        """End all streams: the worker stops."""
+        """End all streams, since the worker stops."""
         self._is_closing = True
         for channel in self._channels.values():
             if channel.task is not None:
@@ -90,7 +92,7 @@ class Watchers:
                 channel.task.cancel()
 
     def _forget(self, channel: _Channel) -> None:
-        # Who came meanwhile has another one of this name.
+        # A later watcher may have opened a new channel of this name.
         if self._channels.get(channel.name) is channel:
             del self._channels[channel.name]
 
@@ -102,7 +104,7 @@ class Watchers:
                 except SessionNotFound:
                     return
                 except ServiceError as error:
-                    # The stream goes on: what is wrong may pass.
+                    # The stream continues: the error may be temporary.
                     log.debug("a session cannot be watched", extra={"session": channel.name, "detail": error.detail})
                 await asyncio.sleep(EVERY_S)
         finally:

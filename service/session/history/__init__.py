@@ -1,1 +1,1 @@
-"""What became of a session over its whole life: bounded, thinned, finer near the end, and the same on every worker."""
+"""A session's history over its whole life: bounded, thinned, finer near the end, and the same on every worker."""

@@ -1,4 +1,4 @@
-"""When a session's error has risen: by a test with a stated rate of false alarms, or above the session's own threshold."""
+"""Alarms for a risen error: by a test with a stated rate of false alarms, or by the session's own threshold."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from okl_core.types import F64, Stored
 from ..definition import AlarmRules
 
 MOST: Final = 64
-"""Alarms that are kept, the latest; all are counted."""
+"""The number of latest alarms that are kept; all are counted."""
 
 FEWEST_ROUNDS: Final = 50
-"""Before so many rounds no error is above a threshold."""
+"""The threshold raises no alarm before this many rounds."""
 
 AlarmKind = Literal["drift", "error"]
 _KINDS: tuple[AlarmKind, ...] = get_args(AlarmKind)
@@ -28,7 +28,7 @@ _KINDS: tuple[AlarmKind, ...] = get_args(AlarmKind)
 class Alarm(NamedTuple):
     """Raised by round `t` at the time `at`: the error was `before`, and is `after` in the rounds after `since`.
 
-    The errors are mistake rates or RMSE. Before an alarm of the kind "error" it was the threshold.
+    The errors are mistake rates or RMSE. In an alarm of the kind "error", `before` is the threshold.
     """
 
     t: int
@@ -40,7 +40,7 @@ class Alarm(NamedTuple):
 
 
 class WindowedError(NamedTuple):
-    """By round `t`: the mistake rate, or RMSE, of the last `window` rounds."""
+    """The mistake rate, or RMSE, of the last `window` rounds at round `t`."""
 
     t: int
     window: int
@@ -48,7 +48,7 @@ class WindowedError(NamedTuple):
 
 
 class Alarms:
-    """What a session has raised: by the test, if its rules have one, and by their threshold, if there is one."""
+    """The alarms of a session, raised by the rules' test and their threshold, each if set."""
 
     __slots__ = ("_drift", "_is_above", "_rules", "count", "latest")
 
@@ -57,17 +57,17 @@ class Alarms:
         self._drift = None if rules.rate is None else DriftAlarm(is_of_numbers=not is_classifier, alpha=rules.rate)
         self._is_above = False
         self.count = 0
-        """Raised in all."""
+        """The number of all alarms raised."""
         self.latest: list[Alarm] = []
 
     def add(self, t: int, at: float, error: float) -> None:
-        """Round t: a mistake or not, or a squared error."""
+        """Add the error of round t: a mistake (1) or not (0), or a squared error."""
         risen = None if self._drift is None else self._drift.add(error)
         if risen is not None:
             self._risen(risen, t, at)
 
     def run(self, t: int, at: float, errors: F64) -> None:
-        """Rounds in order, the first one round t, shape (n,): as `add` of each."""
+        """Add errors of rounds t, t + 1, ... in order, shape (n,); the same as `add` of each."""
         if self._drift is not None:
             before = self._drift.t
             for risen in self._drift.run(errors):
@@ -80,7 +80,7 @@ class Alarms:
         self._raise(Alarm(t, at, "drift", before, after, risen.since - 1))
 
     def look(self, at: float, looks: Sequence[WindowedError]) -> None:
-        """Looks in order, at rounds up to the last one."""
+        """Compare windowed errors, in the order of their rounds, with the threshold."""
         threshold = self._rules.error_above
         if threshold is None:
             return
@@ -93,7 +93,7 @@ class Alarms:
 
     def _raise(self, alarm: Alarm) -> None:
         self.count += 1
-        # Of rounds that were played at once the test tells its alarms first.
+        # In a block the test's alarms are raised before the threshold's.
         self.latest = sorted([*self.latest, alarm], key=lambda one: one.t)[-MOST:]
 
     def pack(self) -> dict[str, Stored]:

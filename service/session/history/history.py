@@ -1,8 +1,7 @@
-"""A session's history: its rounds, summed up in chunks of CHUNK and thinned, beside those of trivial forecasters.
+"""A session's history: its rounds, summed in chunks of CHUNK and thinned, beside those of trivial forecasters.
 
 All of it follows from the journal. The trivial forecasters are the majority or the mean of the truths so far, and the last
-truth; whether the learner beats both is told by a test that may be looked at all the time, and whether its error has risen
-by another (`okl_core.monitoring`).
+truth. Two anytime-valid tests (`okl_core.monitoring`) decide whether the learner beats both, and whether its error has risen.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from .spread import QUANTILES, Spread
 from .standings import Standings
 
 CHUNK: Final = 8
-"""Rounds of the finest point."""
+"""Rounds in the finest point."""
 
 WIDTH, LEVELS = 32, 16
-"""At most 512 points; after 16.8 million rounds, width (2^levels - 1) chunks, the finest point is two chunks, and so on."""
+"""At most 512 points. After width (2^levels - 1) chunks, 16.8 million rounds, the finest point is two chunks, and so on."""
 
 SUMS: Final = (
     "rounds",
@@ -52,16 +51,16 @@ SUMS: Final = (
 )
 LATEST: Final = ("at", "waiting", "never_came", "dictionary", "bytes", "regret", *(f"quantile_{q}" for q in QUANTILES))
 _PARTS: Final = ("points", "spread", "plain", "verdict", "alarms", "standings")
-"""Those of a history's fields that are stored by themselves, if they are there."""
+"""The fields of a history that are stored separately, if present."""
 
 FIXED_BYTES: Final = 8 << 10
-"""What the parts that do not grow take together, about."""
+"""The approximate size of all parts that do not grow."""
 
 COLUMNS: Final = {name: i for i, name in enumerate((*SUMS, *LATEST))}
 
 
 class Lived(NamedTuple):
-    """What a round came to; `truth` in the learner's terms, `is_kept` of its interval, None where there is none."""
+    """The outcome of a round; `truth` in the learner's terms; `is_kept`: whether its interval held, None without one."""
 
     truth: float
     loss: float
@@ -71,7 +70,7 @@ class Lived(NamedTuple):
 
 
 class LivedRows(NamedTuple):
-    """What n rounds that were played at once came to, shape (n,) each; `kept` is None without intervals."""
+    """The outcomes of n rounds that were played at once, shape (n,) each; `kept` is None without intervals."""
 
     truths: F64
     losses: F64
@@ -81,15 +80,18 @@ class LivedRows(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What is told of the learner at the end of a chunk: points that it stores, and how its parts stand."""
+    """The state of the learner at the end of a chunk: the points that it stores, and the standing of its parts."""
 
     dictionary: float
     standing: Standing | None
 
 
 class History:
-    """`points` has the columns SUMS and LATEST; `standings` is None for a learner that is not made of several, `bound` of its
-    regret to the best of them NaN where none is known, and `has_regret` says whether that is known."""
+    """A session's history; `points` has the columns SUMS and LATEST.
+
+    `standings` is None for a learner without parts. `has_regret`: whether its regret to the best part is known; `bound`: the
+    bound on that regret, NaN if none is known.
+    """
 
     __slots__ = (
         "_moment",
@@ -122,11 +124,11 @@ class History:
 
     @property
     def is_due(self) -> bool:
-        """Is the chunk whole, and to be closed?"""
+        """Whether the chunk is full, and so must be closed."""
         return len(self._open) == CHUNK
 
     def says(self, task: Task | None) -> Said | None:
-        """What the trivial forecasters say of the next truth; None as long as nobody knows what there is to say."""
+        """The trivial forecasters' forecasts of the next truth; None before it is known what the truths are."""
         if self.plain is not None:
             return self.plain.forecasts()
         if task is None or (task.truths.is_classifier and not task.truths.names):
@@ -134,7 +136,7 @@ class History:
         return _plain_of(task).forecasts()
 
     def add(self, task: Task, lived: Lived, moment: Moment, said: Said | None) -> None:
-        """A round. `said`: by the trivial forecasters with the prediction, where that was not now."""
+        """Add a round. `said`: the trivial forecasts at the time of the prediction, if that was not now."""
         truths, judge = task.truths, task.judge
         truth = float(lived.truth > 0.0) if truths.is_classifier and not truths.has_classes else lived.truth
         plain, verdict, alarms = self._begun(task)
@@ -160,7 +162,7 @@ class History:
         self._open.append((1.0, *own, a, b, c, d, promised, kept, float(is_late), waited_s, moment.took_s))
 
     def run(self, task: Task, lived: LivedRows, moment: Moment, numbers: Callable[[], Numbers]) -> None:
-        """Rounds in order that were played at once, of one moment: as `add` of each. `numbers` are told where chunks end."""
+        """Add rounds in order that were played at once, at one moment, as `add` of each; calls `numbers` if a chunk ends."""
         judge, y, values = task.judge, lived.truths, lived.info.values
         is_classifier = task.truths.is_classifier
         truths = (y > 0.0).astype(np.float64) if is_classifier and not task.truths.has_classes else y
@@ -209,12 +211,12 @@ class History:
             self.points.run(np.hstack((chunks, told, quantiles)))
 
     def close(self, numbers: Numbers) -> None:
-        """The end of a chunk."""
+        """Turn the full chunk into a point."""
         self.points.add(np.concatenate((np.sum(self._open, axis=0), self._latest(numbers, 1), self.spread.quantiles())))
         self._open.clear()
 
     def _latest(self, numbers: Numbers, chunks: int) -> F64:
-        """What is known at the end of these chunks, but for the quantiles."""
+        """The LATEST columns at the end of these chunks, without the quantiles."""
         moment, standing, regret = self._moment, numbers.standing, 0.0
         if standing is not None:
             if self.standings is None:
@@ -226,22 +228,22 @@ class History:
         return np.array((moment.at, moment.waiting, moment.never_came, numbers.dictionary, moment.nbytes, regret))
 
     def ends(self, rounds: int) -> range:
-        """Where chunks end among so many next rounds."""
+        """The numbers of next rounds, up to `rounds`, after which a chunk ends."""
         return range(CHUNK - len(self._open), rounds + 1, CHUNK)
 
     def look(self, looks: Sequence[WindowedError], *, is_classifier: bool) -> None:
-        """Was the windowed error above the session's threshold, where the last chunks ended?"""
+        """Raise an alarm if the windowed error at the end of the last chunks is above the session's threshold."""
         if self.alarms is not None:
             roots = [one if is_classifier else one._replace(error=math.sqrt(one.error)) for one in looks]
             self.alarms.look(self._moment.at, roots)
 
     def rows(self) -> F64:
-        """All points, shape (n, columns), the chunk in the making as the last one."""
+        """All points, shape (n, columns), with the open chunk in the last one."""
         closed, rest = self.points.rows, self.points.rest
         if not self._open:
             return np.vstack((closed, rest)) if len(rest) else closed
         row = np.zeros(closed.shape[1])
-        # What is known at the end of the last chunk.
+        # The latest values are those at the end of the last full chunk.
         for last in (closed[-1:], rest):
             row[len(SUMS) :] = last[0, len(SUMS) :] if len(last) else row[len(SUMS) :]
         row[: len(SUMS)] = rest[:, : len(SUMS)].sum(axis=0) + np.sum(self._open, axis=0)
@@ -258,12 +260,12 @@ class History:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes."""
+        """The approximate size in bytes."""
         return FIXED_BYTES + self.points.nbytes + (0 if self.standings is None else self.standings.nbytes)
 
     @property
     def alarm_count(self) -> int:
-        """Raised in all."""
+        """The number of all alarms raised."""
         return 0 if self.alarms is None else self.alarms.count
 
     def copy(self) -> History:
@@ -303,5 +305,5 @@ class History:
 
 
 def _plain_of(task: Task) -> Plain:
-    """Before the first truth."""
+    """The trivial forecasters before the first truth."""
     return PlainClasses.of(len(task.truths.names)) if task.truths.is_classifier else PlainNumbers()

@@ -1,4 +1,4 @@
-"""How sure forecasts were and how right, how far off, and how late their truths: distributions of fixed size."""
+"""Distributions of fixed size: the reliability of probabilities, the residuals, and the delays of truths."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from okl_core.types import F64, Stored
 
 BINS: Final = 10
 BIN_ROUNDS: Final = 4096
-"""When the reliability is of twice as many rounds all counts are halved: it is about the last 4,000 to 8,000."""
+"""At twice this many rounds all counts of the reliability are halved, so that it covers about the last 4,000 to 8,000."""
 
 RESIDUALS: Final = 500
-"""Of so many of the last rounds the quantiles are told."""
+"""The number of last rounds that the quantiles cover."""
 QUANTILES: Final = (0.1, 0.5, 0.9)
 
 DELAYS_S: Final = (0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0)
-"""Between these a truth came after its prediction; the first and the last bin are open."""
+"""Edges of the bins for the delay between a prediction and its truth; the first and the last bin are open."""
 
 
 class Spread:
-    """`reliability`, shape (3, BINS): rounds, sum of the probabilities given, and how often what they were given for
-    happened; `delays`, shape (len(DELAYS_S) + 1,): rounds whose prediction waited."""
+    """The distributions of one session.
+
+    `reliability`, shape (3, BINS): rounds, sum of the forecast probabilities, and how often the event happened; `delays`,
+    shape (len(DELAYS_S) + 1,): rounds whose prediction waited.
+    """
 
     __slots__ = ("_count", "_residuals", "_sure", "delays", "reliability")
 
@@ -39,7 +42,7 @@ class Spread:
         self._count = 0
 
     def add_sure(self, probability: float, happened: bool) -> None:
-        """A probability that was given, and whether what it was given for happened."""
+        """Add a forecast probability, and whether the event happened."""
         bin = min(int(probability * BINS), BINS - 1)
         self.reliability[0, bin] += 1.0
         self.reliability[1, bin] += probability
@@ -47,7 +50,7 @@ class Spread:
         self._count_sure(1)
 
     def run_sure(self, probabilities: F64, happened: NDArray[np.bool_]) -> None:
-        """Rounds in order, shape (n,) each: as `add_sure` of each."""
+        """Add rounds in order, shape (n,) each; the same as `add_sure` of each."""
         while len(probabilities):
             n = math.ceil(2 * BIN_ROUNDS - self._sure)
             bins = np.minimum((probabilities[:n] * BINS).astype(np.intp), BINS - 1)
@@ -63,15 +66,17 @@ class Spread:
             self._sure *= 0.5
 
     def add_residual(self, residual: float) -> None:
-        """Forecast minus truth."""
+        """Add a residual, forecast minus truth."""
         if not len(self._residuals):
             self._residuals = np.zeros(RESIDUALS)
         self._residuals[self._count % RESIDUALS] = residual
         self._count += 1
 
     def run_residuals(self, residuals: F64, ends: Sequence[int]) -> F64:
-        """Rounds in order, shape (n,): as `add_residual` of each; and the quantiles after so many of them, shape (len(ends),
-        len(QUANTILES))."""
+        """Add residuals in order, shape (n,), as `add_residual` of each.
+
+        Return the quantiles after each of `ends` rounds, shape (len(ends), len(QUANTILES)).
+        """
         n, slot = min(self._count, RESIDUALS), self._count % RESIDUALS
         known = self._residuals[:n] if n < RESIDUALS else np.roll(self._residuals, -slot)
         joined = np.concatenate((known, residuals))
@@ -85,7 +90,7 @@ class Spread:
         return np.array(found).reshape(-1, len(QUANTILES))
 
     def add_delay(self, seconds: float, rounds: int = 1) -> None:
-        """Between a prediction and its truth."""
+        """Add the delay between a prediction and its truth, for this many rounds."""
         self.delays[bisect_right(DELAYS_S, seconds)] += rounds
 
     @property
@@ -93,7 +98,7 @@ class Spread:
         return self._sure > 0.0
 
     def quantiles(self) -> tuple[float, ...]:
-        """QUANTILES of the last residuals; zeros before the first."""
+        """The QUANTILES of the last residuals; zeros before the first."""
         return _quantiles(self._residuals[: min(self._count, RESIDUALS)])
 
     def copy(self) -> Spread:

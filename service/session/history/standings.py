@@ -13,7 +13,7 @@ from okl_core.monitoring.thinned import Thinned
 from okl_core.types import F64, Standing, Stored
 
 MOST_PARTS: Final = 16
-"""Parts whose weights are kept, those that came first; the others count together, in the last column."""
+"""The number of parts, first come, whose weights are kept; the weights of the others are summed in the last column."""
 OTHERS: Final = "others"
 
 _WIDTH, _LEVELS = 8, 16
@@ -21,7 +21,7 @@ _ROUNDS, _FIRST = 0, 1
 
 
 class Standings:
-    """At most 128 points, finer near the end, of the learner's parts as they stood then."""
+    """The weights of a learner's parts at no more than 128 points, finer near the end."""
 
     __slots__ = ("_points", "names")
 
@@ -30,7 +30,7 @@ class Standings:
         self._points = Thinned(1, MOST_PARTS + 1, width=_WIDTH, levels=_LEVELS)
 
     def add(self, rounds: int, standing: Standing, times: int = 1) -> None:
-        """At the end of so many rounds, and again after as many, `times` in all."""
+        """Add the standing at the end of this many rounds, `times` in a row."""
         row = np.zeros(_FIRST + MOST_PARTS + 1)
         row[_ROUNDS] = rounds
         for name, weight in zip(standing.names, standing.weights.tolist(), strict=True):
@@ -47,11 +47,11 @@ class Standings:
 
     @property
     def rounds(self) -> Sequence[int]:
-        """Learned at the end of each point."""
+        """The rounds learned by the end of each point."""
         return np.cumsum(self._points.rows[:, _ROUNDS]).astype(int).tolist()
 
     def weights(self) -> dict[str, list[float]]:
-        """Of each part by name, at each point."""
+        """The weights of each part by name, one for each point."""
         columns = self._points.rows[:, _FIRST:].T
         told = {name: columns[i].tolist() for i, name in enumerate(self.names)}
         return told | ({OTHERS: columns[-1].tolist()} if columns[-1].any() else {})

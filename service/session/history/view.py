@@ -1,4 +1,4 @@
-"""A session's history as it is told: columns of equal length, one entry a point, and what is known at the end."""
+"""The view of a session's history: columns of equal length with one entry per point, and the state at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .history import COLUMNS, SUMS, History
 from .spread import BINS, DELAYS_S, QUANTILES
 
 SPARKS = 32
-"""Points of the small picture in a list."""
+"""Points in the sparkline of a list."""
 
 RATE_S = 60.0
 
@@ -28,7 +28,7 @@ Column = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """Of the forecasts whose probability was from `start` to `end`: how many, their mean, and how often it happened."""
+    """Forecasts with a probability from `start` to `end`: their number, their mean, and how often the event happened."""
 
     start: float
     end: float
@@ -39,7 +39,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Rounds whose truth came from `start_s` to `end_s` after their prediction; `end_s` is None where that is open."""
+    """Rounds whose truth came from `start_s` to `end_s` seconds after the prediction; None for an open end."""
 
     start_s: float
     end_s: float | None
@@ -48,7 +48,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of a learner's parts by name, at the end of round `t`; the `leader` has the largest now."""
+    """The weights of a learner's parts by name, at the end of each round `t`; the `leader` has the largest now."""
 
     t: Sequence[int]
     parts: dict[str, list[float]]
@@ -57,8 +57,10 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """`points` by name; errors are mistake rates of a classifier, else RMSE; the `verdict` is against the better trivial
-    forecaster so far."""
+    """A history's columns by name (`points`); errors are a classifier's mistake rates, else RMSE.
+
+    The `verdict` compares the learner with the better trivial forecaster so far.
+    """
 
     is_classifier: bool
     verdict: Judgement | None
@@ -71,8 +73,10 @@ class HistoryView:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The last windowed `error`, and some of all of them, evenly taken; `coverage` likewise windowed; `took_s` of the last
-    point; `rate`: rounds a second of about the last RATE_S before the last round."""
+    """What a list shows of a history: the last windowed `error` and `coverage`, and `took_s` of the last point.
+
+    `sparkline`: evenly spaced windowed errors; `rate`: rounds a second in about the last RATE_S before the last round.
+    """
 
     error: float
     sparkline: Sequence[float]
@@ -82,8 +86,8 @@ class Outline:
 
 
 def view_of(history: History, *, is_classifier: bool) -> HistoryView:
-    """What a history tells. Errors are mistake rates or RMSE; `window_*` look at the last rounds, WINDOW of them or the
-    point itself where that is longer."""
+    """The view of a history. Errors are mistake rates or RMSE; `window_*` cover the last WINDOW rounds, or the whole point if
+    that is longer."""
     judged = None if history.verdict is None else history.verdict.told()
     alarms = [] if history.alarms is None else history.alarms.latest
     return HistoryView(
@@ -98,7 +102,7 @@ def view_of(history: History, *, is_classifier: bool) -> HistoryView:
 
 
 def outline_of(history: History, *, is_classifier: bool) -> Outline:
-    """What a list tells of a history that has a round: a part of `view_of`, for a part of its cost."""
+    """The outline of a history with at least one round: part of `view_of`, at part of its cost."""
     table = _Table(history)
     errors = _errors(table.window("error") / table.window("rounds"), is_classifier=is_classifier)
     few = np.linspace(0, len(errors) - 1, min(SPARKS, len(errors))).round().astype(int)
@@ -112,8 +116,7 @@ def outline_of(history: History, *, is_classifier: bool) -> Outline:
 
 
 class _Table:
-    """The points of a history by their columns' names: each by itself, and sums of all up to it and of the window that ends
-    with it."""
+    """The points of a history by column name: their own values, running totals, and sums of the window ending at each."""
 
     def __init__(self, history: History) -> None:
         self._rows = history.rows()
@@ -200,12 +203,12 @@ def _weights(history: History) -> Weights | None:
 
 
 def _reliability(history: History) -> list[Reliability]:
-    """The bins that have forecasts."""
-    told = []
+    """The non-empty bins."""
+    bins = []
     for i, (rounds, forecast, happened) in enumerate(history.spread.reliability.T.tolist()):
         if rounds:
-            told.append(Reliability(i / BINS, (i + 1) / BINS, rounds, forecast / rounds, happened / rounds))
-    return told
+            bins.append(Reliability(i / BINS, (i + 1) / BINS, rounds, forecast / rounds, happened / rounds))
+    return bins
 
 
 def _delays(history: History) -> list[Delays]:

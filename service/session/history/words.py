@@ -11,12 +11,12 @@ _RIVALS = {"majority": "the majority", "mean": "the mean", "last-label": "the la
 
 
 def error_name(*, is_classifier: bool) -> str:
-    """What an error of the session is."""
+    """Name a session's error measure."""
     return "mistake rate" if is_classifier else "RMSE"
 
 
 def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
-    """How the learner does beside the better trivial forecaster, and whether that is sure.
+    """Compare the learner with the better trivial forecaster in words, and say whether that is certain.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
 
 
 def outcome_text(found: Outcome) -> str:
-    """How a challenger does beside its champion, and whether that is sure.
+    """Compare a challenger with its champion in words, and say whether that is certain.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def outcome_text(found: Outcome) -> str:
 
 
 def alarm_text(alarm: Alarm, *, is_classifier: bool) -> str:
-    """What has happened.
+    """Describe an alarm in words.
 
     Examples
     --------
