@@ -1,13 +1,13 @@
-# `make run` and `make test` do all their set-up themselves; they need Python 3.11 or later with venv.
+# `make run` and `make test` do their own set-up; they need Python 3.11 or later with venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
-# One BLAS thread: the products are small, and the numbers the same everywhere.
+# One BLAS thread: the products are small, and results are the same everywhere.
 export OPENBLAS_NUM_THREADS = 1
-# Half of what a process of ours takes to start is compiling what it imports, unless the bytecode is kept.
+# Without cached bytecode, compiling the imports takes half of a process's start-up time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The kernels of OpenBLAS for another kind of processor; any that this one can run: "Haswell Prescott".
+# OpenBLAS kernels of other processor types that this machine can run, such as "Haswell Prescott".
 CORETYPES ?= Prescott
 
 .PHONY: run serve test test-fast test-kernels test-valkey test-one image-test lint docs site report notebooks bench sbom audit lock clean delete-data tools
@@ -18,18 +18,18 @@ run: .venv/runtime
 serve: .venv/runtime
 	$(BIN)/okl serve
 
-# Three processes for two cores (tests/conftest.py); one that has nothing left to do takes tests from another.
+# Three processes for two cores (tests/conftest.py); an idle process steals tests from another.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 test: .venv/dev tools
 	$(PYTEST)
 
-# What it leaves out: tests/selection.py
+# tests/selection.py decides which tests are slow.
 test-fast: .venv/dev
 	$(PYTEST) -m "not slow"
 
-# What depends on how products are summed, which is another way for each kind of processor: the cases of `make test-fast`,
-# or all of them with `make test-kernels CASES=`. Left out are the clauses of the contract that hold for any sums.
+# Tests that depend on the order of summation in products, which varies with the processor type: the cases of
+# `make test-fast`, or all of them with `make test-kernels CASES=`. Contract clauses that hold for any order are left out.
 CASES ?= -m "not slow"
 NO_PRODUCTS := $(patsubst %,tests/core/test_%.py,conformal fields house late_benches records rng)
 CONTRACT := tests/contract/test_learners.py
@@ -39,16 +39,16 @@ test-kernels: .venv/dev
 			tests/golden $(CONTRACT) --deselect $(CONTRACT)::test_contract_of_all_kernels || exit 1; \
 	done
 
-# All that needs Redis, on Valkey or another server that speaks its protocol: make test-valkey SERVER=/path/to/redis-server
+# Every test that needs Redis, on Valkey or another compatible server: make test-valkey SERVER=/path/to/redis-server
 SERVER ?= valkey-server
 test-valkey: .venv/dev tools
 	OKL_TEST_REDIS=$(SERVER) $(PYTEST) -m redis
 
-# The image, built and run by buildah as root, without an engine. Minutes; what it needs: tests/tools/image_test.sh
+# Builds and runs the image with buildah as root, without an engine. Takes minutes; requirements: tests/tools/image_test.sh
 image-test:
 	sh tests/tools/image_test.sh
 
-# make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"; with TIMES=20, tests that draw draw 20 times as much.
+# make test-one T=tests/core/test_kons.py, or T="-k regret tests/core"; with TIMES=20, randomised tests draw 20 times as much.
 test-one: .venv/dev tools
 	$(BIN)/pytest $(T)
 
@@ -57,21 +57,21 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-# What the documentation has from the code: configs of the learners, kernels, the picture of the architecture.
+# Generates documentation from the code: configs of the learners, kernels, the picture of the architecture.
 docs: .venv/dev
 	$(BIN)/python -m tests.docs.generated
 	$(BIN)/python -m tests.docs.architecture
 	$(BIN)/python -m tests.docs.requests
 
-# The documentation as a site in site/, from what is installed: nothing is asked of the network, in building it or reading it.
+# Builds the documentation as a site in site/. Neither building nor reading it needs the network.
 site: .venv/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# What is implemented, errata, theorems, bounds and tables as one document: site/report/index.html and report.pdf.
+# Builds the report, errata, theorems, bounds and tables as one document: site/report/index.html and report.pdf.
 report: .venv/dev tools
 	$(BIN)/python -m tests.docs.report
 
-# Executes the notebooks of docs/ and saves what they print.
+# Executes the notebooks of docs/ and saves their output.
 notebooks: .venv/dev
 	$(BIN)/python -m tests.docs.notebooks
 
@@ -83,10 +83,10 @@ bench: .venv/dev tools
 	$(BIN)/python -m bench.papers.kons
 	$(BIN)/python -m bench.papers.aioli
 	$(BIN)/python -m bench.papers.metric
-	# Last, since it fails while a bar does not hold.
+	# Last, since it fails if a threshold is exceeded.
 	$(BIN)/python -m bench.learners
 
-# What the image is made of, as CycloneDX; and whether a known weakness is in it, which asks a service on the internet.
+# The image's bill of materials in CycloneDX format; and a check for known vulnerabilities, which needs the internet.
 sbom: .venv/uv
 	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements requirements.lock \
 		--pyproject pyproject.toml --output-reproducible --output-format JSON --output-file sbom.json
@@ -94,11 +94,11 @@ sbom: .venv/uv
 audit: .venv/uv
 	$(BIN)/uv tool run pip-audit==2.10.1 --strict --disable-pip --require-hashes --requirement requirements.lock
 
-# A Redis server, nginx, openssl, curl and Chromium for the tests: those on PATH, or the distribution's packages.
+# Redis server, nginx, openssl, curl and Chromium for the tests: those on PATH, or the distribution's packages.
 tools:
 	@sh tests/tools/install_tools.sh
 
-# The image and a checkout have the dashboard, and read frames.
+# The image and a checkout include the dashboard and the support for data frames.
 lock: .venv/dev
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dashboard --extra frames pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev --extra dashboard --extra frames -c requirements.lock pyproject.toml -o requirements-dev.lock
@@ -120,7 +120,7 @@ lock: .venv/dev
 clean:
 	rm -rf .venv .tools .pytest_cache .hypothesis .ruff_cache
 
-# The sessions of the default store: nothing brings them back.
+# Deletes the sessions of the default store; this cannot be undone.
 delete-data:
 	@ls -l data
 	@printf 'Delete data/ and all sessions in it? Answer yes: '; read -r answer && [ "$$answer" = yes ]

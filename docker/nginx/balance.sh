@@ -1,16 +1,16 @@
 #!/bin/sh
-# Runs nginx in front of the workers that have the names in OKL_WORKERS at present, and tells it when they change.
+# Runs nginx in front of the workers that the names in OKL_WORKERS resolve to, and reloads it when they change.
 #
-# nginx's own `server NAME resolve` gives all addresses of a name one place in the ring of `hash ... consistent`, and deals
-# requests among them in turn: no session would stay with a worker. So each address gets a line of its own here.
+# nginx's own `server NAME resolve` gives all addresses of a name one place in the ring of `hash ... consistent` and
+# alternates between them, so no session would stay with a worker. The script therefore writes a line for each address.
 #
 #   OKL_WORKERS        name:port, several separated by spaces; IPv4                   okl:8000
-#   OKL_LISTEN         where to listen, as of nginx's `listen`                        8080
-#   OKL_LISTEN_TLS     the same with TLS, if there are tls.crt and tls.key            8443
-#   OKL_TLS_DIR        where these two are; looked at again as often as the names     /run/tls
-#   OKL_LOOK_EVERY_S   seconds between two looks                                      2
-#   OKL_PROCESSES      processes of nginx beside the first; one uses a core at most   2
-#   OKL_RUN_DIR        a folder to write to                                           /tmp/nginx
+#   OKL_LISTEN         where to listen, in the syntax of nginx's `listen`             8080
+#   OKL_LISTEN_TLS     the same with TLS, if tls.crt and tls.key exist                8443
+#   OKL_TLS_DIR        folder of these two; checked as often as the names             /run/tls
+#   OKL_LOOK_EVERY_S   seconds between two checks                                     2
+#   OKL_PROCESSES      nginx worker processes; each uses at most one core             2
+#   OKL_RUN_DIR        a writable folder                                              /tmp/nginx
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,7 +25,7 @@ workers() {
     done | sort
 }
 
-# What the certificate is now: nginx reads it at a reload only.
+# Checksum of the certificate, to detect a new one: nginx reads it only when it reloads.
 certificate() {
     if [ -r "$tls/tls.crt" ] && [ -r "$tls/tls.key" ]; then
         cat "$tls/tls.crt" "$tls/tls.key" | cksum
@@ -38,13 +38,13 @@ write() {
         echo "    zone workers 256k;"
         echo "    hash \$ring_key consistent;"
         echo "$servers"
-        # The service closes a connection that was idle for 5 s.
+        # The service closes connections that are idle for 5 s.
         echo "    keepalive 64;"
         echo "    keepalive_timeout 4s;"
         echo "}"
     } >"$run/workers.conf"
-    # `auto` is one for each core of the machine, however little of it a container may use: those of 128 cores take 260 MB,
-    # and while a reload lets the old ones end twice that.
+    # `auto` means one process per core of the machine, however few a container may use: 128 take 260 MB, and twice that
+    # while a reload lets the old ones end.
     echo "worker_processes ${OKL_PROCESSES:-2};" >"$run/processes.conf"
     echo "listen ${OKL_LISTEN:-8080};" >"$run/listen.conf"
     if [ -n "$certified" ]; then
@@ -69,12 +69,12 @@ fi
 
 nginx -p "$run" -c "$run/nginx.conf" -e stderr -g 'daemon off;' &
 nginx=$!
-# QUIT: requests that run are answered.
+# QUIT lets running requests finish.
 trap 'kill -QUIT $nginx 2>/dev/null || true' TERM INT QUIT
 while kill -0 "$nginx" 2>/dev/null; do
     sleep "${OKL_LOOK_EVERY_S:-2}" &
     wait $! || true
-    # Nobody found is no news: a name server that is away for a moment must not stop a service that runs.
+    # Ignore an empty result: a name server that is briefly unavailable must not stop a running service.
     found=$(workers)
     certified_now=$(certificate)
     if [ -n "$found" ] && [ "$found$certified_now" != "$servers$certified" ]; then

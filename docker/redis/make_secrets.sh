@@ -1,6 +1,6 @@
 #!/bin/sh
-# make_secrets.sh ACL SECRETS: a password for Redis, once. ACL/users.acl is what Redis reads (the password's hash only),
-# SECRETS/okl_store is the setting OKL_STORE of the workers. Where both are there, nothing is changed.
+# make_secrets.sh ACL SECRETS: generate a Redis password once. ACL/users.acl is for Redis (the password's hash only),
+# SECRETS/okl_store is the setting OKL_STORE of the workers. If both exist, nothing is changed.
 set -eu
 
 acl=$1/users.acl
@@ -11,7 +11,7 @@ fi
 umask 077
 password=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
 hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
-# The workers see the keys of sessions, and no command that could stop the server or read what is another's.
+# The workers can access the keys okl:*, but no command that could stop the server or read other data.
 cat >"$acl.new" <<END
 user default on nopass resetkeys resetchannels -@all +ping
 user okl on #$hash ~okl:* resetchannels +@all -@admin -@dangerous +info +config|get
