@@ -60,7 +60,7 @@ def as_list(values: Any) -> list[Any]:
 
 
 def as_json(value: Any) -> Any:
-    """The value as JSON; NaN and NaT become None. Raises NotFinite for an infinity, WrongType for a type without JSON form."""
+    """The value as JSON; NaN and NaT become None. Raises NotFinite for infinity, WrongType for a type without JSON form."""
     kind = type(value)
     if kind is float:
         if math.isinf(value):
