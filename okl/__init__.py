@@ -1,7 +1,7 @@
 """Online kernel learning: learners with regret guarantees, and a service that hosts them.
 
-`import okl` is all that a program needs. What a name takes to import is imported when it is first used: the client alone does
-without numpy.
+`import okl` is all that a program needs. Names are imported on first use, so a program that uses only the client never
+imports NumPy.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _WHERE: Final = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'okl' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
-    return found
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

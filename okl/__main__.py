@@ -1,4 +1,4 @@
-"""The command `okl`, also as `python -m okl`."""
+"""The `okl` command, also available as `python -m okl`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def service_part(name: str) -> Any:
-    """A module of the service: an installed one is called `okl_service`, that of a checkout `service`."""
+    """A module of the service package, which is called `okl_service` when installed and `service` in a checkout."""
     package = "service" if find_spec("okl_service") is None else "okl_service"
     return import_module(f"{package}.{name}")
 
 
 def main() -> None:
-    """Hand over to the service."""
+    """Run the service's command line."""
     service_part("start").main()
 
 

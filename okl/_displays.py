@@ -1,4 +1,4 @@
-"""Displays of a progressive run, in scikit-learn's style: each row is predicted, then learned."""
+"""Displays of a progressive (test-then-train) run in scikit-learn's style: each row is predicted, then learned."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 BINS = 10
 WINDOW = 200
-"""Rounds over which the windowed error is taken."""
+"""Number of rounds in the windowed error."""
 
 
 def progressive(estimator: Any, X: Any, y: ArrayLike, *, probability: bool = False) -> tuple[Any, F64 | None]:
-    """The forecasts of a new learner with the estimator's parameters, each made before its row is learned.
+    """Forecasts of a fresh clone of the estimator, each made before its row is learned; the first row is not forecast.
 
-    Shape (n,) each; the probabilities are those of the second of two labels.
+    Shape (n - 1,) each; the probabilities are those of the second of two labels.
     """
-    own: Any = clone(estimator)
+    learner: Any = clone(estimator)
     truths = np.asarray(y)
-    classes = {"classes": np.unique(truths)} if is_classifier(own) else {}
-    said, told = [], []
+    classes = {"classes": np.unique(truths)} if is_classifier(learner) else {}
+    predictions, probabilities = [], []
     for i in range(len(truths)):
         row = X.iloc[i : i + 1] if hasattr(X, "iloc") else X[i : i + 1]
-        if i == 0:  # Nothing has been learned: the first truth is told, and its round not judged.
-            own.partial_fit(row, truths[:1], **classes)
+        if i == 0:  # Nothing has been learned yet, so there is nothing to judge.
+            learner.partial_fit(row, truths[:1], **classes)
             continue
-        said.append(own.predict(row)[0])
+        predictions.append(learner.predict(row)[0])
         if probability:
-            told.append(own.predict_proba(row)[0, 1])
-        own.partial_fit(row, truths[i : i + 1])
-    return np.array(said), np.array(told) if probability else None
+            probabilities.append(learner.predict_proba(row)[0, 1])
+        learner.partial_fit(row, truths[i : i + 1])
+    return np.array(predictions), np.array(probabilities) if probability else None
 
 
 @final
 class ProgressiveDisplay:
-    """The learning curve of one pass: the error so far, and over the last rounds.
+    """Learning curve of one pass: the cumulative error and the windowed error.
 
-    Of labels the share of mistakes, of numbers the mean absolute error. Made by `from_estimator` or `from_predictions`;
-    `plot` needs matplotlib.
+    The error is the share of mistakes for labels and the mean absolute error for numbers. Create one with `from_estimator` or
+    `from_predictions`; `plot` needs matplotlib.
 
     Attributes
     ----------
     rounds : ndarray of shape (n,)
     mean, windowed : ndarray of shape (n,)
-        The error of all rounds so far, and of the last `window`.
+        Error over all rounds so far, and over the last `window`.
     """
 
     def __init__(self, rounds: F64, mean: F64, windowed: F64, *, metric: str, window: int, name: str | None) -> None:
@@ -61,10 +61,10 @@ class ProgressiveDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: ArrayLike, *, window: int = WINDOW, ax: Axes | None = None, **how: Any
     ) -> Self:
-        """Of a new learner with these parameters that predicts each row, then learns it; the first is not judged."""
-        said, _ = progressive(estimator, X, y)
+        """Run a fresh clone of the estimator that predicts each row, then learns it; the first row is not judged."""
+        predictions, _ = progressive(estimator, X, y)
         name = getattr(estimator, "learner", type(estimator).__name__)
-        return cls.from_predictions(np.asarray(y)[1:], said, window=window, name=name, ax=ax, **how)
+        return cls.from_predictions(np.asarray(y)[1:], predictions, window=window, name=name, ax=ax, **how)
 
     @classmethod
     def from_predictions(
@@ -77,12 +77,13 @@ class ProgressiveDisplay:
         ax: Axes | None = None,
         **how: Any,
     ) -> Self:
-        """Of forecasts that were made before their truths were seen, in order, shape (n,) each. Raises ValueError."""
-        truths, said = np.asarray(y_true), np.asarray(y_pred)
-        if truths.shape != said.shape or truths.ndim != 1 or not len(truths):
-            raise ValueError(f"y_true has shape {truths.shape}, y_pred {said.shape}; (n,) each is needed, n at least 1")
-        is_number = said.dtype.kind == "f"
-        errors = np.abs(truths - said) if is_number else (truths != said).astype(float)
+        """Use forecasts made before their truths were seen, in order, shape (n,) each. Raises ValueError."""
+        truths, predictions = np.asarray(y_true), np.asarray(y_pred)
+        if truths.shape != predictions.shape or truths.ndim != 1 or not len(truths):
+            shapes = f"y_true has shape {truths.shape}, y_pred {predictions.shape}"
+            raise ValueError(f"{shapes}; (n,) each is needed, n at least 1")
+        is_number = predictions.dtype.kind == "f"
+        errors = np.abs(truths - predictions) if is_number else (truths != predictions).astype(float)
         rounds = np.arange(1, len(errors) + 1, dtype=float)
         sums = np.concatenate(([0.0], np.cumsum(errors)))
         first = np.maximum(0, np.arange(1, len(errors) + 1) - window)
@@ -91,7 +92,7 @@ class ProgressiveDisplay:
         return cls(rounds, sums[1:] / rounds, windowed, metric=metric, window=window, name=name).plot(ax=ax, **how)
 
     def plot(self, ax: Axes | None = None, *, name: str | None = None, **how: Any) -> Self:
-        """Draw on these axes, or on new ones; `how` goes to matplotlib's `plot`."""
+        """Draw on these axes, or on new ones; `how` is passed to matplotlib's `plot`."""
         self.ax_ = ax = _axes(ax)
         self.figure_ = ax.figure
         name = name or self.name
@@ -106,13 +107,14 @@ class ProgressiveDisplay:
 
 @final
 class CalibrationDisplay:
-    """How often the second label came where so probable it was said to be, over one pass.
+    """Calibration of one pass: the observed frequency of the second label against its forecast probability.
 
     Attributes
     ----------
     prob_pred, prob_true : ndarray of shape (b,)
-        Mean probability and share of the label, of the bins that have a round.
+        Mean probability and share of the label in each bin that is not empty.
     counts : ndarray of shape (b,)
+        Rounds in each bin.
     """
 
     def __init__(self, prob_pred: F64, prob_true: F64, counts: F64, *, name: str | None) -> None:
@@ -122,15 +124,15 @@ class CalibrationDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: ArrayLike, *, n_bins: int = BINS, ax: Axes | None = None, **how: Any
     ) -> Self:
-        """Of a new learner with these parameters that predicts each row, then learns it; the first is not judged."""
+        """Run a fresh clone of the estimator that predicts each row, then learns it; the first row is not judged."""
         truths = np.asarray(y)
         labels = np.unique(truths)
         if len(labels) != 2:
             raise ValueError(f"calibration is of two labels; y has {len(labels)}")
-        _, told = progressive(estimator, X, y, probability=True)
-        assert told is not None
+        _, probabilities = progressive(estimator, X, y, probability=True)
+        assert probabilities is not None
         name = getattr(estimator, "learner", type(estimator).__name__)
-        return cls.from_predictions(truths[1:] == labels[1], told, n_bins=n_bins, name=name, ax=ax, **how)
+        return cls.from_predictions(truths[1:] == labels[1], probabilities, n_bins=n_bins, name=name, ax=ax, **how)
 
     @classmethod
     def from_predictions(
@@ -143,21 +145,22 @@ class CalibrationDisplay:
         ax: Axes | None = None,
         **how: Any,
     ) -> Self:
-        """Of truths, 1 or True where the second label came, and its probabilities, shape (n,) each. Raises ValueError."""
-        truths, told = np.asarray(y_true, dtype=float), np.asarray(y_prob, dtype=float)
-        if truths.shape != told.shape or truths.ndim != 1 or not len(truths):
-            raise ValueError(f"y_true has shape {truths.shape}, y_prob {told.shape}; (n,) each is needed, n at least 1")
-        if not ((told >= 0.0) & (told <= 1.0)).all():
+        """Use truths (1 or True for the second label) and the label's probabilities, shape (n,) each. Raises ValueError."""
+        truths, probabilities = np.asarray(y_true, dtype=float), np.asarray(y_prob, dtype=float)
+        if truths.shape != probabilities.shape or truths.ndim != 1 or not len(truths):
+            shapes = f"y_true has shape {truths.shape}, y_prob {probabilities.shape}"
+            raise ValueError(f"{shapes}; (n,) each is needed, n at least 1")
+        if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all():
             raise ValueError("y_prob are probabilities, from 0 to 1")
-        places = np.minimum((told * n_bins).astype(int), n_bins - 1)
-        counts = np.bincount(places, minlength=n_bins).astype(float)
+        bins = np.minimum((probabilities * n_bins).astype(int), n_bins - 1)
+        counts = np.bincount(bins, minlength=n_bins).astype(float)
         is_used = counts > 0.0
-        sums = [np.bincount(places, values, minlength=n_bins)[is_used] for values in (told, truths)]
+        sums = [np.bincount(bins, values, minlength=n_bins)[is_used] for values in (probabilities, truths)]
         counts = counts[is_used]
         return cls(sums[0] / counts, sums[1] / counts, counts, name=name).plot(ax=ax, **how)
 
     def plot(self, ax: Axes | None = None, *, name: str | None = None, **how: Any) -> Self:
-        """Draw on these axes, or on new ones; `how` goes to matplotlib's `plot`."""
+        """Draw on these axes, or on new ones; `how` is passed to matplotlib's `plot`."""
         self.ax_ = ax = _axes(ax)
         self.figure_ = ax.figure
         name = name or self.name

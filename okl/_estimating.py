@@ -1,8 +1,8 @@
-"""A learner of inputs as they come: what the estimators of River and of scikit-learn share.
+"""A learner of raw inputs, shared by the River and scikit-learn estimators.
 
-It prepares inputs as a session of the service does. Fields, scale and learner are found from the first rounds, after 8 of
-them, 16, 32 and so on to the end of the warm-up; each time the learner learns these rounds again. Before that a trivial
-forecaster answers: the frequencies of the labels, or the mean.
+It prepares inputs as a session of the service does. Fields, scale and learner are determined from the first rounds: after 8,
+16, 32 and so on until the warm-up ends, and each time the learner learns those rounds again. Until the first of these a
+trivial forecaster answers: label frequencies or the mean.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ from okl_core.types import F64, REALS
 Label = bool | int | float | str
 
 STAND_IN_INPUT = (0.0,)
-"""What a trivial forecaster is given; it does not look at it."""
+"""Input of the trivial forecaster, which ignores it."""
 
 
 def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int, *, has_labels: bool) -> LearnerSpec:
-    """The spec that an estimator's parameters ask for. Raises UnknownKind, ConfigError.
+    """The spec for an estimator's parameters. Raises UnknownKind, and ConfigError if the learner cannot do the task.
 
-    A learner that learns either labels or numbers, such as `auto`, gets told which. One that does not learn what the
-    estimator has to is refused.
+    A learner of either labels or numbers, such as `auto`, is configured for one of them.
     """
     given = truth_of(learner, has_labels=has_labels) | dict(config or {})
     spec, algorithm, parsed = parse_spec({"kind": learner, "seed": seed, "lags": lags, "config": given})
@@ -57,7 +56,7 @@ def spec_of(learner: str, config: Mapping[str, Any] | None, seed: int, lags: int
 
 
 def truth_of(learner: str, *, has_labels: bool) -> dict[str, str]:
-    """The part of its config that says what it learns, where it learns either. Raises UnknownKind."""
+    """The config entry that selects labels or numbers, empty for a learner of only one. Raises UnknownKind."""
     truth = get_learner(learner).config_type.model_fields.get("truth")
     if truth is None:
         return {}
@@ -65,27 +64,27 @@ def truth_of(learner: str, *, has_labels: bool) -> dict[str, str]:
 
 
 def learns_many_labels(spec: LearnerSpec) -> bool:
-    """More than two?"""
+    """Whether the learner takes more than two labels."""
     _, algorithm, config = parse_spec(spec)
     return algorithm.target(config) == "class"
 
 
 def has_probabilities(spec: LearnerSpec) -> bool:
-    """Does a classifier of this spec tell probabilities?"""
+    """Whether a classifier of this spec forecasts probabilities."""
     _, algorithm, config = parse_spec(spec)
     return algorithm.target(config) == "class" or algorithm.loss(config).probability(0.0) is not None
 
 
 def plain(value: Any) -> Any:
-    """A value as the client would send it: NaN is a missing one, a date a text that is read as a time.
+    """The value as the client would send it: NaN becomes None, a date ISO 8601 text, which is read as a time.
 
-    What is infinite, and what JSON has nothing for, stays for the record to refuse.
+    Infinite numbers and values without a JSON form are kept, for the record to refuse.
     """
     if isinstance(value, Mapping):
-        return {key: plain(own) for key, own in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        made = tuple if isinstance(value, tuple) else list
-        return made(plain(own) for own in value)
+        kind = tuple if isinstance(value, tuple) else list
+        return kind(plain(entry) for entry in value)
     try:
         return as_json(value)
     except NotFinite:
@@ -95,7 +94,7 @@ def plain(value: Any) -> Any:
 
 
 def raw_of(x: Mapping[Any, Any]) -> Raw:
-    """A record. Raises RecordError, which names the field."""
+    """A flat record. Raises RecordError, which names the field."""
     try:
         return flatten(plain(x))
     except record.RecordError as error:
@@ -105,18 +104,18 @@ def raw_of(x: Mapping[Any, Any]) -> Raw:
 
 
 def rows_of(frame: Any) -> list[Raw]:
-    """The rows of a data frame as records; pandas, polars and what else narwhals reads."""
+    """The rows of a data frame of any library that narwhals reads, as records."""
     rows = nw.from_native(frame, eager_only=True).iter_rows(named=True)
     return [raw_of({str(name): value for name, value in row.items()}) for row in rows]
 
 
 @final
 class RecordLearner:
-    """`labels`: those of a classifier in the learner's order, more may join them; None for a regressor.
+    """A learner with its preparation of inputs. `labels` are a classifier's, in the learner's order; None for a regressor.
 
-    A regressor's truths go to a learner that takes numbers of a range in units of their own: the middle half of its range
-    are the truths of the warm-up. A later truth beyond the range is taken for its end. Pickled, it is bytes that are data:
-    `okl_core.contract.state`.
+    Labels may be added while it learns. If the learner accepts only truths within a range, a regressor's truths are rescaled:
+    those of the warm-up fill the middle half of the range, and later ones are clipped to it. It pickles to plain data
+    (`okl_core.contract.state`), never to code.
     """
 
     def __init__(self, spec: LearnerSpec, labels: Sequence[Label] | None, warmup_rounds: int = ROUNDS) -> None:
@@ -136,15 +135,14 @@ class RecordLearner:
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def learn(self, raws: Sequence[Raw], truths: Sequence[Any], *, is_all: bool = False) -> None:
-        """n rounds in order. `is_all`: these are all that there are for now, so the learner is made of them at once.
+        """Learn n rounds in order. `is_all`: no more rounds will follow soon, so the learner is created from these at once.
 
-        Raises LabelError, ShapeError and what the learner raises.
+        Raises LabelError, ShapeError and the learner's errors.
         """
         if self._dim is not None:
             for raw in raws:
                 if len(raw) != self._dim - self.spec.lags:
-                    told = f"{self.spec.kind} takes {self._dim - self.spec.lags} inputs, not {len(raw)}"
-                    raise ShapeError(told)
+                    raise ShapeError(f"{self.spec.kind} takes {self._dim - self.spec.lags} inputs, not {len(raw)}")
         start, n = 0, len(raws)
         while start < n and self._warmup is not None:
             with self._new_labels():
@@ -161,7 +159,7 @@ class RecordLearner:
 
     @contextmanager
     def _new_labels(self) -> Iterator[None]:
-        """Labels that joined are forgotten if nothing was learned of them."""
+        """Forget labels added in this block if it fails before anything was learned."""
         known, learner, t = len(self.labels or ()), self.learner, self.learner.t
         try:
             yield
@@ -173,7 +171,7 @@ class RecordLearner:
             raise
 
     def _learn_first(self, raws: Sequence[Raw], truths: Sequence[Any]) -> int:
-        """The warm-up in one go; how many rounds these were."""
+        """Learn the warm-up in one go, and return its number of rounds."""
         warmup = self._warmup
         assert warmup is not None
         n = min(len(raws), warmup.length - len(warmup))
@@ -205,11 +203,11 @@ class RecordLearner:
         self.preparation = preparation
 
     def _make(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
-        """The learner, with all that is found from these rounds, after it has learned them."""
+        """Create preparation and learner from these rounds, and learn them."""
         y = np.array(truths)
         if self.labels is None and self._taken != REALS:
             (low, high), least, largest = self._taken, float(y.min()), float(y.max())
-            # Its middle half is from the least to the largest.
+            # The middle half of the learner's range spans these truths.
             self._unit = 2.0 * (largest - least or 1.0) / (high - low)
             self._low = (least + largest) / 2.0 - self._unit * (low + high) / 2.0
         fields = Survey(is_strict=self._dim is not None).fields(raws)
@@ -220,7 +218,7 @@ class RecordLearner:
         self.preparation, self.learner = preparation, learner
 
     def _with_classes(self) -> LearnerSpec:
-        """A learner whose number of classes is fixed has as many as there are labels by now."""
+        """The spec; a learner with a fixed number of classes gets the number of labels seen so far."""
         field = self._algorithm.config_type.model_fields.get("classes")
         if self._target != "class" or field is None or "classes" in self.spec.config:
             return self.spec
@@ -239,7 +237,7 @@ class RecordLearner:
     # -- truths -------------------------------------------------------------------------------------------------------
 
     def _known(self, truth: Any) -> float:
-        """A number, or the place of a label; a new label gets the next place. Raises LabelError."""
+        """The truth as a number: a label's index, where a new label gets the next one. Raises LabelError."""
         if self.labels is None:
             return float(truth)
         place = self._places.get(truth) if isinstance(truth, Label) else None
@@ -252,9 +250,9 @@ class RecordLearner:
             if is_open and self._warmup is None and (made := self._made_classes) is not None:
                 most = made
             if most is not None and len(self.labels) + len(new) > most:
-                told = f"{truth!r} is one label more than the {most} that {self.spec.kind} tells apart"
-                more = "name `classes` in its config" if is_open else "one-vs-rest makes a learner of more of it"
-                raise LabelError(f"{told}; {more}", "y")
+                problem = f"{truth!r} is one label more than the {most} that {self.spec.kind} tells apart"
+                fix = "name `classes` in its config" if is_open else "one-vs-rest makes a learner of more of it"
+                raise LabelError(f"{problem}; {fix}", "y")
             for label in new:
                 self._places[label] = len(self.labels)
                 self.labels.append(label)
@@ -263,14 +261,14 @@ class RecordLearner:
 
     @property
     def _made_classes(self) -> int | None:
-        """What the present learner is made for; None: as many as come."""
+        """Number of classes of the current learner; None if it is unlimited."""
         return self.learner.spec.config.get("classes")
 
     def _has_new_label(self, truth: float) -> bool:
         return self._target == "class" and (known := self._made_classes) is not None and truth >= known
 
     def _to_learner(self, y: F64) -> F64:  # (n,)
-        """Truths in the learner's terms."""
+        """Truths in the learner's units, shape (n,)."""
         if self.labels is None:
             low, high = self._taken
             return np.clip((y - self._low) / self._unit, low, high) if self._taken != REALS else y
@@ -279,44 +277,44 @@ class RecordLearner:
     # -- forecasts ----------------------------------------------------------------------------------------------------
 
     def forecast(self, raw: Raw) -> Forecast:
-        """In the learner's terms. Changes nothing."""
+        """The forecast in the learner's units. Changes nothing."""
         if self.preparation is None:
             return self.learner.predict(STAND_IN_INPUT)
         return self.learner.predict(self.preparation.vector(raw))
 
     def value(self, raw: Raw) -> float:
-        """A regressor's."""
+        """The forecast of a regressor, in the units of its truths."""
         value = self.forecast(raw).value
         return value if self.preparation is None else self._low + self._unit * value
 
     def place(self, forecast: Forecast) -> int:
-        """Which of the labels a classifier says; there is one at least.
+        """Index of the label that a classifier predicts; at least one label must be known.
 
-        The first one at a tie, as in scikit-learn: a decision of 0 is no vote for the second label.
+        Ties go to the first label, as in scikit-learn: a decision of 0 does not count for the second.
         """
         place = forecast.label if forecast.probabilities is not None else int(forecast.value > 0.0)
         return min(place, len(self.labels or ()) - 1)
 
     def probabilities(self, forecast: Forecast) -> F64 | None:
-        """Of the labels, shape (K,), which sum to one; None where the learner tells none."""
+        """Probabilities of the labels, shape (K,), summing to one; None if the learner forecasts none."""
         K = len(self.labels or ())
-        told = forecast.probabilities
-        if told is None:
+        p = forecast.probabilities
+        if p is None:
             if forecast.probability is None:
                 return None
-            told = (1.0 - forecast.probability, forecast.probability)
-        return probabilities_of(told, K)
+            p = (1.0 - forecast.probability, forecast.probability)
+        return probabilities_of(p, K)
 
     # -- as bytes -----------------------------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, in bytes, about."""
+        """Approximate memory, in bytes."""
         kept = 0 if self._warmup is None else self._warmup.nbytes
         return self.learner.nbytes + kept + (0 if self.preparation is None else self.preparation.nbytes)
 
     def to_bytes(self) -> bytes:
-        """All that it is: arrays and JSON, no code."""
+        """The complete state as arrays and JSON, without code."""
         arrays: dict[str, Any] = {f"learner.{name}": array for name, array in self.learner.state().items()}
         preparation, warmup, length = self.preparation, self._warmup, None
         if preparation is not None:
@@ -341,7 +339,7 @@ class RecordLearner:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> RecordLearner:
-        """Raises StateFormatError."""
+        """The learner of these bytes. Raises StateFormatError."""
         arrays, meta = from_bytes(blob)
         try:
             one = cls(LearnerSpec.model_validate(meta["spec"]), meta["labels"], meta["warmup"] or 1)

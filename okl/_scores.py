@@ -1,4 +1,4 @@
-"""Probabilities and scores as classifiers have them: of the labels that there are, and summing to one."""
+"""Probabilities and scores in the form that classifiers return: for the known labels, summing to one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 F64 = NDArray[np.float64]
 
 
-def probabilities_of(told: Sequence[float], K: int) -> F64:
-    """Of K labels, shape (K,): what was told of the first of them, 0 for the others, without what was left for new ones."""
+def probabilities_of(forecast: Sequence[float], K: int) -> F64:
+    """Probabilities of K labels, shape (K,), from a forecast of more or fewer.
+
+    Labels that the forecast did not know get 0; mass that it reserved for labels beyond the K-th is redistributed.
+    """
     p = np.zeros(K)
-    p[: len(told)] = told[:K]
+    p[: len(forecast)] = forecast[:K]
     return p / p.sum() if p.sum() > 0.0 else np.full(K, 1.0 / max(1, K))
 
 
 def decision_of(p: F64) -> F64:  # (K,)
-    """The logarithms, shape (K,); of two labels what the second has over the first, shape (); 0 of fewer."""
+    """Log-probabilities, shape (K,); for two labels the log-odds of the second, shape (); for fewer 0."""
     scores = np.log(np.maximum(p, np.finfo(np.float64).tiny))
     return scores if len(scores) > 2 else np.asarray(scores[-1] - scores[0] if len(scores) else 0.0)

@@ -19,7 +19,7 @@ TLS_MISTAKES: Final = {
 
 
 def checked_url(url: str) -> str:
-    """The url. Raises ConfigurationError for what is none of http or https: nobody would ever answer there."""
+    """The URL, unchanged. Raises ConfigurationError if it is not an http or https URL, which no retry would mend."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
@@ -32,7 +32,7 @@ def checked_url(url: str) -> str:
 
 
 def is_this_machine(url: str) -> bool:
-    """Does it lead to the machine itself, whatever is before the network?"""
+    """Whether the URL names the loopback interface, which no proxy may intercept."""
     host = httpx.URL(url).host
     try:
         return ip_address(host).is_loopback
@@ -51,7 +51,7 @@ def tls_mistake(url: str, error: BaseException) -> ConfigurationError | None:
 
 
 def headers_of(key: str | None) -> dict[str, str]:
-    """Those of each request. Raises ConfigurationError for a key that no header can hold, without saying it."""
+    """The headers of each request. Raises ConfigurationError for a malformed key, without repeating the key."""
     key = (os.environ.get("OKL_KEY") or "" if key is None else key).strip()
     if not key:
         return {}

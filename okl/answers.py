@@ -1,4 +1,4 @@
-"""What a session answers: docs/http-api.md says what each member means."""
+"""Answers of a session as dataclasses; docs/http-api.md describes each member."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Label = str | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a later service says besides is left out."""
+    """Base of the answers. Members that this version does not know are ignored, so that newer services stay readable."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
@@ -23,10 +23,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Answer):
-    """A forecast, made after `t` rounds. Its truth is reported under `id`; None if none is expected.
+    """A forecast made after `t` rounds. Report its truth under `id`, which is None if no truth is expected.
 
-    A regressor gives a `value`, with `low` and `high` where there are intervals; a classifier a `label`, with a
-    `probability` of the second label, the `probabilities` of all in their order, a `score`, or a `set` of labels.
+    A regressor sets `value`, and `low` and `high` if the session has intervals. A classifier sets `label`, and, as far as the
+    learner has them, `score`, `probability` (of the second label), `probabilities` (of all, in order) and `set`.
     """
 
     session: str
@@ -51,47 +51,49 @@ COLUMNS: Final = {
     "probabilities": ("probability", "probabilities"),
     "sets": ("set",),
 }
-"""The columns of many forecasts, and what one of a Prediction's becomes a part of each."""
+"""Columns of many forecasts, with the Prediction fields that fill each of them."""
 
 
 @final
 class Predictions(Sequence[Prediction]):
-    """Forecasts of many inputs, in their order."""
+    """Forecasts of many inputs, in order."""
 
-    def __init__(self, found: Sequence[Prediction], form: Form = NO_FRAME) -> None:
-        self._found, self._form = list(found), form
+    def __init__(self, predictions: Sequence[Prediction], form: Form = NO_FRAME) -> None:
+        self._predictions, self._form = list(predictions), form
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._predictions)
 
     def __getitem__(self, place: Any) -> Any:
-        return self._found[place]
+        return self._predictions[place]
 
     def __iter__(self) -> Iterator[Prediction]:
-        return iter(self._found)
+        return iter(self._predictions)
 
     def __repr__(self) -> str:
-        return f"Predictions({self._found!r})"
+        return f"Predictions({self._predictions!r})"
 
     def columns(self) -> dict[str, Sequence[Any]]:
-        """What was forecast, by name, as `Played.columns` has it."""
-        told: dict[str, Sequence[Any]] = {}
+        """The forecasts as columns by name, like `Played.columns`."""
+        columns: dict[str, Sequence[Any]] = {}
         for name, members in COLUMNS.items():
-            rows = [[getattr(one, member) for member in members] for one in self._found]
+            rows = [[getattr(prediction, member) for member in members] for prediction in self._predictions]
             column = [next((part for part in row if part is not None), None) for row in rows]
             if any(part is not None for part in column):
-                told[name] = column
-        return told
+                columns[name] = column
+        return columns
 
     def to_frame(self) -> Any:
-        """As `Played.to_frame`."""
+        """The columns as a data frame, like `Played.to_frame`."""
         return self._form.frame(self.columns())
 
 
 @dataclass(frozen=True, slots=True)
 class Learned(Answer):
-    """Round `t`, learned, and its loss. Of labels whether the forecast was a `mistake`, of numbers its `error`: forecast
-    minus truth. `duplicate`: it was learned before, under this id."""
+    """Round `t` after it was learned, with its loss.
+
+    A classifier sets `mistake`, a regressor `error` (forecast minus truth). `duplicate`: the id had been learned before.
+    """
 
     session: str
     id: str | None
@@ -104,7 +106,7 @@ class Learned(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Played(Answer):
-    """Rounds that were predicted and learned in order, up to round `t`; one entry of each sequence a round."""
+    """A block of rounds, predicted and learned in order up to round `t`. Each sequence has one entry per round."""
 
     session: str
     id: str | None
@@ -123,19 +125,18 @@ class Played(Answer):
     form: Form = field(default=NO_FRAME, repr=False, compare=False)
 
     def columns(self) -> dict[str, Sequence[Any]]:
-        """What was forecast, by name: what a frame is made of."""
-        return {name: found for name in COLUMNS if (found := getattr(self, name)) is not None}
+        """The forecasts as columns by name."""
+        return {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
 
     def to_frame(self) -> Any:
-        """The columns as a frame of the kind that the inputs were, with its index where it is of pandas; else as arrays of
-        numpy by name."""
+        """The columns as a data frame of the inputs' library (for pandas with their index), otherwise as a dict of arrays."""
         return self.form.frame(self.columns())
 
     @classmethod
     def joined(cls, parts: Sequence[Played], form: Form = NO_FRAME) -> Played:
-        """The blocks of one stream as one. Raises ValueError if there are none.
+        """Concatenate the blocks of one stream. Raises ValueError if there are none.
 
-        Of a block that was learned before its answer came nobody may know the forecasts: they are None.
+        Forecasts are None for a block whose answer was lost and whose forecasts are no longer known.
         """
         if not parts:
             raise ValueError("there are no rounds")

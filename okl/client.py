@@ -1,4 +1,4 @@
-"""A client of the service, and an async one: the API's calls as methods, its problems as the exceptions of `okl.errors`."""
+"""`Client` and `AsyncClient`: the routes of the API as methods, its problems as the exceptions of `okl.errors`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from okl.talks import Call, Talk, asked, hold, hold_async, path_of, said, speake
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 KEEP_ALIVE_S = 4.0
-"""The service closes a connection that was idle for 5 s: a request sent at that moment would be lost."""
+"""Less than the 5 s after which the service closes an idle connection, where a request sent at that moment is lost."""
 
 Event = tuple[str, dict[str, Any]]
 
@@ -29,23 +29,23 @@ T = TypeVar("T")
 
 @speaker
 class Client:
-    """One connection to a service; a process that is forked has its own. Not for use from several threads at once.
+    """A connection to a service. It must not be used by several threads at once; a forked process gets its own connection.
 
-    Every call raises the ServiceError that the service answered, or Unreachable if nobody does at `url`. Inputs are lists or
-    dictionaries, arrays of numpy, rows and frames of pandas, polars and what else narwhals knows; NaN and NaT are sent as
-    null, dates as ISO 8601, a span of time as its seconds.
+    Every call raises the ServiceError that the service answered, or Unreachable if there is no answer from `url`. Inputs are
+    lists, dictionaries, NumPy arrays, or rows and data frames of pandas, polars or any library that narwhals reads. NaN and
+    NaT are sent as null, dates as ISO 8601, durations in seconds.
 
         with Client() as okl:
             okl.create("clicks", labels=["no", "yes"])
             prediction = okl.predict("clicks", {"page": "home", "seconds": 4.2})
             okl.update("clicks", "yes", id=prediction["id"])
 
-    Each call is one request and returns the answer's JSON. `session` gives an object that makes ids, tries again and returns
-    typed answers.
+    Each call is one request and returns the answer's JSON. `session` returns an object that generates ids, retries and
+    returns typed answers.
     """
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:
-        """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
+        """`key` is an API key, for a service that requires one; the default is the environment variable OKL_KEY."""
         self.url = checked_url(url)
         self._talks, self._headers = ROUTES, headers_of(key)
         self._http = PerProcess(lambda: httpx.Client(**_connection(url, timeout_s, self._headers)))
@@ -111,17 +111,17 @@ class Client:
     # more than one answer
 
     def session(self, name: str, learner: Learner | None = None, **settings: Any) -> Session:
-        """The session as an object. It is made as by `create` if it is not there, and `settings` or a learner are given."""
+        """The session as an object; created as by `create` if it does not exist and a learner or settings are given."""
         return Session(self, name, learner, settings)
 
     def stream(self, session: str) -> Stream:
-        """A socket to the session, for many rounds under way at once; a context manager. See `Stream.ask`."""
+        """A socket to the session for many rounds in flight at once, as a context manager. See `Stream.ask`."""
         return Stream(self.url, session, self._headers)
 
     def events(self, session: str, last_id: str | None = None) -> Generator[Event]:
-        """What a list tells of the session, whenever it has changed from the event `last_id`, with the event's id.
+        """Yield (event id, entry of the session list) after each change of the session, from the event `last_id` on.
 
-        It ends when the session is deleted or the worker stops; Unreachable is raised where it was cut.
+        The iterator ends when the session is deleted or the worker stops. Raises Unreachable if the connection breaks.
         """
         reader = EventReader()
         try:
@@ -135,7 +135,7 @@ class Client:
             raise _cut(session, self.url, error) from error
 
     def send(self, call: Call) -> Any:
-        """One request; what it answers."""
+        """Send one request and return its answer."""
         try:
             response = self._http.get().request(call.method, call.path, **_request(call))
         except httpx.TransportError as error:
@@ -148,18 +148,16 @@ class Client:
 
 @speaker
 class AsyncClient:
-    """`Client` for asyncio: the same methods, answers and errors, each call awaited.
+    """`Client` for asyncio: the same methods, answers and errors, each call awaited. Tasks may share one.
 
-    Many tasks may use one.
-
-        async with AsyncClient() as okl:
-            clicks = await okl.session("clicks", labels=["no", "yes"])
-            prediction = await clicks.predict({"page": "home", "seconds": 4.2})
-            await clicks.update(prediction, "yes")
+    async with AsyncClient() as okl:
+        clicks = await okl.session("clicks", labels=["no", "yes"])
+        prediction = await clicks.predict({"page": "home", "seconds": 4.2})
+        await clicks.update(prediction, "yes")
     """
 
     def __init__(self, url: str = DEFAULT_URL, timeout_s: float = 60.0, key: str | None = None) -> None:
-        """`key` is an API key, where the service asks for one; by default the one in the environment's OKL_KEY."""
+        """`key` is an API key, for a service that requires one; the default is the environment variable OKL_KEY."""
         self.url = checked_url(url)
         self._talks, self._headers = ROUTES, headers_of(key)
         self._http = PerProcess(lambda: httpx.AsyncClient(**_connection(url, timeout_s, self._headers)))
@@ -225,17 +223,17 @@ class AsyncClient:
     # more than one answer
 
     async def session(self, name: str, learner: Learner | None = None, **settings: Any) -> AsyncSession:
-        """The session as an object. It is made as by `create` if it is not there, and `settings` or a learner are given."""
+        """The session as an object; created as by `create` if it does not exist and a learner or settings are given."""
         return await AsyncSession.made(self, name, learner, settings)
 
     def stream(self, session: str) -> AsyncStream:
-        """A socket to the session, for many rounds under way at once; an async context manager. See `AsyncStream.ask`."""
+        """A socket to the session for many rounds in flight at once, as an async context manager. See `AsyncStream.ask`."""
         return AsyncStream(self.url, session, self._headers)
 
     async def events(self, session: str, last_id: str | None = None) -> AsyncGenerator[Event]:
-        """What a list tells of the session, whenever it has changed from the event `last_id`, with the event's id.
+        """Yield (event id, entry of the session list) after each change of the session, from the event `last_id` on.
 
-        It ends when the session is deleted or the worker stops; Unreachable is raised where it was cut.
+        The iterator ends when the session is deleted or the worker stops. Raises Unreachable if the connection breaks.
         """
         reader = EventReader()
         try:
@@ -250,7 +248,7 @@ class AsyncClient:
             raise _cut(session, self.url, error) from error
 
     async def send(self, call: Call) -> Any:
-        """One request; what it answers."""
+        """Send one request and return its answer."""
         try:
             response = await self._http.get().request(call.method, call.path, **_request(call))
         except httpx.TransportError as error:
@@ -262,12 +260,12 @@ class AsyncClient:
 
 
 def _connection(url: str, timeout_s: float, headers: dict[str, str]) -> dict[str, Any]:
-    # To read the certificates of the authorities takes 75 ms of CPU, and http has no use for them.
+    # Loading the CA certificates takes 75 ms of CPU, and plain http does not need them.
     is_verified = not url.lower().startswith("http:")
     limits = httpx.Limits(keepalive_expiry=KEEP_ALIVE_S)
-    made = {"base_url": url, "timeout": timeout_s, "limits": limits, "verify": is_verified, "headers": headers}
-    # No proxy of the environment leads to this machine.
-    return made | ({"mounts": {f"all://{httpx.URL(url).netloc.decode()}": None}} if is_this_machine(url) else {})
+    options = {"base_url": url, "timeout": timeout_s, "limits": limits, "verify": is_verified, "headers": headers}
+    # The environment's proxy must not be used for this machine.
+    return options | ({"mounts": {f"all://{httpx.URL(url).netloc.decode()}": None}} if is_this_machine(url) else {})
 
 
 def _request(call: Call) -> dict[str, Any]:
@@ -275,7 +273,7 @@ def _request(call: Call) -> dict[str, Any]:
 
 
 def _answer(call: Call, response: httpx.Response) -> Any:
-    """Raises the ServiceError that it is."""
+    """The content of an answer. Raises its ServiceError."""
     if not response.is_success:
         raise error_of(response.status_code, response.content)
     if call.is_binary:
@@ -301,6 +299,6 @@ def _cut(session: str, url: str, error: httpx.TransportError) -> ServiceError:
 
 
 def local_url(host: str, port: int, scheme: str = "http") -> str:
-    """Where a service that listens at this address is reached from the same machine."""
+    """URL at which a service that listens on this address is reachable from the same machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

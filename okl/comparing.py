@@ -1,4 +1,4 @@
-"""Learners side by side on the same rounds, in this process: `okl.compare`, and what comes of it."""
+"""`okl.compare`: learners side by side on the same rounds, in this process."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from okl.values import column, rows
 HEADINGS: Final = ("learner", "error", "last 500", "loss", "rounds/s", "stored", "memory", "verdict")
 LOG_LOSS: Final = "log-loss"
 LOG_LOSS_AT: Final = 4
-"""Its place among the headings, where one has it."""
+"""Index of its column, which is shown if any learner has a log-loss."""
 
 TOLD: Final = 80
-"""Letters of a verdict or a reason in a table."""
+"""Length of a verdict or a reason in a printed table."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One learner and how it did.
+    """Results of one learner.
 
-    `error` is a mistake rate or an RMSE over all rounds, `window_error` over the last 500; None before the first round.
-    `loss` is the learner's own, `log_loss` that of the probabilities, where it told one in each round; both are means.
-    `seconds` of arithmetic are CPU time; `points` are those that it keeps. `refusal` says why it plays no more.
+    `error` is a mistake rate or an RMSE over all rounds, `window_error` the same over the last 500; None before the first
+    round. `loss` is the mean of the learner's own loss, `log_loss` that of its probabilities if it gave one in every round.
+    `seconds` is CPU time spent in arithmetic, `points` the number of stored points. `refusal` says why it stopped early.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Line:
     curve: Mapping[str, Sequence[float | None]] = field(repr=False)
 
     def cells(self) -> list[str]:
-        """Under HEADINGS; a learner that failed has its reason in place of the verdict."""
+        """Texts for HEADINGS; the reason of a failure takes the place of the verdict."""
         if not self.rounds:
             return [self.name, *[""] * 6, self.refusal or ""]
         rate = f"{self.rounds / self.seconds:,.0f}" if self.seconds > 0.0 else ""
@@ -63,9 +63,9 @@ def error_shown(error: float | None, *, is_classifier: bool) -> str:
 
 @final
 class Comparison:
-    """How several learners did on the same rounds: the best first, those that failed last. Made by `compare`.
+    """Results of several learners on the same rounds, best first and failures last; returned by `compare`.
 
-    It is a sequence of `Line`, printed as a table, which a notebook shows as one.
+    A sequence of `Line` that prints as a table, and is an HTML table in a notebook.
     """
 
     def __init__(self, lines: Sequence[Line], form: Form = NO_FRAME) -> None:
@@ -73,12 +73,12 @@ class Comparison:
 
     @property
     def error_name(self) -> str:
-        """What the errors are."""
+        """The name of the errors: "mistake rate" or "RMSE"."""
         return "mistake rate" if any(line.is_classifier for line in self.lines) else "RMSE"
 
     @property
     def best(self) -> Line:
-        """The first."""
+        """The learner with the smallest error."""
         return self.lines[0]
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Comparison:
         return iter(self.lines)
 
     def __getitem__(self, name: str | SupportsIndex) -> Line:
-        """By the learner's name, or by place. Raises KeyError, IndexError."""
+        """The line of a learner's name or of an index. Raises KeyError, IndexError."""
         if not isinstance(name, str):
             return self.lines[name]
         for line in self.lines:
@@ -97,15 +97,15 @@ class Comparison:
         raise KeyError(f"no learner {name!r} was compared, but {', '.join(line.name for line in self.lines)}")
 
     def curve(self, name: str, *, windowed: bool = False) -> tuple[Any, Any]:
-        """Rounds, and the error of all rounds so far or of about the last 500, shape (n,) each; n is 513 at most."""
+        """Rounds and errors, shape (n,) each with n at most 513: cumulative errors, or those of about the last 500 rounds."""
         import numpy as np
 
-        told = self[name].curve
-        errors = told["window_error" if windowed else "total_error"]
-        return np.array(told["t"], dtype=np.int64), np.array(errors, dtype=np.float64)
+        curve = self[name].curve
+        errors = curve["window_error" if windowed else "total_error"]
+        return np.array(curve["t"], dtype=np.int64), np.array(errors, dtype=np.float64)
 
     def columns(self) -> dict[str, list[Any]]:
-        """The numbers by name, one entry a learner."""
+        """The results by name, one entry per learner."""
         names = (
             "error",
             "window_error",
@@ -123,7 +123,7 @@ class Comparison:
         }
 
     def to_frame(self) -> Any:
-        """The columns as a frame of the library that the rows came in, else as arrays of numpy by name."""
+        """The columns as a data frame of the library that the rows came in, otherwise as a dict of NumPy arrays."""
         return Form(self._form.library).frame(self.columns())
 
     def __str__(self) -> str:
@@ -166,34 +166,34 @@ def compare(
     are_labels: bool | None = None,
     progress: bool = False,
 ) -> Comparison:
-    """Play learners on the same rounds, each row predicted before its truth is learned; nothing is sent anywhere.
+    """Play learners on the same rounds in this process, predicting each row before its truth is learned.
 
-    Each is a session of its own, which prepares inputs as a session of a service does, and forecasts what that would.
+    Every learner runs in a session of its own that prepares inputs, and forecasts, exactly as a session of a service would.
 
     Parameters
     ----------
     X
-        Rows in the order in which they came: a frame of pandas, polars or what else narwhals reads, an array, a list of
-        dictionaries or of lists.
+        Rows in chronological order: a pandas, polars or other data frame that narwhals reads, an array, or a list of
+        dictionaries or lists.
     y
-        As many truths.
+        Truths, one per row.
     learners
-        Kinds or specs, 64 at most; one may stand alone. Without it: `auto`, the trivial forecasters, and some that fit the
+        A kind or spec, or up to 64 of them. By default `auto`, the trivial forecasters, and some learners that suit the
         truths.
     delay
-        The truth of a row is told when so many more were predicted.
+        The truth of a row is learned after this many further rows have been predicted.
     are_labels
-        Are the truths labels, or numbers? By default strings and booleans are labels, and what has two values is.
+        Whether the truths are labels rather than numbers. By default strings, booleans, and truths with only two values are.
     progress
-        Show a bar.
+        Whether to show a progress bar.
 
     Raises
     ------
     ValueError
-        For other than as many rows as truths, or a negative delay.
+        If the numbers of rows and truths differ, or the delay is negative.
     ConfigurationError
-        For rows, truths or learners that leave nothing to compare. A learner that fails says so in its line, and the others
-        go on.
+        If the rows, truths or learners leave nothing to compare. A learner that fails is reported in its line, and the others
+        continue.
 
     Examples
     --------

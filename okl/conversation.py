@@ -1,6 +1,6 @@
-"""What is said over a socket to one session, apart from how: `Stream` and `AsyncStream` do what a script here wants.
+"""The protocol of a socket to one session, without I/O: `Stream` and `AsyncStream` execute its scripts.
 
-A script is a generator. It yields what it wants done and is given what came of it, or the error; each answer is a `Tell`.
+A script is a generator. It yields steps and receives the result of each, or its error; a `Tell` step hands out an answer.
 """
 
 from __future__ import annotations
@@ -23,52 +23,55 @@ from okl.talks import path_of
 from okl.values import as_json, row
 
 UNDER_WAY: Final = 256
-"""Messages that are sent before the first of them is answered: as many as the service takes, several of its turns."""
+"""Most unanswered messages in flight; the service accepts as many, which is several of its turns."""
 
 BACK_WITHIN_S: Final = 30.0
 AGAIN_AFTER_S: Final = 0.2
 MOST_ANSWER_BYTES: Final = 16 << 20
 TOO_LARGE: Final = 1009
-"""How a WebSocket is closed for a message, or an answer, that is too large."""
+"""WebSocket close code for a message or an answer that is too large."""
 
 OVER: Final = object()
-"""No message will come."""
+"""There are no more messages."""
 
 NOT_YET: Final = object()
-"""No message has come before the next answer."""
+"""An answer arrived before the next message."""
 
 FAULTS: Final = (OSError, InvalidHandshake, TimeoutError, ConnectionClosed)
-"""What a script is told of."""
+"""Errors that are passed to the script."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """A new connection in place of the one before."""
+    """Open a new connection in place of the current one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A frame."""
+    """Send a frame."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """The next frame of answers."""
+    """Receive the next frame of answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """For so long."""
+    """Wait."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next message to be sent; OVER at the end. NOT_YET may be said if it is not there now (`frame`: others are ready to
-    be sent), or if an answer is (`sent`: answers are due)."""
+    """Get the next message, or OVER at the end.
+
+    The result may be NOT_YET if `frame` (others are ready to be sent) and no message is available now, or if `sent` (answers
+    are due) and an answer has arrived.
+    """
 
     sent: bool
     frame: bool
@@ -76,7 +79,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """One answer, to the caller."""
+    """Hand one answer to the caller."""
 
     answer: dict[str, Any]
 
@@ -86,7 +89,7 @@ Script = Generator[Connect | Send | Receive | Pause | Next | Tell, Any, None]
 
 @final
 class Conversation:
-    """With one session of the service at `url`: what was sent and not answered yet, and for how long nothing was."""
+    """State of the socket to one session of the service at `url`: unanswered messages, and since when it has failed."""
 
     def __init__(self, url: str, session: str) -> None:
         self._url = "ws" + url.rstrip("/")[len("http") :]
@@ -100,32 +103,32 @@ class Conversation:
         self._is_open = False
 
     def connection(self, headers: Mapping[str, str]) -> dict[str, Any]:
-        """How a socket is made, beside the address."""
-        made: dict[str, Any] = {"additional_headers": headers, "compression": None, "max_size": MOST_ANSWER_BYTES}
-        # No proxy of the environment leads to this machine.
-        return made | {"proxy": None} if self._is_near else made
+        """Options of the WebSocket library's `connect`."""
+        options: dict[str, Any] = {"additional_headers": headers, "compression": None, "max_size": MOST_ANSWER_BYTES}
+        # The environment's proxy must not be used for this machine.
+        return options | {"proxy": None} if self._is_near else options
 
     def open(self) -> None:
-        """Scripts may begin."""
+        """Allow scripts to begin."""
         self._is_open, self._process = True, os.getpid()
 
     @property
     def is_inherited(self) -> bool:
-        """Is this a process that was forked from the one that opened it, whose connection it is?"""
+        """Whether this process was forked from the one that opened the connection and owns it."""
         return self._process != os.getpid()
 
     def close(self) -> None:
-        """No script goes on."""
+        """Let no script continue."""
         self._is_open = False
 
     def enter(self, script: Script) -> None:
-        """From here on it is this script's. Raises RuntimeError if it is not open."""
+        """Give the conversation to this script. Raises RuntimeError if it is not open."""
         if self._is_open:
             self._script = script
         self.check(script)
 
     def check(self, script: Script) -> None:
-        """Whatever is sent and received is this script's. Raises RuntimeError if it is not, or is no more."""
+        """Raises RuntimeError if the conversation is closed, inherited, or belongs to another script by now."""
         if self.is_inherited:
             raise RuntimeError("The stream is that of another process: a forked one opens its own.")
         if not self._is_open:
@@ -134,15 +137,15 @@ class Conversation:
             raise RuntimeError("These answers are gone: the stream was asked for others meanwhile.")
 
     def begin(self) -> Script:
-        """The first connection. Raises the ServiceError that refuses it, or Unreachable."""
+        """Open the first connection. Raises the ServiceError that rejects it, or Unreachable."""
         return self._connected(time.monotonic())
 
     def ask(self, together: int) -> Script:
-        """What `Stream.ask` says. Raises ValueError where nothing is to be sent together."""
+        """The script of `Stream.ask`. Raises ValueError if `together` is not positive."""
         if together < 1:
             raise ValueError(f"One message at least is sent at a time, not {together}.")
         if self._sent:
-            # A call before was left: the answers that are still to come on this connection are its own.
+            # An earlier call was abandoned, and its answers would still arrive on this connection.
             yield from self._connected(time.monotonic())
         sent = self._sent = deque()
         self._failing_since = None
@@ -167,39 +170,38 @@ class Conversation:
             if not sent:
                 return
             try:
-                found = json.loads((yield Receive()))
+                received = json.loads((yield Receive()))
             except ConnectionClosed as error:
                 yield from self._send_again(sent, error)
                 continue
-            answers = found if isinstance(found, list) else [found] * len(sent[0])
+            answers = received if isinstance(received, list) else [received] * len(sent[0])
             for answer in answers:
                 if (refused := refusal(answer)) is not None and passes(refused):
-                    # Nothing after it was done.
+                    # The service processed nothing after this message.
                     yield from self._send_again(sent, refused)
                     break
                 self._failing_since = None
                 under_way -= 1
                 sent[0].popleft()
                 if not sent[0]:
-                    sent.popleft()  # before it is told: who asks for no more leaves nothing behind
+                    sent.popleft()  # before the answer is handed out: an abandoned iterator leaves no answered frame behind
                 yield Tell(answer)
 
     def _named(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The message with an id in each of its parts that changes anything. Raises WrongType for what is none."""
+        """The message with an id in each part that changes the session. Raises WrongType for anything but an object."""
         if not isinstance(message, Mapping):
             raise WrongType(
                 f'A message is an object such as {{"x": ..., "y": ...}}, not {type(message).__name__}.', errors=[]
             )
-        found = dict(message)
-        parts = [found[part] for part in ("update", "predict") if part in found]
-        if parts:
-            return {part: self._named(found[part]) for part in ("update", "predict") if part in found}
-        if "id" not in found and found.get("wait", True):
-            found["id"] = self._ids.new()
-        return found
+        named = {part: self._named(message[part]) for part in ("update", "predict") if part in message}
+        if not named:
+            named = dict(message)
+            if "id" not in named and named.get("wait", True):
+                named["id"] = self._ids.new()
+        return named
 
     def _send_again(self, sent: Iterable[deque[str]], error: ConnectionClosed | ServiceError) -> Script:
-        """All that was not answered, on a new connection: at once, then every AGAIN_AFTER_S until there is an answer."""
+        """Resend all unanswered messages on a new connection: at once, then every AGAIN_AFTER_S until an answer arrives."""
         while True:
             if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
                 raise PayloadTooLarge("A message is larger than the service takes.") from error
@@ -239,21 +241,21 @@ class Conversation:
 
 
 def refusal(answer: Mapping[str, Any]) -> ServiceError | None:
-    """What refused a message as a whole."""
+    """The error that rejected a message as a whole, if any."""
     refused = answer.get("refused")
     return None if refused is None or "update" in answer else error_of(refused["status"], json.dumps(refused).encode())
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    """The message as JSON, with inputs as `Client` takes them. Raises WrongType for what JSON has nothing for."""
+    """The message as JSON, with inputs as `Client` takes them. Raises WrongType for a value without JSON form."""
     try:
         return json.dumps(message, default=as_json, allow_nan=False)
     except (TypeError, ValueError, WrongType):
-        pass  # a row of a frame, keys of numpy, a number that is missing or infinite: these take longer
+        pass  # rows of data frames, NumPy keys, missing and infinite numbers need the slower conversion
     try:
         return json.dumps(_plain(message))
     except NotFinite:
-        return json.dumps(message, default=as_json)  # the service refuses it in its place, and the others go on
+        return json.dumps(message, default=as_json)  # let the service reject this message alone
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""What can go wrong in the service: below ServiceError each class that a client is told of has its problem type and status.
+"""Errors of the service. Every subclass of ServiceError that reaches a client has a problem type and an HTTP status.
 
-StoreError is what a store raises; ConfigurationError means that the process does not start. docs/problems.md lists them all.
+Stores raise StoreError; ConfigurationError keeps a process from starting or a request from being sent. docs/problems.md lists
+all problem types.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ class ServiceError(Exception):
     title: ClassVar[str] = "Internal error"
     retry_after_s: int | None = None
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Those of its answer, beside the usual ones."""
+    """Additional headers of the answer."""
 
     def __init__(self, detail: str, **extra: Any) -> None:
-        """`extra` are the members that the problem document carries beside the standard ones."""
+        """`extra` holds the non-standard members of the problem document."""
         super().__init__(detail)
         self.detail = detail
         self.extra = extra
@@ -115,7 +116,7 @@ class InvalidInput(ServiceError):
     slug, status, title = "invalid-request", 422, "Invalid request"
 
     def under(self, prefix: str, instead_of: str) -> InvalidInput:
-        """The same error of a part of the body that stands elsewhere: its pointers start with `prefix`."""
+        """The same error with its pointers moved to where the part is in the whole body: below `prefix`."""
         errors = [
             error | {"pointer": prefix + error["pointer"].removeprefix(instead_of)} for error in self.extra["errors"]
         ]
@@ -369,13 +370,13 @@ def leaves(cls: type[ServiceError]) -> list[type[ServiceError]]:
 
 
 def passes(error: BaseException) -> bool:
-    """May the same request succeed in a moment?"""
+    """Whether the same request may succeed in a moment."""
     is_asked_to_wait = isinstance(error, ServiceError) and error.retry_after_s is not None
     return is_asked_to_wait or isinstance(error, Unreachable | TooManyRequests)
 
 
 def stopping() -> Overloaded:
-    """What a client is told whose request is not answered when the service stops."""
+    """The error of a request that is still unanswered when the service stops."""
     return Overloaded("The service stops. It may have done this: send it again, with the same id.")
 
 

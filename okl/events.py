@@ -1,4 +1,4 @@
-"""A stream of server-sent events as a client reads it."""
+"""A client-side parser of server-sent events."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MOST_EVENT_BYTES = 1 << 20
 
 @final
 class EventReader:
-    """What has come of a server-sent stream. Comments, which keep it open, are left out."""
+    """Incremental parser. It skips comments, which only keep the connection open."""
 
     def __init__(self) -> None:
         self._left, self._id, self._data = b"", "", b""
 
     def read(self, part: bytes) -> list[tuple[str, dict[str, Any]]]:
-        """The events that end in this part, with their ids. Raises ServiceError."""
-        found: list[tuple[str, dict[str, Any]]] = []
+        """The events completed by this part, as (id, data). Raises ServiceError for malformed or oversized ones."""
+        events: list[tuple[str, dict[str, Any]]] = []
         *lines, left = (self._left + part).split(b"\n")
         self._left = _bounded(left)
         for line in lines:
@@ -30,11 +30,11 @@ class EventReader:
                 self._data = _bounded(self._data + value)
             elif not name and self._data:
                 try:
-                    found.append((self._id, json.loads(self._data)))
+                    events.append((self._id, json.loads(self._data)))
                 except ValueError as error:
                     raise ServiceError(f"An event that is not JSON: {self._data[:200]!r}") from error
                 self._data = b""
-        return found
+        return events
 
 
 def _bounded(data: bytes) -> bytes:

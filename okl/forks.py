@@ -1,4 +1,4 @@
-"""What a process that was forked from another must not share with it: connections, and the ids that it makes."""
+"""State that a forked process must not share with its parent: connections and the prefix of generated ids."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 @final
 class PerProcess(Generic[T]):
-    """What is made again in each process: two that read from one connection would take each other's answers."""
+    """A value created anew in each process: two processes on one connection would read each other's answers."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._made, self._process = make(), os.getpid()
+        self._value, self._process = make(), os.getpid()
 
     def get(self) -> T:
-        """That of this process."""
+        """The value of this process."""
         if self._process != os.getpid():
-            self._made, self._process = self._make(), os.getpid()
-        return self._made
+            self._value, self._process = self._make(), os.getpid()
+        return self._value
 
 
 @final
 class Ids:
-    """Ids that nobody else makes, a forked process neither: its rounds would pass for those of the first, sent again."""
+    """Globally unique ids, in forked processes too: a repeated id would make a new round look like a retry."""
 
     def __init__(self) -> None:
         self._prefixes = PerProcess(lambda: secrets.token_urlsafe(9))

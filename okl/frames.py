@@ -1,4 +1,4 @@
-"""What comes back of many rows: in the kind of frame in which they came, or arrays of numpy."""
+"""Results for many rows, returned in the caller's data-frame library, or as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,47 +12,45 @@ from okl.values import frame_of
 @final
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Of a frame of pandas, polars or what else narwhals reads: its library, and its index where it has one."""
+    """Library and index of the caller's data frame, from which results are built; both None for other inputs."""
 
     library: Any = None
     index: Any = None
 
     @classmethod
     def of(cls, X: Any) -> Self:
-        """That of a frame or a series; of anything else the one of arrays."""
-        found = frame_of(X)
-        return cls() if found is None else cls(found.implementation, _index_of(found))
+        """The form of a data frame or series; NO_FRAME's for anything else."""
+        frame = frame_of(X)
+        return cls() if frame is None else cls(frame.implementation, _index_of(frame))
 
     def frame(self, columns: Mapping[str, Sequence[Any]]) -> Any:
-        """Columns of equal length, as many rows as came; None is what is missing. Arrays by name without a library."""
+        """A data frame of columns as long as the caller's, None for missing values; without a library a dict of arrays."""
         if self.library is None:
             return {name: array_of(values) for name, values in columns.items()}
         import narwhals as nw
 
-        told = {name: _of_one_type(values) for name, values in columns.items()}
-        made = nw.from_dict(told, backend=self.library).to_native()
-        return self._indexed(made)
+        typed = {name: _of_one_type(values) for name, values in columns.items()}
+        return self._indexed(nw.from_dict(typed, backend=self.library).to_native())
 
     def series(self, name: str, values: Sequence[Any]) -> Any:
-        """One column; an array without a library."""
+        """One column; without a library an array."""
         if self.library is None:
             return array_of(values)
         import narwhals as nw
 
-        made = nw.from_dict({name: _of_one_type(values)}, backend=self.library)[name].to_native()
-        return self._indexed(made)
+        return self._indexed(nw.from_dict({name: _of_one_type(values)}, backend=self.library)[name].to_native())
 
-    def _indexed(self, made: Any) -> Any:
+    def _indexed(self, result: Any) -> Any:
         if self.index is not None:
-            made.index = self.index
-        return made
+            result.index = self.index
+        return result
 
 
 NO_FRAME: Final = Form()
 
 
 def array_of(values: Sequence[Any]) -> Any:
-    """An array of numpy, of floats with NaN where numbers are missing. Entries of different types or lengths stay objects."""
+    """A NumPy array; missing numbers become NaN, and values of mixed types or lengths make an object array."""
     import numpy as np
 
     kinds = {type(value) for value in values if value is not None}
@@ -61,13 +59,13 @@ def array_of(values: Sequence[Any]) -> Any:
     try:
         return np.array(values, dtype=None if len(kinds) < 2 or kinds <= {int, float} else object)
     except ValueError:
-        made = np.empty(len(values), dtype=object)
-        made[:] = values
-        return made
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
 
 
 def _of_one_type(values: Sequence[Any]) -> list[Any]:
-    """As a column has them: numbers as floats where some are, and text of labels of several types."""
+    """Values of one type, as a column needs: numbers become floats if any is one, labels of mixed types become text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
@@ -76,7 +74,7 @@ def _of_one_type(values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-def _index_of(found: Any) -> Any:
+def _index_of(frame: Any) -> Any:
     import narwhals as nw
 
-    return nw.maybe_get_index(found)
+    return nw.maybe_get_index(frame)

@@ -1,4 +1,4 @@
-"""A service of one's own, for as long as a block lasts."""
+"""A private service that runs for the duration of a `with` block."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STARTS_WITHIN_S, STOPS_WITHIN_S = 60.0, 20.0
 
 @contextmanager
 def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None) -> Iterator[Client]:
-    """A service in a process of its own on a free port of this machine, and a client of it; it stops at the end of the block.
+    """Start a service on a free port of this machine and yield a client of it; stop the service at the end of the block.
 
-    `store` is a file that keeps the sessions, or a store's url; without it they are gone at the end. Raises ServiceError if
+    `store` is a file or a store URL that keeps the sessions; without it they are discarded at the end. Raises ServiceError if
     the service does not start.
 
         with okl.local() as client:
@@ -40,7 +40,7 @@ def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None
             "OKL_PORT": str(port),
             "OKL_LOG_LEVEL": "warning",
         }
-        # A group of its own: Ctrl-C is this process's to heed.
+        # In its own process group: Ctrl-C must reach this process alone.
         process = subprocess.Popen([sys.executable, "-m", "okl", "serve"], env=environment, process_group=0)
         try:
             address = local_url(HOST, port)
@@ -65,5 +65,5 @@ def _wait_until_ready(process: subprocess.Popen[bytes], address: str) -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as found:
-        return found.getsockname()[1]
+    with socket.create_server((HOST, 0)) as probe:
+        return probe.getsockname()[1]

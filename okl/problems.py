@@ -1,4 +1,4 @@
-"""What a client makes of a problem document."""
+"""Conversion of problem documents to exceptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from okl.errors import PROBLEMS, PayloadTooLarge, ServiceError, TooManyRequests, Unreachable
 
 NO_TYPE: Final = "about:blank"
-"""Of a problem that is no more than its status."""
+"""Type of a problem that says no more than its status."""
 
 OF_A_BALANCER: Final = {
     413: PayloadTooLarge,
@@ -17,11 +17,11 @@ OF_A_BALANCER: Final = {
     503: Unreachable,
     504: Unreachable,
 }
-"""What its status means where not the service answers but what stands before it."""
+"""Exceptions for answers without a problem type, which come from a proxy or load balancer."""
 
 
 def error_of(status: int, content: bytes) -> ServiceError:
-    """The exception of a problem document: the class by its type, with all members that say more than the class does."""
+    """The exception for a problem document: its class follows from the type, `extra` holds the non-standard members."""
     try:
         document = json.loads(content)
         slug = document["type"].rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""Every learner as a classifier or regressor of River.
+"""Every learner as a River classifier or regressor.
 
 from okl.river import Classifier
-model = Classifier()                                   # `auto`: no parameter, raw records
-model = Classifier("pomdr", {"norm_bound": 10.0})      # a learner, and its config
+model = Classifier()                                   # `auto`: no parameters, raw records
+model = Classifier("pomdr", {"norm_bound": 10.0})      # a learner and its config
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["Classifier", "Regressor"]
 
 UNSEEN = {False: 0.5, True: 0.5}
-"""What a classifier of two labels says before the first truth."""
+"""Forecast of a binary classifier before the first truth."""
 
 
 class _RiverLearner(base.Estimator):
-    """What classifier and regressor share."""
+    """Base of classifier and regressor."""
 
     _has_labels: bool
 
@@ -61,15 +61,15 @@ class _RiverLearner(base.Estimator):
         self._learning = RecordLearner(self._spec, [] if self._has_labels else None, warmup_rounds)
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
-        """One round, of a record and its truth. Raises InputError for what the learner does not take."""
+        """Learn one record and its truth. Raises InputError if the learner does not accept them."""
         self._learning.learn([raw_of(x)], [plain(y)])
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
-        """The rounds of the rows, in order: the same as one by one, and faster."""
+        """Learn the rows in order; equivalent to `learn_one` on each, and faster."""
         self._learning.learn(rows_of(X), [plain(truth) for truth in y])
 
     def describe(self) -> dict[str, float]:
-        """Numbers to look at: rounds, stored points, bytes and what else the learner tells."""
+        """Diagnostics: rounds, stored points, bytes and further numbers of the learner."""
         return self._learning.learner.describe() | {"t": self._learning.t}
 
     def _unit_test_skips(self) -> set[str]:
@@ -77,12 +77,12 @@ class _RiverLearner(base.Estimator):
 
     def _repr_html_(self) -> str:
         learning = self._learning
-        found = learning.preparation
+        preparation = learning.preparation
         rows: dict[str, object] = {
             "learner": self.learner,
             **learning.spec.config,
             "rounds": f"{learning.t:,}",
-            "columns": "not found yet" if found is None else found.width,
+            "columns": "not found yet" if preparation is None else preparation.width,
             "memory": f"{learning.nbytes:,} bytes",
         }
         if learning.labels:
@@ -93,23 +93,23 @@ class _RiverLearner(base.Estimator):
 
 @final
 class Classifier(_RiverLearner, base.MiniBatchClassifier):
-    """A learner of labels, which may be strings, numbers or booleans.
+    """Classifier whose labels may be strings, numbers or booleans.
 
-    The records may be as they come: numbers, strings, booleans, times, nulls and nested objects; their fields and the scale
-    of these are found from the first rounds. A learner of two labels takes two; `learner="auto"` takes as many as come.
+    Records may be raw: numbers, strings, booleans, times, nulls and nested objects. Their fields and scales are determined
+    from the first rounds. A binary learner takes two labels; `learner="auto"` takes any number.
 
     Parameters
     ----------
     learner
-        The learner's kind; `okl_core.learner_kinds()` lists them.
+        Kind of the learner; `okl_core.learner_kinds()` lists them.
     config
-        Its parameters, as its page of the documentation has them.
+        Parameters of the learner, described on its page of the documentation.
     lags
-        So many of the last truths become further inputs.
+        Number of most recent truths to use as additional inputs.
     seed
-        Of its coins.
+        Seed of the learner's random choices.
     warmup_rounds
-        The first rounds, from which fields, scale and learner are found.
+        Number of first rounds that determine fields, scales and learner.
 
     Examples
     --------
@@ -128,22 +128,21 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
         return learns_many_labels(self._spec)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """The label; None before the first truth."""
-        return self._said(raw_of(x))
+        """The predicted label; None before the first truth."""
+        return self._label_of(raw_of(x))
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Of each label so far.
+        """The probability of each label seen so far.
 
-        A learner whose loss defines no probability raises NotImplementedError, as River has it for classifiers that tell
-        labels alone.
+        Raises NotImplementedError, as River's classifiers without probabilities do, if the learner's loss defines none.
         """
-        return self._told(raw_of(x))
+        return self._probabilities_of(raw_of(x))
 
-    def _said(self, raw: Raw) -> Label | None:
+    def _label_of(self, raw: Raw) -> Label | None:
         labels = self._learning.labels
         return labels[self._learning.place(self._learning.forecast(raw))] if labels else None
 
-    def _told(self, raw: Raw) -> dict[Any, float]:
+    def _probabilities_of(self, raw: Raw) -> dict[Any, float]:
         if not has_probabilities(self._spec):
             raise NotImplementedError(f"{self.learner} tells no probabilities; docs/probabilities.md has those that do")
         labels = self._learning.labels
@@ -155,39 +154,38 @@ class Classifier(_RiverLearner, base.MiniBatchClassifier):
         """The label of each row."""
         import pandas as pd
 
-        return pd.Series([self._said(raw) for raw in rows_of(X)], index=X.index, dtype=object)
+        return pd.Series([self._label_of(raw) for raw in rows_of(X)], index=X.index, dtype=object)
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """A column a label, a row a row."""
+        """The probabilities: one column per label, one row per row of X."""
         import pandas as pd
 
-        return pd.DataFrame([self._told(raw) for raw in rows_of(X)], index=X.index)
+        return pd.DataFrame([self._probabilities_of(raw) for raw in rows_of(X)], index=X.index)
 
     def _probabilities(self, forecast: Forecast) -> list[float]:
-        found = self._learning.probabilities(forecast)
-        assert found is not None  # `has_probabilities`
-        return found.tolist()
+        p = self._learning.probabilities(forecast)
+        assert p is not None  # `has_probabilities`
+        return p.tolist()
 
 
 @final
 class Regressor(_RiverLearner, base.MiniBatchRegressor):
-    """A learner of numbers.
+    """Regressor on raw records, which it prepares as `Classifier` does.
 
-    Records are taken as `Classifier` takes them. A learner that takes numbers of a range (a `clip`, a `truth_range`) gets
-    the truths in units of its own, found from the first rounds.
+    Truths are rescaled for a learner that accepts a limited range (`clip`, `truth_range`); the first rounds fix the scale.
 
     Parameters
     ----------
     learner
-        The learner's kind; `okl_core.learner_kinds()` lists them.
+        Kind of the learner; `okl_core.learner_kinds()` lists them.
     config
-        Its parameters, as its page of the documentation has them.
+        Parameters of the learner, described on its page of the documentation.
     lags
-        So many of the last truths become further inputs.
+        Number of most recent truths to use as additional inputs.
     seed
-        Of its coins.
+        Seed of the learner's random choices.
     warmup_rounds
-        The first rounds, from which fields, scale and learner are found.
+        Number of first rounds that determine fields, scales and learner.
 
     Examples
     --------
@@ -202,11 +200,11 @@ class Regressor(_RiverLearner, base.MiniBatchRegressor):
     _has_labels = False
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> float:
-        """The number; 0 before the first truth."""
+        """The predicted number; 0 before the first truth."""
         return self._learning.value(raw_of(x))
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """The number of each row."""
+        """The predicted number of each row."""
         import pandas as pd
 
         return pd.Series([self._learning.value(raw) for raw in rows_of(X)], index=X.index, dtype=float)
@@ -230,4 +228,4 @@ TAKES_ONE_INPUT = {
     "check_classifier_tracks_seen_labels",
     "check_bounded_memory_growth",
 }
-"""River's checks that learn from records of several fields: `foster-1d` takes one input and refuses them."""
+"""River's checks on records of several fields, which `foster-1d` refuses: it takes a single input."""

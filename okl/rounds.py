@@ -1,4 +1,4 @@
-"""What is said to one session: typed answers, and ids that are made once and kept while a request is sent again."""
+"""Talks with one session: typed answers, and ids that are generated once and kept across retries."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from okl.talks import Json, Talk
 from okl.values import column, rows
 
 BLOCK: Final = 1_000
-"""Rounds of one request, or fewer where these are too large."""
+"""Most rounds of one request; fewer if the service finds that too large."""
 
 T = TypeVar("T")
 
 _ROW: Final = re.compile(r"(/[xy]/)(\d+)(.*)")
-"""Where the row of a request is wrong."""
+"""A pointer into a row of a request."""
 
 
 @final
 class Rounds:
-    """The talks that a `Session` and an `AsyncSession` of this name hold."""
+    """The talks behind the methods of `Session` and `AsyncSession`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Rounds:
         self._most = BLOCK
 
     def make(self, learner: Learner | None, settings: Mapping[str, Any]) -> Talk[None]:
-        """The session, if it is not there and a learner or settings are given."""
+        """Create the session unless it exists, if a learner or settings are given."""
         if learner is None and not settings:
             return
         try:
@@ -42,34 +42,34 @@ class Rounds:
             return
 
     def predict(self, x: Any, *, wait: bool = True) -> Talk[Prediction]:
-        """The forecast for one input. `wait=False`: no truth will come."""
+        """Forecast one input. `wait=False`: no truth will be reported."""
         id = self._ids.new() if wait else None
         return Prediction.of((yield from ROUTES.predict(self.name, x, id=id, wait=wait)))
 
     def update(self, prediction: Prediction | str, y: Any, *, weight: float = 1.0) -> Talk[Learned]:
-        """Report the truth of a prediction, or of the id of one."""
+        """Report the truth of a prediction, given as an object or by its id."""
         id = _id_of(prediction)
         return Learned.of((yield from ROUTES.update(self.name, y, id=id, weight=weight)))
 
     def learn(self, x: Any, y: Any, *, weight: float = 1.0) -> Talk[Learned]:
-        """One round whose truth is known already."""
+        """Learn one round whose truth is already known."""
         id = self._ids.new()
         return Learned.of((yield from ROUTES.update(self.name, y, id=id, x=x, weight=weight)))
 
     def step(self, prediction: Prediction | str, y: Any, next_x: Any) -> Talk[tuple[Learned, Prediction]]:
-        """The truth of one round and the forecast of the next, in one request. Raises what refuses either."""
+        """Report one truth and forecast the next input in one request. Raises the error of whichever part is rejected."""
         id, following = _id_of(prediction), self._ids.new()
-        told = yield from ROUTES.step(self.name, y, id=id, next_x=next_x, next_id=following)
-        learned = Learned.of(told["update"])
-        if "refused" in told:
-            # The truth was taken: what refuses the prediction is raised by asking for it alone.
+        answer = yield from ROUTES.step(self.name, y, id=id, next_x=next_x, next_id=following)
+        learned = Learned.of(answer["update"])
+        if "refused" in answer:
+            # The truth was learned; asking for the prediction alone raises its error.
             return learned, (yield from self.predict(next_x))
-        return learned, Prediction.of(told["predict"])
+        return learned, Prediction.of(answer["predict"])
 
     def play(self, X: Any, y: Any, *, progress: bool = False) -> Talk[Played]:
-        """Many rounds in order, each forecast before it is learned, in requests of 1,000.
+        """Play many rounds in order, each forecast before it is learned, in requests of 1,000.
 
-        X is a list of inputs or a frame with a row each, y a list or a column of as many truths.
+        X is a list of inputs or a data frame, y a list or column of as many truths.
         """
         inputs, truths = rows(X), column(y)
         if len(inputs) != len(truths):
@@ -80,7 +80,7 @@ class Rounds:
         return Played.joined(parts, Form.of(X))
 
     def blocks(self, X: Sequence[Any], y: Sequence[Any], before: int) -> Talk[list[Played]]:
-        """Rounds in as few requests as the service takes, after so many of the same call."""
+        """Play rounds in as few requests as the service accepts; `before` rounds of the same call preceded them."""
 
         def learned(part: slice) -> Talk[Played]:
             id = self._ids.new()
@@ -95,13 +95,13 @@ class Rounds:
         return (yield from self._halved(slice(0, len(y)), learned))
 
     def predict_many(self, xs: Any) -> Talk[Predictions]:
-        """Forecasts of a list of inputs or the rows of a frame, in requests of 1,000; no truth is expected.
+        """Forecast a list of inputs or the rows of a data frame, in requests of 1,000, without expecting truths.
 
-        Those of one request are made at the same moment.
+        The forecasts of one request are made at the same round.
         """
-        inputs, found = rows(xs), list[Prediction]()
+        inputs, predictions = rows(xs), list[Prediction]()
 
-        def told(part: slice) -> Talk[list[Json]]:
+        def predicted(part: slice) -> Talk[list[Json]]:
             try:
                 return (yield from ROUTES.predict_many(self.name, inputs[part], wait=False))
             except ServiceError as error:
@@ -109,12 +109,12 @@ class Rounds:
                 raise
 
         for part in _parts(len(inputs)):
-            for block in (yield from self._halved(part, told)):
-                found += [Prediction.of(one | {"session": self.name}) for one in block]
-        return Predictions(found, Form.of(xs))
+            for block in (yield from self._halved(part, predicted)):
+                predictions += [Prediction.of(answer | {"session": self.name}) for answer in block]
+        return Predictions(predictions, Form.of(xs))
 
     def _halved(self, rows: slice, ask: Callable[[slice], Talk[T]]) -> Talk[list[T]]:
-        """What is answered of these rows, asked in halves of halves where they are too large for one request."""
+        """The answers for these rows, which are halved as often as they are too large for one request."""
         count = rows.stop - rows.start
         if count <= self._most:
             try:
@@ -128,16 +128,16 @@ class Rounds:
         return first + (yield from self._halved(slice(middle, rows.stop), ask))
 
     def describe(self) -> Talk[Json]:
-        """What `GET /sessions/{session}` tells: learner, settings, metrics, verdict, fields."""
+        """Learner, settings, metrics, verdict and fields: the answer of `GET /sessions/{session}`."""
         return (yield from ROUTES.inspect(self.name))
 
     def history(self) -> Talk[Json]:
-        """How the session has done over its life."""
+        """Errors over the life of the session."""
         return (yield from ROUTES.history(self.name))
 
 
 def _id_of(prediction: Prediction | str) -> str:
-    """Raises ValueError where it does not wait for its truth."""
+    """The id of a prediction. Raises ValueError if it does not wait for a truth."""
     id = prediction.id if isinstance(prediction, Prediction) else prediction
     if id is None:
         raise ValueError("this prediction was made with wait=False; `learn` takes its input with the truth")
@@ -145,12 +145,12 @@ def _id_of(prediction: Prediction | str) -> str:
 
 
 def _move(error: ServiceError, rows: int) -> None:
-    """Have the error of a request that began at this row tell the places of the rows as they were given."""
-    for one in error.extra.get("errors", ()):
-        if (found := _ROW.match(one["pointer"])) is not None:
-            there = f"{found[1]}{int(found[2]) + rows}{found[3]}"
-            error.detail = error.detail.replace(f"{one['pointer']}: ", f"{there}: ", 1)
-            one["pointer"] = there
+    """Shift the pointers of an error by `rows`, from rows of the request to rows of the call."""
+    for problem in error.extra.get("errors", ()):
+        if (match := _ROW.match(problem["pointer"])) is not None:
+            pointer = f"{match[1]}{int(match[2]) + rows}{match[3]}"
+            error.detail = error.detail.replace(f"{problem['pointer']}: ", f"{pointer}: ", 1)
+            problem["pointer"] = pointer
     error.args = (error.detail,)
 
 
@@ -159,7 +159,7 @@ def _parts(count: int) -> list[slice]:
 
 
 def _shown(parts: Sequence[slice], rounds: int, name: str, *, is_shown: bool) -> Any:
-    """With a progress bar in the terminal or notebook."""
+    """The parts, wrapped in a progress bar if `is_shown`."""
     if not is_shown:
         return parts
     from rich.progress import track

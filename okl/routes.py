@@ -1,4 +1,4 @@
-"""The routes of the API as talks: what is sent, and what is returned of the answer. `Client` and `AsyncClient` hold them."""
+"""The routes of the API as talks, which become the methods of `Client` and `AsyncClient`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Learner = Mapping[str, Any] | str
 
 @final
 class Routes:
-    """A method a route; each makes one request, `sessions` one a page."""
+    """One method per route. Each sends one request, except `sessions`, which sends one per page."""
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
     def predict(self, session: str, x: Any, *, id: str | None = None, wait: bool = True) -> Talk[Json]:
-        """The forecast for one input, which waits for its truth under `id`, or under one that the service makes."""
+        """Forecast one input. The prediction waits for its truth under `id`, or an id that the service generates."""
         return (yield Call("POST", path_of(session, "predict"), {"x": row(x), "wait": wait} | _named(id)))
 
     def update(self, session: str, y: Any, *, id: str | None = None, x: Any = None, weight: float = 1.0) -> Talk[Json]:
-        """The truth of the prediction `id`, or of the input `x`."""
-        weighs = {} if weight == 1.0 else {"weight": as_json(weight)}
-        return (yield Call("POST", path_of(session, "update"), _truth(y, id, x) | weighs))
+        """Report the truth of the prediction `id`, or of the input `x`."""
+        weighted = {} if weight == 1.0 else {"weight": as_json(weight)}
+        return (yield Call("POST", path_of(session, "update"), _truth(y, id, x) | weighted))
 
     def step(
         self,
@@ -38,177 +38,180 @@ class Routes:
         next_id: str | None = None,
         wait: bool = True,
     ) -> Talk[Json]:
-        """Report the truth of one round and ask for the prediction of the next, in one request.
+        """Report the truth of one round and forecast the next in one request.
 
-        The truth is that of the prediction `id`, or of the input `x`; `next_x` is the input of the next round. Returns
-        {"update": what `update` returns, "predict": what `predict` returns}. Where the truth was taken and the prediction
-        cannot be given, "refused" in place of "predict" is the problem that says why.
+        `y` is the truth of the prediction `id`, or of the input `x`; `next_x` is the input of the next round. Returns
+        {"update": the result of `update`, "predict": the result of `predict`}. If the truth was learned but the prediction
+        was rejected, "refused" takes the place of "predict" and holds the problem.
         """
         predict = {"x": row(next_x), "wait": wait} | _named(next_id)
         return (yield Call("POST", path_of(session, "step"), {"update": _truth(y, id, x), "predict": predict}))
 
     def rounds(self, session: str, x: Any, y: Any, *, id: str | None = None) -> Talk[Json]:
-        """`x` is a list of inputs or a frame with a row each, `y` a list or a column of as many truths."""
+        """Play a block of rounds: `x` is a list of inputs or a data frame, `y` a list or column of as many truths."""
         return (yield Call("POST", path_of(session, "rounds"), {"x": rows(x), "y": column(y)} | _named(id)))
 
     def predict_many(
         self, session: str, xs: Any, ids: Sequence[str] | None = None, *, wait: bool = True
     ) -> Talk[list[Json]]:
-        """What `predict` returns of each input, or {"refused": a problem} where one could not be kept.
+        """Forecast up to 1,000 inputs, a list or a data frame, all at the same round.
 
-        `xs` is a list of inputs or a frame with a row each, 1,000 at most; all are predicted at the same round.
+        Returns the result of `predict` for each input, or {"refused": a problem} for a prediction that cannot wait.
         """
         named = {} if ids is None else {"ids": list(ids)}
-        found = yield Call("POST", path_of(session, "predictions"), {"x": rows(xs), "wait": wait} | named)
-        return found["predictions"]
+        answer = yield Call("POST", path_of(session, "predictions"), {"x": rows(xs), "wait": wait} | named)
+        return answer["predictions"]
 
     def predict_several(
         self, sessions: Iterable[str], x: Any, *, id: str | None = None, wait: bool = True
     ) -> Talk[list[Json]]:
-        """What `predict` returns of each session, or {"session", "refused": a problem} where one gives no prediction.
+        """Forecast one input with several sessions; all predictions wait under the same id.
 
-        All of them wait under the same id.
+        Returns the result of `predict` for each session, or {"session", "refused": a problem} for one that rejected it.
         """
         body = {"sessions": list(sessions), "x": row(x), "wait": wait} | _named(id)
         return (yield Call("POST", "/sessions/predict", body))["predictions"]
 
     def update_several(self, truths: Mapping[str, Any], *, id: str | None = None, x: Any = None) -> Talk[list[Json]]:
-        """Report the truth of each session: of the predictions that wait under `id`, or of the input `x`.
+        """Report a truth to each of several sessions, for the predictions that wait under `id`, or for the input `x`.
 
-        What `update` returns of each session, or {"session", "refused": a problem} where one took no truth; the others did.
+        Returns the result of `update` for each session, or {"session", "refused": a problem} for one that rejected its truth;
+        the others learned theirs.
         """
-        told = [{"session": name, "y": as_json(y)} for name, y in truths.items()]
-        body = {"sessions": told} | _named(id) | ({} if x is None else {"x": row(x)})
+        reports = [{"session": name, "y": as_json(y)} for name, y in truths.items()]
+        body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})
         return (yield Call("POST", "/sessions/update", body))["updates"]
 
     def step_several(self, steps: Iterable[Mapping[str, Any]]) -> Talk[list[Json]]:
-        """What `step` returns of each session, or {"session", "refused": a problem}; the others did theirs.
+        """Send a step to each of several sessions: {"session": ..., "update": {"id" or "x", "y"}, "predict": {"x", "id"}}.
 
-        A step is {"session": ..., "update": {"id" or "x", "y"}, "predict": {"x", "id"}}.
+        Returns the result of `step` for each session, or {"session", "refused": a problem} for one that rejected it; the
+        others made their step.
         """
         return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps))}))["steps"]
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, learner: Learner | None = None, **settings: Any) -> Talk[Json]:
-        """`learner` is a spec, or a kind alone; `settings` are those of POST /sessions: labels, y_range, schema, ..."""
+        """Create a session. `learner` is a spec or just a kind; `settings` are those of POST /sessions, such as `labels`."""
         return (yield Call("POST", "/sessions", {"name": name} | _learner(learner) | as_json(settings)))
 
     def sessions(self) -> Talk[list[Json]]:
-        """All of them, page by page."""
-        found: list[Json] = []
+        """List all sessions."""
+        sessions: list[Json] = []
         cursor: str | None = None
         while True:
             page = yield Call("GET", "/sessions", params={} if cursor is None else {"cursor": cursor})
-            found.extend(page["sessions"])
+            sessions.extend(page["sessions"])
             cursor = page["next"]
             if cursor is None:
-                return found
+                return sessions
 
     def inspect(self, session: str) -> Talk[Json]:
-        """Its settings, metrics, verdict and fields, and what its learner says of itself."""
+        """Settings, metrics, verdict, fields and learner diagnostics of a session."""
         return (yield Call("GET", path_of(session)))
 
     def delete(self, session: str, *, at: str | None = None) -> Talk[None]:
-        """The session with all it holds, if it is at the etag `at`; there is no way back."""
+        """Delete a session with all its data, irrevocably; with `at` only if the session is at this ETag."""
         yield Call("DELETE", path_of(session), headers=_at(at))
 
     def freeze(self, session: str, name: str, *, rule: str = "last") -> Talk[Json]:
-        """A session `name` that predicts as this one does ("last") or did ("uniform"), and learns nothing."""
+        """Create a session `name` that never learns, and predicts as this one does now ("last") or did at a random round
+        ("uniform")."""
         return (yield Call("POST", path_of(session, "freeze"), {"name": name, "rule": rule}))
 
     # -- moving -------------------------------------------------------------------------------------------------------
 
     def clone(self, session: str, name: str) -> Talk[Json]:
-        """A session `name` with the same state, that goes on learning on its own."""
+        """Create a session `name` with the same state, which then learns independently."""
         return (yield Call("POST", path_of(session, "clone"), {"name": name}))
 
     def rename(self, session: str, name: str) -> Talk[Json]:
-        """With what waits, the remembered ids and its checkpoints."""
+        """Rename a session, with its waiting predictions, remembered ids and checkpoints."""
         return (yield Call("POST", path_of(session, "rename"), {"name": name}))
 
     def snapshot(self, session: str) -> Talk[bytes]:
-        """The session's definition and state, for `put_snapshot`, here or at another service."""
+        """The session's definition and state, for `put_snapshot` at this or another service."""
         return (yield Call("GET", path_of(session, "snapshot"), is_binary=True))
 
     def put_snapshot(self, session: str, state: bytes, *, at: str | None = None) -> Talk[Json]:
-        """Have the session go on from this state if it is at the etag `at`, or wherever it is ("*"); without `at` a new
-        session is made of it."""
-        says = {"If-None-Match": "*"} if at is None else _at(at)
-        headers = {"Content-Type": "application/octet-stream"} | says
+        """Replace the session's state by a snapshot, if it is at the ETag `at` ("*" for any); without `at` create a new
+        session from it."""
+        condition = {"If-None-Match": "*"} if at is None else _at(at)
+        headers = {"Content-Type": "application/octet-stream"} | condition
         return (yield Call("PUT", path_of(session, "snapshot"), headers=headers, content=state))
 
     def checkpoint(self, session: str, name: str | None = None) -> Talk[Json]:
-        """Keep the state as it is now, in place of a checkpoint of the same name."""
+        """Save the current state as a checkpoint, replacing one of the same name."""
         return (yield Call("POST", path_of(session, "checkpoints"), {} if name is None else {"name": name}))
 
     def checkpoints(self, session: str) -> Talk[list[Json]]:
-        """In the order of their names."""
+        """List the checkpoints of a session by name."""
         return (yield Call("GET", path_of(session, "checkpoints")))["checkpoints"]
 
     def delete_checkpoint(self, session: str, checkpoint: str) -> Talk[None]:
-        """The session stays as it is."""
+        """Delete a checkpoint; the session is unaffected."""
         yield Call("DELETE", path_of(session, "checkpoints", checkpoint))
 
     def roll_back(self, session: str, checkpoint: str, *, at: str = "*") -> Talk[Json]:
-        """Go on from a checkpoint, if the session is at the etag `at`; what waits goes on waiting."""
+        """Return to a checkpoint if the session is at the ETag `at`; waiting predictions keep waiting."""
         return (yield Call("POST", path_of(session, "rollback"), {"checkpoint": checkpoint}, headers=_at(at)))
 
     # -- challengers --------------------------------------------------------------------------------------------------
 
     def attach(self, session: str, name: str, learner: Learner | None = None, *, begin: str = "now") -> Talk[Json]:
-        """A challenger with another learner, which is given the same rounds: from the next on, or from the oldest that is
-        kept ("journal")."""
+        """Attach a challenger with another learner, which learns the same rounds: from the next round on, or from the oldest
+        that is retained ("journal")."""
         spec = {"kind": learner} if isinstance(learner, str) else learner
         body = {"name": name, "from": begin} | _learner(spec)
         return (yield Call("POST", path_of(session, "challengers"), body))
 
     def challengers(self, session: str) -> Talk[list[Json]]:
-        """In the order of their names, each with how it compares to the session."""
+        """List the challengers of a session by name, each with its comparison to the session."""
         return (yield Call("GET", path_of(session, "challengers")))["challengers"]
 
     def challenger(self, session: str, challenger: str) -> Talk[Json]:
-        """Where it stands, and how it compares to the session."""
+        """The progress of a challenger, and its comparison to the session."""
         return (yield Call("GET", path_of(session, "challengers", challenger)))
 
     def detach(self, session: str, challenger: str) -> Talk[None]:
-        """The challenger with all that it has learned; there is no way back."""
+        """Delete a challenger with all that it has learned, irrevocably."""
         yield Call("DELETE", path_of(session, "challengers", challenger))
 
     def promote(self, session: str, challenger: str, *, at: str | None = None) -> Talk[Json]:
-        """The session goes on with the challenger's learner and state, if it is at the etag `at`."""
+        """Give the session the challenger's learner and state; with `at` only if the session is at this ETag."""
         return (yield Call("POST", path_of(session, "challengers", challenger, "promote"), headers=_at(at)))
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
     def waiting(self, session: str, *, cursor: str | None = None, limit: int = 100) -> Talk[Json]:
-        """A page of the predictions that wait for their truth, and how long all of them have waited.
+        """A page of the predictions that wait for their truth, and statistics of how long all have waited.
 
-        Give `next` of one page as `cursor` to get the page after it; it is None at the end.
+        Pass `next` of a page as `cursor` to get the following page; it is None on the last one.
         """
         page: Json = {"limit": limit} | ({} if cursor is None else {"cursor": cursor})
         return (yield Call("GET", path_of(session, "predictions"), params=page))
 
     def cancel(self, session: str, id: str) -> Talk[None]:
-        """The truth of this prediction will never come."""
+        """Cancel a waiting prediction whose truth will never be known."""
         yield Call("DELETE", path_of(session, "predictions", id))
 
     def history(self, session: str) -> Talk[Json]:
-        """How the session has done over its life."""
+        """Errors over the life of a session."""
         return (yield Call("GET", path_of(session, "history")))
 
     def last_rounds(self, session: str, last: int = 50) -> Talk[list[Json]]:
-        """The newest first, as far back as the journal is kept."""
+        """The last rounds, newest first, as far back as the journal is retained."""
         return (yield Call("GET", path_of(session, "rounds"), params={"last": last}))["rounds"]
 
     # -- the service --------------------------------------------------------------------------------------------------
 
     def learners(self) -> Talk[list[Json]]:
-        """Each kind with the JSON schema of its config, its defaults and its references."""
+        """List the learner kinds, each with the JSON schema of its config, its defaults and its references."""
         return (yield Call("GET", "/learners"))
 
     def is_ready(self) -> Talk[bool]:
-        """Does the service answer, and its store?"""
+        """Whether the service and its store respond."""
         try:
             yield Call("GET", "/readyz")
         except ServiceError:
@@ -216,19 +219,19 @@ class Routes:
         return True
 
     def put_template(self, name: str, prefix: str, **settings: Any) -> Talk[Json]:
-        """`settings` are those of PUT /templates/{template}: session, most, idle_s."""
+        """Create or replace a template; `settings` are those of PUT /templates/{template}: session, most, idle_s."""
         return (yield Call("PUT", f"/templates/{segment(name)}", {"prefix": prefix} | as_json(settings)))
 
     def templates(self) -> Talk[list[Json]]:
-        """In the order of their names."""
+        """List the templates by name."""
         return (yield Call("GET", "/templates"))["templates"]
 
     def template(self, name: str) -> Talk[Json]:
-        """What it makes sessions of, and of which names."""
+        """The settings and the name prefix of the sessions that a template creates."""
         return (yield Call("GET", f"/templates/{segment(name)}"))
 
     def delete_template(self, name: str) -> Talk[None]:
-        """The sessions that it made stay."""
+        """Delete a template; the sessions that it created remain."""
         yield Call("DELETE", f"/templates/{segment(name)}")
 
 
@@ -236,7 +239,7 @@ ROUTES: Final = Routes()
 
 
 def _truth(y: Any, id: str | None, x: Any) -> Json:
-    """The body that reports a truth."""
+    """The body of an update."""
     return {"y": as_json(y)} | _named(id) | ({} if x is None else {"x": row(x)})
 
 

@@ -1,4 +1,4 @@
-"""A session as an object: ids are made and kept, so that what was not answered can be sent again."""
+"""A session as an object. It generates ids and keeps them across retries."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 @speaker
 class Session:
-    """A session of a service; made by `Client.session`.
+    """A session of a service, created by `Client.session`.
 
-    Each round has an id from the first request on. A request that fails in a way that passes (nobody answers, the store is
-    away, the worker stops, the rate is used up) is sent again with the same id for `again_for_s` seconds, and learned once.
+    Every round gets an id before it is first sent. A request that fails temporarily (no answer, store unavailable, worker
+    stopping, rate limit reached) is retried with the same id for `again_for_s` seconds, so the round is learned once.
 
         with okl.Client() as client:
             clicks = client.session("clicks", labels=["no", "yes"])
@@ -38,7 +38,7 @@ class Session:
     again_for_s: float = AGAIN_FOR_S
 
     def __init__(self, client: Client, name: str, learner: Learner | None, settings: Mapping[str, Any]) -> None:
-        """Raises the ServiceError that refuses the definition of a new session."""
+        """Raises the service's ServiceError if it rejects the definition of a new session."""
         self.client = client
         self.name = name
         self._talks = Rounds(name)
@@ -57,11 +57,11 @@ class Session:
     history = said(Rounds.history)
 
     def stream(self) -> Stream:
-        """A socket, for many rounds under way at once; a context manager."""
+        """A socket for many rounds in flight at once, as a context manager."""
         return self.client.stream(self.name)
 
     def delete(self) -> None:
-        """The session with all it holds; there is no way back. It is asked for once."""
+        """Delete the session with all its data, irrevocably. This request is not retried."""
         self.client.delete(self.name)
 
     def _held(self, talk: Talk[T]) -> T:
@@ -72,7 +72,7 @@ class Session:
 class AsyncSession:
     """`Session` for asyncio: the same methods, answers and errors, each call awaited.
 
-    Made by `await AsyncClient.session`. Many tasks may use one; the service decides the order of what they send together.
+    Created by `await AsyncClient.session`. Tasks may share one; the service decides the order of concurrent requests.
 
         async with okl.AsyncClient() as client:
             clicks = await client.session("clicks", labels=["no", "yes"])
@@ -89,7 +89,7 @@ class AsyncSession:
 
     @classmethod
     async def made(cls, client: AsyncClient, name: str, learner: Learner | None, settings: Mapping[str, Any]) -> Self:
-        """Raises the ServiceError that refuses the definition of a new session."""
+        """Create the object, and the session if need be. Raises the ServiceError that rejects its definition."""
         session = cls(client, name)
         await session._held(session._talks.make(learner, settings))
         return session
@@ -106,10 +106,10 @@ class AsyncSession:
     history = asked(Rounds.history)
 
     async def play(self, X: Any, y: Any = None, *, progress: bool = False) -> Played:
-        """Many rounds in order, each forecast before it is learned.
+        """Play many rounds in order, each forecast before it is learned.
 
-        X is a list of inputs or a frame with a row each, y a list or a column of as many truths; or X is an async iterator of
-        (input, truth), without y: see `parts`.
+        X is a list of inputs or a data frame, y a list or column of as many truths. X may also be an async iterator of
+        (input, truth) pairs, without y: see `parts`.
         """
         if isinstance(X, AsyncIterable):
             if y is not None:
@@ -118,25 +118,27 @@ class AsyncSession:
         return await self._held(self._talks.play(X, y, progress=progress))
 
     async def parts(self, rounds: AsyncIterable[tuple[Any, Any]]) -> AsyncGenerator[Played]:
-        """Rounds (input, truth) as they come. While a request is under way those that come meanwhile wait, and go together in
-        the next one, at most 1,000; each request is answered by a part."""
-        coming: asyncio.Queue[tuple[Any, Any] | None] = asyncio.Queue(BLOCK)
+        """Play rounds (input, truth) as they arrive, and yield the answer of each request.
+
+        Rounds that arrive while a request is in flight are sent together in the next one, at most 1,000 at a time.
+        """
+        arrived: asyncio.Queue[tuple[Any, Any] | None] = asyncio.Queue(BLOCK)
 
         async def gather() -> None:
             try:
-                async for one in rounds:
-                    await coming.put(one)
+                async for pair in rounds:
+                    await arrived.put(pair)
             finally:
-                if not coming.full():
-                    coming.put_nowait(None)
+                if not arrived.full():
+                    arrived.put_nowait(None)
 
         gathering, before = asyncio.ensure_future(gather()), 0
         try:
-            while not (gathering.done() and coming.empty()):
-                block = [await coming.get()]
-                while not coming.empty():
-                    block.append(coming.get_nowait())
-                if X := [one for one in block if one is not None]:
+            while not (gathering.done() and arrived.empty()):
+                block = [await arrived.get()]
+                while not arrived.empty():
+                    block.append(arrived.get_nowait())
+                if X := [pair for pair in block if pair is not None]:
                     inputs, truths = zip(*X, strict=True)
                     for part in await self._held(self._talks.blocks(inputs, truths, before)):
                         yield part
@@ -146,11 +148,11 @@ class AsyncSession:
             await cancelled(gathering)
 
     def stream(self) -> AsyncStream:
-        """A socket, for many rounds under way at once; an async context manager."""
+        """A socket for many rounds in flight at once, as an async context manager."""
         return self.client.stream(self.name)
 
     async def delete(self) -> None:
-        """The session with all it holds; there is no way back. It is asked for once."""
+        """Delete the session with all its data, irrevocably. This request is not retried."""
         await self.client.delete(self.name)
 
     async def _held(self, talk: Talk[T]) -> T:

@@ -1,8 +1,8 @@
-"""Every learner as a classifier or regressor of scikit-learn, and the displays of a run.
+"""Every learner as a scikit-learn classifier or regressor, and displays of a run.
 
 from okl.sklearn import Classifier
-Classifier().fit(X, y)                                         # `auto`: no parameter, raw columns
-Classifier("nystrom-aioli", {"budget": 100}).partial_fit(...)  # a learner, and its config
+Classifier().fit(X, y)                                         # `auto`: no parameters, raw columns
+Classifier("nystrom-aioli", {"budget": 100}).partial_fit(...)  # a learner and its config
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from okl_core.types import F64
 __all__ = ["CalibrationDisplay", "Classifier", "ProgressiveDisplay", "Regressor"]
 
 TRIVIAL = ("frequencies", "last-label", "majority", "mean")
-"""They look at no input."""
+"""Learners that ignore the inputs."""
 
 POOR_CLASSIFIERS = (*TRIVIAL, "bao2ks")
 POOR_REGRESSORS = (*TRIVIAL, "aogd-ald", "kons", "nons-ald", "ons", "packing", "sketched-kons")
-"""In their default configs, below the scores that scikit-learn asks for after one pass over its small data sets: an
+"""Learners whose default configs miss the scores that scikit-learn requires after one pass over its small data sets: an
 accuracy of 0.83, an R² of 0.5."""
 
 
 class _SklearnLearner(BaseEstimator):
-    """What classifier and regressor share."""
+    """Base of classifier and regressor."""
 
     _has_labels: bool
     _learning: RecordLearner
@@ -72,7 +72,7 @@ class _SklearnLearner(BaseEstimator):
         return spec_of(self.learner, self.config, self.seed, self.lags, has_labels=self._has_labels)
 
     def _rounds(self, X: Any, y: Any, *, reset: bool) -> tuple[Sequence[Raw], NDArray[Any]]:
-        """Inputs as the learner takes them, and the truths, shape (n,)."""
+        """Validated inputs as records, and truths, shape (n,)."""
         if _has_records(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             y = column_or_1d(y, warn=True)
@@ -106,24 +106,23 @@ def _tells_probabilities(estimator: Classifier) -> bool:
 
 @final
 class Classifier(ClassifierMixin, _SklearnLearner):
-    """A learner of labels.
+    """Classifier that learns each row once, in order.
 
-    It learns the rows in their order, each once; rows of numbers, where NaN is a missing one, or a data frame with columns
-    of any kind. Columns are scaled from the first rows: no scaler is needed. A learner of two labels takes two;
-    `learner="auto"` takes any number.
+    X is an array, in which NaN marks a missing value, or a data frame with columns of any type. No scaler is needed: the
+    first rows determine the scale of each column. A binary learner takes two labels; `learner="auto"` takes any number.
 
     Parameters
     ----------
     learner : str
-        The learner's kind; `okl_core.learner_kinds()` lists them.
+        Kind of the learner; `okl_core.learner_kinds()` lists them.
     config : dict, optional
-        Its parameters, as its page of the documentation has them.
+        Parameters of the learner, described on its page of the documentation.
     lags : int
-        So many of the last truths become further inputs.
+        Number of most recent truths to use as additional inputs.
     seed : int
-        Of its coins.
+        Seed of the learner's random choices.
     warmup_rounds : int
-        The first rounds, from which fields, scale and learner are found.
+        Number of first rounds that determine fields, scales and learner.
 
     Attributes
     ----------
@@ -150,7 +149,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return tags
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Learn the rows in order, as if nothing had been learned before."""
+        """Learn the rows in order, from scratch."""
         rows, truths = self._rounds(X, y, reset=True)
         learning = self._begun(truths)
         learning.learn(rows, self._places(truths), is_all=True)
@@ -158,7 +157,7 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Learn the rows after those before. `classes`: all labels there will be, needed in the first call."""
+        """Continue learning with these rows. `classes` lists all labels and is required in the first call."""
         is_first = not hasattr(self, "_learning")
         rows, truths = self._rounds(X, y, reset=is_first)
         if is_first:
@@ -171,31 +170,30 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The label of each row, shape (n,)."""
+        """The predicted label of each row, shape (n,)."""
         rows = self._inputs(X)
         learning = self._learning
         return self.classes_[[learning.place(learning.forecast(row)) for row in rows]]
 
     @available_if(_tells_probabilities)
     def predict_proba(self, X: Any) -> F64:
-        """Of the labels, in the order of `classes_`, shape (n, K)."""
+        """The probabilities of the labels, in the order of `classes_`, shape (n, K)."""
         rows = self._inputs(X)
-        found = [self._learning.probabilities(self._learning.forecast(row)) for row in rows]
-        return np.array(found, dtype=np.float64).reshape(len(rows), len(self.classes_))
+        P = [self._learning.probabilities(self._learning.forecast(row)) for row in rows]
+        return np.array(P, dtype=np.float64).reshape(len(rows), len(self.classes_))
 
     def decision_function(self, X: Any) -> F64:
-        """Of two labels the score of the second, shape (n,); of more the logarithm of their probabilities, shape (n, K)."""
-        rows = self._inputs(X)
-        found = []
-        for row in rows:
+        """For two labels the score of the second, shape (n,); for more the log-probabilities, shape (n, K)."""
+        decisions = []
+        for row in self._inputs(X):
             forecast = self._learning.forecast(row)
             if forecast.probabilities is None:
-                found.append(forecast.value)
+                decisions.append(forecast.value)
                 continue
             p = self._learning.probabilities(forecast)
             assert p is not None
-            found.append(decision_of(p))
-        return np.array(found, dtype=np.float64)
+            decisions.append(decision_of(p))
+        return np.array(decisions, dtype=np.float64)
 
     def _begun(self, labels: NDArray[Any]) -> RecordLearner:
         check_classification_targets(labels)
@@ -209,31 +207,30 @@ class Classifier(ClassifierMixin, _SklearnLearner):
         return RecordLearner(spec, range(len(self.classes_)), self.warmup_rounds)
 
     def _places(self, truths: NDArray[Any]) -> list[int]:
-        found = np.searchsorted(self.classes_, truths).clip(max=len(self.classes_) - 1)
+        places = np.searchsorted(self.classes_, truths).clip(max=len(self.classes_) - 1)
         if len(new := np.setdiff1d(truths, self.classes_)):
             raise ValueError(f"y has labels that are not in `classes`: {new.tolist()!r}")
-        return found.tolist()
+        return places.tolist()
 
 
 @final
 class Regressor(RegressorMixin, _SklearnLearner):
-    """A learner of numbers.
+    """Regressor that learns each row once, in order; it takes the rows that `Classifier` takes.
 
-    Rows are taken as `Classifier` takes them. A learner that takes numbers of a range (a `clip`, a `truth_range`) gets the
-    truths in units of its own, found from the first rows.
+    Truths are rescaled for a learner that accepts a limited range (`clip`, `truth_range`); the first rows fix the scale.
 
     Parameters
     ----------
     learner : str
-        The learner's kind; `okl_core.learner_kinds()` lists them.
+        Kind of the learner; `okl_core.learner_kinds()` lists them.
     config : dict, optional
-        Its parameters, as its page of the documentation has them.
+        Parameters of the learner, described on its page of the documentation.
     lags : int
-        So many of the last truths become further inputs.
+        Number of most recent truths to use as additional inputs.
     seed : int
-        Of its coins.
+        Seed of the learner's random choices.
     warmup_rounds : int
-        The first rounds, from which fields, scale and learner are found.
+        Number of first rounds that determine fields, scales and learner.
 
     Attributes
     ----------
@@ -258,7 +255,7 @@ class Regressor(RegressorMixin, _SklearnLearner):
         return tags
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Learn the rows in order, as if nothing had been learned before."""
+        """Learn the rows in order, from scratch."""
         rows, truths = self._rounds(X, y, reset=True)
         learning = RecordLearner(self._spec(), None, self.warmup_rounds)
         learning.learn(rows, truths.tolist(), is_all=True)
@@ -266,7 +263,7 @@ class Regressor(RegressorMixin, _SklearnLearner):
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike) -> Self:
-        """Learn the rows after those before."""
+        """Continue learning with these rows."""
         is_first = not hasattr(self, "_learning")
         rows, truths = self._rounds(X, y, reset=is_first)
         if is_first:
@@ -275,12 +272,12 @@ class Regressor(RegressorMixin, _SklearnLearner):
         return self
 
     def predict(self, X: Any) -> F64:
-        """The number of each row, shape (n,)."""
+        """The predicted number of each row, shape (n,)."""
         return np.array([self._learning.value(row) for row in self._inputs(X)], dtype=np.float64)
 
 
 def _has_records(X: Any) -> bool:
-    """Is it a data frame with a column that is no number?"""
+    """Whether X is a data frame with a column that is not numeric."""
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return False
     kinds = X.dtypes

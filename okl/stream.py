@@ -1,4 +1,4 @@
-"""Rounds over one socket: many messages under way, each learned exactly once, whatever becomes of the connection."""
+"""Rounds over one socket: many messages in flight, each learned exactly once even if the connection breaks."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ Message = Mapping[str, Any]
 
 @final
 class Stream:
-    """A socket to one session; not for use from several threads at once. Made by `Client.stream`.
+    """A socket to one session, created by `Client.stream`. It must not be used by several threads at once.
 
-    A message is what the service takes: `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or
-    `{"update": ..., "predict": ...}`, with inputs and truths as `Client` takes them. One that names no id is given one,
-    so that it can be sent again: where the connection breaks, or a message is refused in a way that passes, a new connection
-    is made and all that was not answered is sent again, in its order. Raises Unreachable if none can be made, or none brings
-    an answer, for 30 s; PayloadTooLarge for a message that the service does not take.
+    A message is `{"x": ...}`, `{"id": ..., "y": ...}`, `{"x": ..., "y": ...}` or `{"update": ..., "predict": ...}`, with
+    inputs and truths as `Client` takes them. A message without an id gets one. If the connection breaks or a refusal is
+    retryable, the stream reconnects and resends all unanswered messages in order. Raises Unreachable after 30 s without a
+    connection or an answer, and PayloadTooLarge for a message over the service's limit.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
-        """Raises the ServiceError that refuses the connection."""
+        """Raises the ServiceError that rejects the connection."""
         self._conversation = Conversation(url, session)
         self._headers = dict(headers or {})
         self._stack = ExitStack()
@@ -58,28 +57,28 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; what was not answered may have been done or not."""
+        """Close the connection. Unanswered messages may or may not have been processed."""
         self._conversation.close()
         if not self._conversation.is_inherited:
             self._stack.close()
 
     def ask(self, messages: Iterable[Message], *, together: int = 1) -> Iterator[dict[str, Any]]:
-        """The answers, in the order of the messages, as they come; `together` messages are sent as one.
+        """Yield the answers as they arrive, in the order of the messages; `together` messages are sent in one frame.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
-        asked for more after another call of `ask` has begun, or the stream is closed.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if
+        iterated after another call of `ask` has begun or the stream was closed.
         """
         return self._done(self._conversation.ask(together), iter(messages))
 
     def one(self, message: Message) -> dict[str, Any]:
-        """The answer of one message. Raises the ServiceError that refused it."""
+        """Send one message and return its answer. Raises the ServiceError that rejected it."""
         answer = next(self.ask([message]))
         if (refused := refusal(answer)) is not None:
             raise refused
         return answer
 
     def _done(self, script: Script, messages: Iterator[Message]) -> Iterator[dict[str, Any]]:
-        """What the script wants."""
+        """Execute the script's steps, and yield the answers."""
         self._conversation.enter(script)
         wanted = next(script, None)
         while wanted is not None:
@@ -113,11 +112,11 @@ class Stream:
 
 @final
 class AsyncStream:
-    """`Stream` for asyncio, made by `AsyncClient.stream`: it connects when the block `async with` begins.
+    """`Stream` for asyncio, created by `AsyncClient.stream`. It connects on entering the `async with` block.
 
-    One task asks at a time: a call of `ask` or `one` ends that of `ask` before it, while calls of `one` wait for each other.
-    Several tasks take an AsyncSession, or a stream each. Messages may come from an async iterator: while the next one is not
-    there yet, answers are told.
+    Only one task may ask at a time: a call of `ask` or `one` ends an earlier `ask`, while calls of `one` queue. Concurrent
+    tasks should share an AsyncSession, or use a stream each. Messages may come from an async iterator; answers are yielded
+    while the next message is awaited.
     """
 
     def __init__(self, url: str, session: str, headers: Mapping[str, str] | None = None) -> None:
@@ -127,7 +126,7 @@ class AsyncStream:
         self._ones = asyncio.Lock()
 
     async def __aenter__(self) -> AsyncStream:
-        """Raises the ServiceError that refuses the connection."""
+        """Raises the ServiceError that rejects the connection."""
         self._conversation.open()
         async for _ in self._done(self._conversation.begin(), _Messages(())):
             pass
@@ -137,7 +136,7 @@ class AsyncStream:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection; what was not answered may have been done or not."""
+        """Close the connection. Unanswered messages may or may not have been processed."""
         self._conversation.close()
         if not self._conversation.is_inherited:
             await self._drop()
@@ -150,10 +149,10 @@ class AsyncStream:
     async def ask(
         self, messages: Iterable[Message] | AsyncIterable[Message], *, together: int = 1
     ) -> AsyncGenerator[dict[str, Any]]:
-        """The answers, in the order of the messages, as they come; at most `together` messages are sent as one.
+        """Yield the answers as they arrive, in the order of the messages; up to `together` messages are sent in one frame.
 
-        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if it is
-        asked for more after another call of `ask` has begun, or the stream is closed.
+        An answer is that of `predict`, `update` or `step`, or {"id": ..., "refused": a problem}. Raises RuntimeError if
+        iterated after another call of `ask` has begun or the stream was closed.
         """
         asked = _Messages(messages)
         try:
@@ -163,7 +162,7 @@ class AsyncStream:
             await asked.close()
 
     async def one(self, message: Message) -> dict[str, Any]:
-        """The answer of one message. Raises the ServiceError that refused it."""
+        """Send one message and return its answer. Raises the ServiceError that rejected it."""
         async with self._ones, aclosing(self.ask([message])) as answers:
             answer = await anext(answers)
         if (refused := refusal(answer)) is not None:
@@ -171,7 +170,7 @@ class AsyncStream:
         return answer
 
     async def _done(self, script: Script, messages: _Messages) -> AsyncIterator[dict[str, Any]]:
-        """What the script wants."""
+        """Execute the script's steps, and yield the answers."""
         self._conversation.enter(script)
         wanted = next(script, None)
         while wanted is not None:
@@ -210,7 +209,7 @@ class AsyncStream:
 
 
 def _after(script: Script, found: Any) -> Any:
-    """What the script wants next; None at its end."""
+    """The script's next step; None at its end."""
     try:
         return script.throw(found) if isinstance(found, BaseException) else script.send(found)
     except StopIteration:
@@ -219,7 +218,7 @@ def _after(script: Script, found: Any) -> Any:
 
 @final
 class _Messages:
-    """Of one call of `ask`: the next message and the next answer, whichever comes first."""
+    """The messages of one call of `ask`, awaited together with the next answer."""
 
     def __init__(self, messages: Iterable[Message] | AsyncIterable[Message]) -> None:
         is_async = isinstance(messages, AsyncIterable)
@@ -229,7 +228,7 @@ class _Messages:
         self._answer: asyncio.Future[Any] | None = None
 
     async def next(self, socket: AsyncConnection | None, *, is_needed: bool) -> Any:
-        """NOT_YET as soon as the socket has an answer; at once if it is not needed."""
+        """The next message. NOT_YET as soon as the socket has an answer, or at once if the message is not needed."""
         if self._given is not None:
             return next(self._given, OVER)
         if self._message is None:
@@ -257,7 +256,7 @@ class _Messages:
             self._answer = None
 
     async def forget_answer(self) -> None:
-        """The connection is gone."""
+        """Stop waiting for an answer: the connection is gone."""
         await cancelled(self._answer)
         self._answer = None
 
@@ -267,7 +266,7 @@ class _Messages:
 
 
 async def cancelled(task: asyncio.Future[Any] | None) -> None:
-    """Whatever became of it, nobody asks any more."""
+    """Cancel the task, wait for its end, and ignore its outcome."""
     if task is not None:
         task.cancel()
         await asyncio.wait({task})

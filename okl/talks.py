@@ -1,7 +1,7 @@
-"""What a client says and hears, apart from how it is sent: a sync client and an async one hold the same talks.
+"""Client logic without I/O: the sync and the async client run the same talks.
 
-A talk is a generator. It yields each `Call` that is to be sent, is given the answer or the ServiceError that refused it, and
-returns what the caller wants to know. `said` and `asked` make methods of talks.
+A talk is a generator. It yields each `Call` to send, receives its answer or the ServiceError that rejected it, and returns
+the caller's result. `said` and `asked` turn talks into sync and async methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. Its answer is JSON, None where there is no body, or the bytes themselves."""
+    """One request. Its answer is JSON, None for an empty body, or bytes if `is_binary`."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ class Call:
 
 
 class Speaker(Protocol):
-    """It holds talks, which are methods of its `_talks`."""
+    """A class that runs talks, the methods of its `_talks`."""
 
     _talks: Any
 
@@ -46,7 +46,7 @@ class Speaker(Protocol):
 
 
 class AsyncSpeaker(Protocol):
-    """The same, awaited."""
+    """`Speaker` for asyncio."""
 
     _talks: Any
 
@@ -54,7 +54,7 @@ class AsyncSpeaker(Protocol):
 
 
 def hold(talk: Talk[T], send: Callable[[Call], Any]) -> T:
-    """Raises the ServiceError that the talk does not take."""
+    """Run a talk, and return its result. Raises the ServiceError that the talk does not handle."""
     try:
         call = next(talk)
         while True:
@@ -67,11 +67,11 @@ def hold(talk: Talk[T], send: Callable[[Call], Any]) -> T:
     except StopIteration as end:
         return end.value
     finally:
-        talk.close()  # where sending was interrupted, what it has open, such as a progress bar, ends now
+        talk.close()  # an interrupted send must end what the talk has open, such as a progress bar
 
 
 async def hold_async(talk: Talk[T], send: Callable[[Call], Awaitable[Any]]) -> T:
-    """As `hold`."""
+    """`hold` for asyncio."""
     try:
         call = next(talk)
         while True:
@@ -88,7 +88,7 @@ async def hold_async(talk: Talk[T], send: Callable[[Call], Awaitable[Any]]) -> T
 
 
 def retrying(for_s: float) -> dict[str, Any]:
-    """How what was not answered is sent again: what `tenacity.Retrying` and `AsyncRetrying` are made of."""
+    """Retry policy: the arguments of `tenacity.Retrying` and `AsyncRetrying`."""
     return {
         "retry": retry_if_exception(passes),
         "stop": stop_after_delay(for_s),
@@ -101,7 +101,7 @@ def retrying(for_s: float) -> dict[str, Any]:
 
 
 def speaker(made: type[T]) -> type[T]:
-    """A class whose methods are made of talks: each of them tells where it is found."""
+    """Class decorator that sets module and qualified name of the methods that `said` and `asked` created."""
     for name, member in vars(made).items():
         if inspect.isfunction(member):
             member.__module__, member.__qualname__ = made.__module__, f"{made.__qualname__}.{name}"
@@ -109,7 +109,7 @@ def speaker(made: type[T]) -> type[T]:
 
 
 def said(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], T]:
-    """The method that holds this talk, with its parameters and its docstring."""
+    """The method that runs this talk, with its parameters and docstring."""
 
     def method(self: Speaker, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._held(talk(self._talks, *args, **kwargs))
@@ -118,7 +118,7 @@ def said(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[A
 
 
 def asked(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """The same, to be awaited."""
+    """`said` for asyncio."""
 
     async def method(self: AsyncSpeaker, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._held(talk(self._talks, *args, **kwargs))
@@ -127,10 +127,10 @@ def asked(talk: Callable[Concatenate[Any, P], Talk[T]]) -> Callable[Concatenate[
 
 
 def _like(method: Any, talk: Callable[..., Any]) -> Any:
-    """What is told of the talk, but for what it yields."""
-    told = inspect.signature(talk)
-    returns = str(told.return_annotation).removeprefix("Talk[").removesuffix("]")
-    method.__signature__ = told.replace(return_annotation=returns)
+    """Give the method the talk's name, docstring and signature, with the talk's result as the return type."""
+    signature = inspect.signature(talk)
+    returns = str(signature.return_annotation).removeprefix("Talk[").removesuffix("]")
+    method.__signature__ = signature.replace(return_annotation=returns)
     method.__name__ = talk.__name__
     method.__doc__ = talk.__doc__
     return method
@@ -144,5 +144,5 @@ def path_of(session: str, *action: str) -> str:
 
 
 def segment(part: str) -> str:
-    """Whatever it is made of, it leads to no other path: `..` neither."""
+    """The text as one path segment; `.` and `..` are escaped, so that no name leads to another path."""
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")

@@ -1,4 +1,4 @@
-"""What JSON has for a value: of numpy, of the frames of pandas, polars and what else narwhals knows, of dates and times."""
+"""Conversion to JSON: NumPy values, rows and columns of data frames (pandas, polars, anything narwhals reads), dates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from okl.errors import NotFinite, WrongType
 
 
 def row(x: Any) -> Any:
-    """One input: an object of named features or a list of numbers, of a frame with one row too."""
+    """One input as a JSON object or list; a data frame must have exactly one row."""
     found = frame_of(x)
     if found is None:
         return as_json(x)
@@ -26,7 +26,7 @@ def row(x: Any) -> Any:
 
 
 def rows(X: Any) -> list[Any]:
-    """Many inputs, such as the rows of a frame: objects by the names of its columns, or lists if they have none."""
+    """Many inputs as JSON; the rows of a data frame become objects by column name, or lists if the columns are unnamed."""
     found = frame_of(X)
     if found is None:
         return as_json(X) if _is_of_numpy(X) and X.ndim else [row(x) for x in as_list(X)]
@@ -40,7 +40,7 @@ def rows(X: Any) -> list[Any]:
 
 
 def column(y: Any) -> list[Any]:
-    """Many truths. Raises WrongType for a frame of other than one column."""
+    """Many truths as JSON. Raises WrongType for a data frame that does not have exactly one column."""
     found = frame_of(y)
     if found is None:
         return as_json(as_list(y))
@@ -52,7 +52,7 @@ def column(y: Any) -> list[Any]:
 
 
 def as_list(values: Any) -> list[Any]:
-    """Raises WrongType for what are no several values."""
+    """The values as a list. Raises WrongType for a single value."""
     is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
     if is_one or getattr(values, "ndim", 1) == 0:
         raise WrongType(f"Many rounds are a list, not {type(values).__name__}.", errors=[])
@@ -60,7 +60,7 @@ def as_list(values: Any) -> list[Any]:
 
 
 def as_json(value: Any) -> Any:
-    """The value as JSON has it. Raises NotFinite for an infinite number, WrongType for what JSON has nothing for."""
+    """The value as JSON; NaN and NaT become None. Raises NotFinite for infinity, WrongType for a type without JSON form."""
     kind = type(value)
     if kind is float:
         if math.isinf(value):
@@ -69,19 +69,19 @@ def as_json(value: Any) -> Any:
     if value is None or kind in (bool, int, str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): as_json(one) for key, one in value.items()}
+        return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(one) for one in value]
+        return [as_json(entry) for entry in value]
     if _is_of_numpy(value):
         return _from_numpy(value)
-    if kind.__name__ == "NAType":  # of pandas; it compares to nothing
+    if kind.__name__ == "NAType":  # pandas.NA, which cannot be compared
         return None
     if isinstance(value, date | time):
-        return None if value != value else value.isoformat()  # NaT of pandas is a date
+        return None if value != value else value.isoformat()  # pandas.NaT is a date
     if isinstance(value, timedelta):
         return None if value != value else value.total_seconds()
     if isinstance(value, str):
-        return str.__str__(value)  # what it holds, where an enum of texts tells its own name
+        return str.__str__(value)  # the content of a string enum, not its name
     if hasattr(value, "__float__"):
         return as_json(float(value))
     raise WrongType(f"JSON has nothing for a value of type {kind.__name__}.", errors=[])
@@ -92,7 +92,7 @@ def _library(value: Any) -> str:
 
 
 def _is_of_numpy(value: Any) -> bool:
-    """An array or a scalar, of a class derived from these too."""
+    """Whether the value is a NumPy array or scalar, or an instance of a subclass."""
     if _library(value) == "numpy":
         return True
     numpy = sys.modules.get("numpy")
@@ -101,7 +101,7 @@ def _is_of_numpy(value: Any) -> bool:
 
 def _from_numpy(value: Any) -> Any:
     if value.ndim:
-        return [as_json(one) for one in (value if value.dtype.kind == "M" else value.tolist())]
+        return [as_json(entry) for entry in (value if value.dtype.kind == "M" else value.tolist())]
     if value.dtype.kind in "mM" and value != value:
         return None
     if value.dtype.kind == "M":
@@ -109,8 +109,8 @@ def _from_numpy(value: Any) -> Any:
     if value.dtype.kind == "m":
         return float(value / sys.modules["numpy"].timedelta64(1, "s"))
     if value.dtype.kind == "f" and value.dtype.itemsize > 8:
-        return as_json(float(value))  # a long double is its own item
-    return as_json(value.tolist())  # the item, but for a masked one, which is None
+        return as_json(float(value))  # `tolist` leaves a long double as it is
+    return as_json(value.tolist())  # a masked value becomes None
 
 
 def frame_of(value: Any) -> Any:
@@ -121,9 +121,9 @@ def frame_of(value: Any) -> Any:
     if _library(value) in ("builtins", "numpy"):
         return None
     try:
-        import narwhals  # only who has a frame pays for the import
+        import narwhals  # only callers with a data frame pay for the import
     except ImportError:
-        # Those of pandas, polars, Arrow; a time or a decimal of another library goes on as it is.
+        # Recognize pandas, polars and Arrow; a time or a decimal of another library passes through.
         if any(hasattr(value, name) for name in ("iloc", "__dataframe__", "__arrow_c_stream__")):
             raise ImportError("frames are read with narwhals: pip install 'okl[frames]'") from None
         return None
@@ -136,7 +136,7 @@ def frame_of(value: Any) -> Any:
 
 
 def _names(series: Any) -> list[str] | None:
-    """The labels of a series that is a row of a frame of pandas."""
+    """The column names of a pandas series that is a row of a frame; None for other series."""
     import narwhals
 
     index = narwhals.maybe_get_index(series)
