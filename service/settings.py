@@ -211,7 +211,7 @@ class Settings(BaseSettings):
         folder = os.environ.get(SECRETS_VARIABLE)
         if folder is None:
             return init_settings, env_settings, file
-        # Without the secret okl_store the store would silently be a local file, which nobody notices until sessions are missing.
+        # Without the secret okl_store the store would silently be a local file, unnoticed until sessions are missing.
         if not os.access(folder, os.R_OK | os.X_OK) or not Path(folder).is_dir():
             raise ConfigurationError(f"{SECRETS_VARIABLE} names {folder}, which is not a readable folder.")
         return init_settings, env_settings, SecretsSettingsSource(settings_cls, secrets_dir=folder), file

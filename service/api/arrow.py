@@ -143,9 +143,7 @@ def _check_repeated(pa: Any, columns: Mapping[str, pa.Array], most: int) -> None
         if pa.types.is_dictionary(column.type):
             size += compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
     if size > most:
-        detail = (
-            f"Field names, repeated in each row, and the strings of dictionaries have more than {most} bytes together."
-        )
+        detail = f"The names of the fields and the strings of dictionaries, repeated in the rows, exceed {most} bytes."
         raise PayloadTooLarge(detail, limit=most)
 
 

@@ -136,13 +136,13 @@ class Doorman:
         if key.scope < door.scope:
             raise Forbidden(f"This key is for {key.scope.word}; the route needs one for {door.scope.word}.")
         if door.is_whole and key.prefix:
-            raise Forbidden("This route tells of all sessions, and the key is for some of them.")
+            raise Forbidden("This route covers all sessions, but the key is for some of them only.")
         if caller.has_cookie and door.method != "GET":
             # A browser adds the cookie to a request from any page, so the origin has to be checked.
             headers = dict(scope["headers"])
             origin = headers.get(b"origin")
             if origin is None or not is_own_page(origin, headers.get(b"host", b""), _NO_ORIGINS):
-                raise OriginNotAllowed("Who is signed in by a cookie may write from the pages of this service alone.")
+                raise OriginNotAllowed("A browser that is signed in may write only from the pages of this service.")
 
     async def _let_in(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
         token = visit.current.set(caller)
@@ -262,8 +262,8 @@ def _wrong(text: str, cookie: str | None) -> str:
     if cookie is not None:
         return "You are no longer signed in; sign in again at /signin."
     if text:
-        return "This is no valid key: it is wrong, was revoked, or has expired."
-    return "A key is needed: send the header `Authorization: Bearer okl_...`. `okl keys create` makes one."
+        return "This key is not valid: it is wrong, was revoked, or has expired."
+    return "A key is required: send the header `Authorization: Bearer okl_...`. `okl keys create` creates one."
 
 
 def _no_door(others: tuple[str, ...]) -> ServiceError:
