@@ -65,7 +65,7 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[S
                 batches.append(batch)
             table = pa.Table.from_batches(batches, reader.schema).combine_chunks()
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-        raise MalformedBody(f"The body is no Arrow stream: {str(error)[:200]}") from None
+        raise MalformedBody(f"The body is not an Arrow stream: {str(error)[:200]}") from None
     if not table.num_rows:
         raise invalid("", "must have one row per round")
     columns: dict[str, Any] = {name: table.column(name).combine_chunks() for name in table.column_names}
@@ -95,7 +95,7 @@ def write(told: RoundsPlayed) -> bytes:
 
 def _check_schema(pa: Any, schema: pa.Schema) -> None:
     if len(set(schema.names)) < len(schema.names):
-        raise invalid("", "has two columns of one name")
+        raise invalid("", "has two columns of the same name")
     if TRUTHS not in schema.names:
         raise invalid(f"/{TRUTHS}", "is missing: a column of truths")
     if len(schema.names) < 2:

@@ -50,7 +50,7 @@ def reply(answer: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def _unquoted(value: object) -> object:
-    """The key without quotes: the header's draft standard requires them, but most clients omit them."""
+    """The key without quotes. The header's draft standard requires quotes, but most clients omit them."""
     is_quoted = isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"'
     return value[1:-1] if isinstance(value, str) and is_quoted else value
 
@@ -117,7 +117,7 @@ class BodyReader(Generic[M]):
                 raise too_large(limits.row_bytes)
 
     def _admit(self, request: Request) -> BodyLimits:
-        """Refuse a body that its headers show to be no JSON, or too large."""
+        """Refuse a body that, by its headers, is not JSON or is too large."""
         limits: BodyLimits = request.scope.get(LIMITS, _DEFAULT_LIMITS)
         headers = dict(request.scope["headers"])
         kind: bytes | None = headers.get(b"content-type")

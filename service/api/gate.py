@@ -93,7 +93,7 @@ class Gatekeeper:
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> asyncio.Protocol:
         if len(self.gates) >= self.bounds.connections:
-            return Refusal(Overloaded(f"This worker has {self.bounds.connections} connections already; try again."))
+            return Refusal(Overloaded(f"This worker already has {self.bounds.connections} connections; try again."))
         inner = self._make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
         return Gate(self, inner)
 
@@ -144,7 +144,7 @@ class Gate(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._state = State.HEAD
         self._count = 0
-        """HEAD: bytes of the head so far. TAKEN: bytes received behind the head. REST: bytes of the body still to come."""
+        """Bytes: in HEAD of the head so far, in TAKEN behind the head, in REST still to come, in CLOSING discarded."""
         self._tail = b""
         self._is_new = False  # a head is complete, and the application has not taken the request yet
         self._running = 0

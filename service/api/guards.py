@@ -343,7 +343,7 @@ def count_refusal(error: ServiceError, scope: Scope) -> None:
 
 
 async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, receive: Receive, send: Send) -> int:
-    """Serve a websocket, or refuse it with an HTTP response. Returns the status of the response, 0 if there was none."""
+    """Serve a websocket, or refuse it with an HTTP response. Returns the status: 101 if it was accepted, 0 if unanswered."""
     is_open = False
     status = 0
 

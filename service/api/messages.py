@@ -75,7 +75,7 @@ def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
         if len(found) <= most:
             return [read_one(to_json(one), limits) for one in found]
     if len(found) > most:
-        raise PayloadTooLarge(f"There are more than {most} messages in one; send them in several.", limit=most)
+        raise PayloadTooLarge(f"There are more than {most} messages in one array; send several.", limit=most)
     return list(found)
 
 

@@ -155,7 +155,7 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     response_model=CheckpointAnswer,
     status_code=201,
     responses=responses(*BODY, *_SESSION, errors.LimitReached),
-    summary="Keep a session's state",
+    summary="Keep a session's state as a checkpoint",
 )
 async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: StatesDep) -> Response:
     """Keep the current state, replacing a checkpoint of the same name. It is deleted with the session."""

@@ -325,13 +325,13 @@ _OPENMETRICS = "application/openmetrics-text"
 # -- operations -----------------------------------------------------------------------------------------------------
 
 
-@operations.get("/healthz", response_model=Readiness, summary="Is the process alive?")
+@operations.get("/healthz", response_model=Readiness, summary="Liveness probe")
 async def healthz() -> Response:
     """Does not contact the store: a store that is down is no reason to restart the worker."""
     return reply({"status": "alive", "warnings": []})
 
 
-@operations.get("/readyz", response_model=Readiness, responses=responses(*STORE), summary="Can it serve?")
+@operations.get("/readyz", response_model=Readiness, responses=responses(*STORE), summary="Readiness probe")
 async def readyz(store: StoreDep) -> Response:
     """Pings the store, and reports what is wrong with its configuration."""
     await store.ping()

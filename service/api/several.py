@@ -121,7 +121,7 @@ def check_names(names: Sequence[str], most: int, member: str = "sessions") -> No
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            raise invalid(f"/{member}/{i}", f"must be another session than {name!r}, named before")
+            raise invalid(f"/{member}/{i}", f"must not repeat the session {name!r}")
         seen.add(name)
 
 

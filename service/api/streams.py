@@ -60,7 +60,9 @@ AGAIN: Final = 1013
 or was refused last."""
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
-_LINES: Final[dict[str, Any]] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, an object a line."}}}
+_LINES: Final[dict[str, Any]] = {
+    MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, one object per line."}}
+}
 _COLUMNS: Final[dict[str, Any]] = {ARROW: {"schema": {"type": "string", "format": "binary"}}}
 _TO_LINES: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": _LINES}}
 
@@ -186,7 +188,7 @@ async def play_lines(
         block_answers = answers_of(rounds, session, blocks, key, at, tell, request.scope)
         first = await anext(block_answers, None)
     if first is None:
-        raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have a line a round"}])
+        raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have one line per round"}])
 
     async def all_answers() -> AsyncGenerator[bytes]:
         with conversations.room(has_begun=True):

@@ -29,11 +29,12 @@ TemplatePath = Annotated[OwnName, Path(description="Name of the template.")]
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.LimitReached),
-    summary="Put a template",
+    summary="Create or replace a template",
 )
 async def put_template(body: TemplateBody, template: TemplatePath, templates: TemplatesDep) -> Response:
-    """Create the template, or replace the one of that name. Within two seconds every worker creates a session whose name
-    begins with the prefix at its first prediction or truth. If several templates match, the longest prefix wins."""
+    """Create the template, or replace the one of that name. From then on, within two seconds at every worker, a session whose
+    name begins with the prefix is created at its first prediction or truth. If several templates match, the longest prefix
+    wins."""
     definition = wire.definition_named(body.prefix, body.session)
     new = Template(template, body.prefix, definition, body.most, body.idle_s)
     await templates.put(new)
@@ -50,10 +51,10 @@ async def list_templates(templates: TemplatesDep) -> Response:
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(errors.InvalidInput, errors.TemplateNotFound, *STORE),
-    summary="Look at a template",
+    summary="Inspect a template",
 )
 async def inspect_template(template: TemplatePath, templates: TemplatesDep) -> Response:
-    """The prefix of its sessions' names, their settings, and their greatest number."""
+    """The prefix of its sessions' names, their settings, and how many there may be."""
     return reply(wire.template(await templates.find(template)))
 
 

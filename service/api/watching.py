@@ -41,7 +41,7 @@ async def _there_and_room(session: SessionPath, watching: WatchingDep, watchers:
     "/sessions/{session}/history",
     response_model=HistoryAnswer,
     responses=_CSV | responses(*_LOOK),
-    summary="How the session has performed over its life",
+    summary="History of the session's performance",
 )
 async def history(
     session: SessionPath,
@@ -120,7 +120,7 @@ async def predict_many(body: PredictManyBody, session: SessionPath, rounds: Roun
     "/sessions/{session}/events",
     response_class=EventSourceResponse,
     responses=responses(*_LOOK),
-    summary="What happens to the session, as it happens",
+    summary="Events of the session, as they happen",
 )
 async def events(
     session: SessionPath,
