@@ -65,14 +65,14 @@ log = logging.getLogger("okl")
 BODY_ALIAS = "The 'alias' attribute with value 'body'"
 
 GC_THRESHOLDS = (20_000, 20, 100)
-"""The collector looks at what is young, and seldom at all: a look at all of it takes 27 ms, measured."""
+"""Collect young objects, and rarely all of them: a full collection takes 27 ms, measured."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread's arithmetic may keep the interpreter from the event loop."""
 
 LOADED_AFTER_S = 1.0
-"""The learners, and what `auto` needs at its first fit, take a third of a start to load: a thread does it when the first
-requests were answered. A request that needs them sooner loads them itself."""
+"""When to import the learners, and what `auto` needs for its first fit: a third of the start-up time, so a thread does it
+after the first requests were answered. A request that needs them earlier imports them itself."""
 
 
 ROUTERS = (
@@ -95,7 +95,7 @@ ROUTERS = (
     dashboard.twins,
     signing.signing,
 )
-"""All but those of `routes.hot`, which are the app's own."""
+"""All routers except `routes.hot`, whose routes are the app's own."""
 
 READ_OF_PAGES = (
     "Authorization",
@@ -107,13 +107,14 @@ READ_OF_PAGES = (
     "X-Request-Id",
 )
 TOLD_TO_PAGES = ("ETag", "Location", "Retry-After", "Traceparent", "X-Request-Id")
-"""The headers that a listed page of another origin may send, and those of an answer that its browser lets it see."""
+"""CORS: request headers that a page of a listed origin may send, and response headers that it may read."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The application. Without arguments (as uvicorn's factory) the settings come from the environment."""
+    """The application. Without arguments (as uvicorn's factory), settings come from the environment."""
     settings = settings or Settings()
-    # FastAPI names each body "body", of which pydantic warns, and hides that while it makes a route. Ours are built later.
+    # pydantic warns of the alias "body", which FastAPI gives each body. FastAPI mutes the warning while it creates a route,
+    # but our models are built later.
     warnings.filterwarnings("ignore", BODY_ALIAS, UnsupportedFieldAttributeWarning)
     counts = Counts()
     keyring, audit = Keyring(is_open=is_open_without_keys(settings)), Audit()
@@ -139,10 +140,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 worker.heralds.start(worker.rounds)
             worker.followers.start(worker.pursuit)
             worker.expiry.start()
-            # Several workers on one machine would otherwise each take all its cores for products of small matrices.
+            # Several workers on one machine would otherwise each use all cores for products of small matrices.
             with threadpool_limits(1):
-                # What is loaded stays: the collector need not look through it while a request waits. Not even once: of 54 MB
-                # it would find 0.6, in a tenth of the time of a start.
+                # Loaded modules stay, so exclude them from collection while requests wait. A collection before that is not
+                # worth it: of 54 MB it would free 0.6, and take a tenth of the start-up time.
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 yield
@@ -190,14 +191,14 @@ def _load_the_rest() -> None:
 
 
 def end_streams(app: FastAPI) -> None:
-    """The worker is to stop: what would go on for ever ends now."""
+    """End the streams that would otherwise never end, because the worker is stopping."""
     worker: Worker | None = getattr(app.state, "worker", None)
     if worker is not None:
         worker.end_streams()
 
 
 def make_worker(settings: Settings, store: Store, counts: Counts | None = None) -> Worker:
-    """All that a worker holds, on a store that is open."""
+    """Create everything that a worker holds, on an open store."""
     counts = counts or Counts()
     kind = type(store).__name__
     kept = store.templates if isinstance(store, KeepsTemplates) else None

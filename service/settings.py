@@ -1,4 +1,4 @@
-"""Every knob of the service. Read from the environment (prefix OKL_), files of secrets and a TOML file; the first wins."""
+"""The service's settings, read from the environment (prefix OKL_), files of secrets and a TOML file; the first wins."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ SECRETS_VARIABLE = "OKL_SECRETS_DIR"
 
 
 def _listed(value: object) -> object:
-    """In the environment a list is a text with commas."""
+    """A list from an environment variable is comma-separated text."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 def _web_address(url: str) -> str:
-    """Raises ValueError; the url itself is not told, since it may hold a password."""
+    """Raises ValueError without quoting the URL, since it may hold a password."""
     try:
         parts = urlsplit(url)
-        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_web = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        is_one = False
-    if url and not (is_one and url.isascii() and url.isprintable() and " " not in url):
-        raise ValueError("must be a url of http:// or https://")
+        is_web = False
+    if url and not (is_web and url.isascii() and url.isprintable() and " " not in url):
+        raise ValueError("must be a URL that begins with http:// or https://")
     return url
 
 
@@ -59,24 +59,26 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level that is logged."
+    )
     log_format: Literal["text", "json"] = Field(default="text", description="One line of text or of JSON per record.")
-    log_requests: bool = Field(default=False, description="One line a request, at level info.")
+    log_requests: bool = Field(default=False, description="Log one line per request, at level info.")
     metrics_sessions: int = Field(
-        default=200, ge=0, le=10_000, description="Sessions with metrics of their own: those with the latest rounds."
+        default=200, ge=0, le=10_000, description="Sessions with their own metrics: those with the latest rounds."
     )
     metrics_dir: str = Field(
         default="",
-        description="Folder in which the workers of one machine tell each other their metrics; `--workers` makes one.",
+        description="Folder through which the workers of one machine share their metrics; `--workers` creates one.",
     )
     webhook: Annotated[str, AfterValidator(_web_address)] = Field(
         default="",
-        description="Where alarms are posted, http:// or https://.",
+        description="URL to which alarms are posted, http:// or https://.",
         repr=False,  # it may hold a password
     )
-    webhook_secret: SecretStr = Field(default=SecretStr(""), description="Key of the signature of what is posted.")
+    webhook_secret: SecretStr = Field(default=SecretStr(""), description="Key with which posted alarms are signed.")
     webhook_timeout_s: float = Field(
-        default=5.0, gt=0.0, le=60.0, description="Seconds that the receiver has to take an alarm."
+        default=5.0, gt=0.0, le=60.0, description="Seconds that the receiver has to accept an alarm."
     )
     blas_kernels: Annotated[str, AfterValidator(check_choice)] = Field(
         default="auto",
@@ -88,76 +90,78 @@ class Settings(BaseSettings):
 
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
         default=(),
-        description="Names that the service answers to, comma-separated, *.example.com for all below; * for every name. "
-        "Addresses, names without a dot and names that only a private network has need no entry.",
+        description="Host names that the service answers to, comma-separated, *.example.com for all below; * for every name. "
+        "IP addresses, names without a dot and names that only exist in a private network need no entry.",
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
         default=(), description="Origins whose web pages may use the service, such as https://example.com; * for all."
     )
     require_keys: bool = Field(
-        default=False, description="Ask for a key from the first request on, though none was made yet."
+        default=False, description="Require a key from the first request on, even if none has been created yet."
     )
     allow_anonymous: bool = Field(
         default=False,
-        description="Let everybody in on an address that others reach, as long as no key was ever made.",
+        description="Allow requests without a key on an address that others reach, as long as no key was ever created.",
     )
     audit_file: str = Field(
-        default="", description="File of the audit log, in lines of JSON; it and 4 before it are kept."
+        default="", description="File of the audit log, in JSON lines; it and the 4 files before it are kept."
     )
     audit_file_bytes: int = Field(
-        default=10 << 20, ge=4096, description="A file of the audit log that would grow larger ends."
+        default=10 << 20, ge=4096, description="Size at which the audit log is rotated, in bytes."
     )
-    tls_cert: str = Field(default="", description="File of the certificate, PEM, those of its authorities after it.")
+    tls_cert: str = Field(default="", description="File of the certificate, PEM, followed by its authorities'.")
     tls_key: str = Field(default="", description="File of the certificate's private key, PEM.")
     tls_ca: str = Field(
         default="", description="File of authorities, PEM: clients must have a certificate that one of them signed."
     )
     max_connections: int = Field(default=1_000, ge=1, description="Open connections of a worker.")
-    max_requests: int = Field(default=500, ge=1, description="Requests that a worker answers at the same time.")
+    max_requests: int = Field(default=500, ge=1, description="Requests in flight in a worker.")
     max_head_bytes: int = Field(
         default=32 << 10, ge=4096, description="Size of a request's head: its line and headers, in bytes."
     )
     head_timeout_s: float = Field(default=10.0, gt=0.0, description="Seconds that the head of a request may take.")
     body_timeout_s: float = Field(
-        default=30.0, gt=0.0, description="Seconds that the body of a request may take; of a body of lines each piece."
+        default=30.0, gt=0.0, description="Seconds that a request's body may take; for a body of lines, each piece."
     )
 
-    max_sessions: int = Field(default=10_000, ge=1, description="Sessions in the store; a further one is refused.")
-    max_dim: int = Field(default=10_000, ge=1, description="Inputs of a session, categories counted one each.")
+    max_sessions: int = Field(default=10_000, ge=1, description="Sessions in the store; more are refused.")
+    max_dim: int = Field(default=10_000, ge=1, description="Inputs of a session; each category counts as one.")
     max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Size of a request body, in bytes.")
     max_row_bytes: int = Field(
-        default=1 << 20, ge=1024, description="Size of a request body that is not of many rounds, in bytes."
+        default=1 << 20,
+        ge=1024,
+        description="Size of a request body without a batch of rounds, or of one row, in bytes.",
     )
     max_values: int = Field(default=1_000_000, ge=1024, description="Values in one request body.")
     max_batch: int = Field(default=10_000, ge=1, description="Rounds in one request.")
     max_together: int = Field(default=64, ge=1, description="Sessions in one request.")
     max_streams: int = Field(
-        default=100, ge=1, description="Streams of rounds of a worker, sockets and bodies of lines."
+        default=100, ge=1, description="Open streams of rounds in a worker, both sockets and bodies of lines."
     )
-    max_watchers: int = Field(default=100, ge=1, description="Streams of events of a worker.")
+    max_watchers: int = Field(default=100, ge=1, description="Open streams of events in a worker.")
     max_waiting: int = Field(default=100_000, ge=1, description="Predictions of a session that wait for their truth.")
     waiting_expires_s: float = Field(
         default=14 * 86_400.0,
         gt=0.0,
-        description="Seconds that a prediction waits; a session may ask for less or more.",
+        description="Seconds that a prediction waits for its truth; a session may set its own value.",
     )
     session_bytes: int = Field(
-        default=256 << 20, ge=4096, description="Memory of one learner; updates past it are refused."
+        default=256 << 20, ge=4096, description="Memory of one learner, in bytes; updates beyond it are refused."
     )
     resident_bytes: int = Field(
-        default=768 << 20, ge=4096, description="Memory of the sessions kept by one worker; the least recently used go."
+        default=768 << 20,
+        ge=4096,
+        description="Memory of the sessions that one worker keeps, in bytes; the least recently used are evicted.",
     )
     max_checkpoints: int = Field(default=16, ge=0, description="Checkpoints of a session.")
-    max_checkpoint_bytes: int = Field(
-        default=256 << 20, ge=4096, description="Bytes of a session's checkpoints together."
-    )
+    max_checkpoint_bytes: int = Field(default=256 << 20, ge=4096, description="Total bytes of a session's checkpoints.")
     max_challengers: int = Field(default=8, ge=0, description="Challengers of a session.")
     retain_entries: int = Field(
         default=256,
         ge=0,
         le=100_000_000,
-        description="Entries of a session's journal kept behind its snapshot: for workers and challengers that are behind, "
-        "and for `okl backtest`.",
+        description="Journal entries of a session that are kept behind its snapshot: for workers and challengers that are "
+        "behind, and for `okl backtest`.",
     )
     retain_bytes: int = Field(default=256 << 10, ge=0, description="Bytes of these entries, at most.")
     snapshot_min_bytes: int = Field(default=16 << 10, ge=0, description="No snapshot before the journal has this size.")
@@ -169,11 +173,9 @@ class Settings(BaseSettings):
         gt=0.0,
         description="Seconds that a request may take, its wait in the session's queue included, before it is refused.",
     )
-    max_queue: int = Field(
-        default=1_000, ge=1, description="Requests that wait at one session; a further one is refused."
-    )
+    max_queue: int = Field(default=1_000, ge=1, description="Requests that wait for one session; more are refused.")
     max_answer_bytes: int = Field(
-        default=8 << 20, ge=4096, description="Size of an answer: rounds whose forecasts would take more are refused."
+        default=8 << 20, ge=4096, description="Bytes of an answer: rounds whose forecasts would take more are refused."
     )
     max_waiting_bytes: int = Field(
         default=64 << 20, ge=4096, description="Bytes of a session's predictions that wait for their truth."
@@ -181,10 +183,14 @@ class Settings(BaseSettings):
     remembered_s: float = Field(
         default=86_400.0,
         gt=0.0,
-        description="Seconds that the id of an applied update is remembered, so that a repeated one is not learned again.",
+        description="Seconds that the id of an applied update is remembered, so that a duplicate is not learned again.",
     )
-    remembered: int = Field(default=100_000, ge=1, description="Such ids of a session; the oldest are forgotten first.")
-    remembered_bytes: int = Field(default=32 << 20, ge=4096, description="Bytes of such ids' answers; likewise.")
+    remembered: int = Field(
+        default=100_000, ge=1, description="Remembered ids of a session; the oldest are forgotten first."
+    )
+    remembered_bytes: int = Field(
+        default=32 << 20, ge=4096, description="Bytes of their answers; the oldest are forgotten first."
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -195,24 +201,24 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then the environment, then the folder OKL_SECRETS_DIR with a file for each, such as okl_store, then the
-        TOML file that OKL_CONFIG_FILE names (okl.toml if it is there).
+        """Arguments, then the environment, then the folder OKL_SECRETS_DIR with one file per setting, such as okl_store, then
+        the TOML file that OKL_CONFIG_FILE names (by default okl.toml, if it exists).
         """
         named = os.environ.get(CONFIG_FILE_VARIABLE)
         if named is not None and not Path(named).is_file():
-            raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is no file.")
+            raise ConfigurationError(f"{CONFIG_FILE_VARIABLE} names {named}, which is not a file.")
         file = TomlConfigSettingsSource(settings_cls, toml_file=named or "okl.toml")
         folder = os.environ.get(SECRETS_VARIABLE)
         if folder is None:
             return init_settings, env_settings, file
-        # A store that is not named would be a file on this machine: nobody would miss the secret until its sessions are gone.
+        # Without the secret okl_store the store would silently be a local file, unnoticed until sessions are missing.
         if not os.access(folder, os.R_OK | os.X_OK) or not Path(folder).is_dir():
-            raise ConfigurationError(f"{SECRETS_VARIABLE} names {folder}, which is no folder that can be read.")
+            raise ConfigurationError(f"{SECRETS_VARIABLE} names {folder}, which is not a readable folder.")
         return init_settings, env_settings, SecretsSettingsSource(settings_cls, secrets_dir=folder), file
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What a store keeps of one session."""
+    """The limits on what a store keeps of one session."""
     return Limits(
         waiting=settings.max_waiting,
         tail=settings.retain_entries,
@@ -227,7 +233,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def without_password(url: str) -> str:
-    """The store's url as it may be shown: without user, password and options; where these cannot be told apart, "..."."""
+    """The store's URL without user, password and options, fit to be shown; "..." where these cannot be told apart."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         return url.partition("?")[0]

@@ -1,4 +1,4 @@
-"""What a client is told. Members that do not apply are left out."""
+"""Response models. Members that do not apply are omitted."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from okl_core.types import Target
 
 
 class WireAnswer(BaseModel):
-    """What a client is told. Members that do not apply are left out.
+    """Base of response models.
 
-    A model is built when a route names it, not as a part of each that names it: a twentieth of a start.
+    A model's validator is built once, when a route uses it, and not as part of each model that contains it; that saves a
+    twentieth of the start-up time.
     """
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Readiness(WireAnswer):
-    """`warnings` say what is wrong with the store's configuration, and what may be lost."""
+    """`warnings` describe problems of the store's configuration, and what data they may lose."""
 
     status: Literal["alive", "ready"]
     warnings: list[str]
 
 
 class ProblemType(WireAnswer):
-    """What a type of problem means, and what to do."""
+    """What a problem type means, and what to do about it."""
 
     type: str
     title: str
@@ -38,12 +39,12 @@ class ProblemType(WireAnswer):
 
 
 class ProblemDetail(WireAnswer):
-    pointer: str = Field(description="Where in the body (RFC 6901).")
+    pointer: str = Field(description="JSON pointer into the body (RFC 6901).")
     detail: str
 
 
 class Problem(WireAnswer):
-    """RFC 9457. `errors` says where a request is wrong; some types carry further members."""
+    """A problem document (RFC 9457). `errors` locates the errors in a request; some types carry further members."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -51,15 +52,15 @@ class Problem(WireAnswer):
     title: str
     status: int
     detail: str
-    instance: str = Field(description="The request's id; give it when you ask for help.")
+    instance: str = Field(description="The request's id; quote it when you ask for help.")
     errors: list[ProblemDetail] | None = None
 
 
 class Prediction(WireAnswer):
-    """A classifier answers `score`, `label` and, where its loss defines one, `probability` (of the second label); a
-    learner of classes `label` and the `probabilities` of all labels, in the order of the session's `labels`; a
-    regressor `value`; nothing of these before the first truth, if it must tell whether there are labels or numbers. `id` is
-    left out where nothing waits: with `"wait": false`, and in a frozen session."""
+    """A binary classifier answers `score`, `label` and, if its loss defines one, `probability` (of the second label); a
+    multi-class learner `label` and the `probabilities` of all labels, in the order of the session's `labels`; a regressor
+    `value`. None of these is present before the first truth if that decides between labels and numbers. `id` is omitted if no
+    prediction waits: with `"wait": false`, and in a frozen session."""
 
     session: str
     id: str | None = None
@@ -69,18 +70,20 @@ class Prediction(WireAnswer):
     probability: float | None = None
     probabilities: list[float] | None = None
     value: float | None = None
-    low: float | None = Field(default=None, description="Lower end of the interval; left out where it is open.")
-    high: float | None = Field(default=None, description="Upper end of the interval; left out where it is open.")
-    set: list[bool | str | float] | None = Field(default=None, description="The labels that may be the truth.")
+    low: float | None = Field(default=None, description="Lower end of the interval; omitted if the interval is open.")
+    high: float | None = Field(default=None, description="Upper end of the interval; omitted if the interval is open.")
+    set: list[bool | str | float] | None = Field(
+        default=None, description="The prediction set: labels that may be true."
+    )
 
 
 class Update(WireAnswer):
-    """`loss` is the learner's loss of the prediction that was issued; `mistake` is for classifiers, `error` (prediction
-    minus truth, in the units of the truth) for regressors."""
+    """`loss` is the learner's loss on the prediction that was issued; classifiers have `mistake`, regressors `error`
+    (prediction minus truth, in the units of the truth)."""
 
     session: str
     id: str | None = None
-    t: int = Field(description="Rounds observed, this one included.")
+    t: int = Field(description="Rounds observed, including this one.")
     loss: float
     mistake: bool | None = None
     error: float | None = None
@@ -88,8 +91,8 @@ class Update(WireAnswer):
 
 
 class StepAnswer(WireAnswer):
-    """The answers of `POST /update` and `POST /predict`. `predict` is left out, and `refused` says why, if the truth was
-    taken and the prediction cannot be given."""
+    """The answers of `POST /update` and `POST /predict`. If the truth was applied but the prediction was refused, `predict`
+    is omitted and `refused` says why."""
 
     update: Update
     predict: Prediction | None = None
@@ -97,23 +100,25 @@ class StepAnswer(WireAnswer):
 
 
 class RoundsAnswer(WireAnswer):
-    """One entry a round, in the order of the request. The answer to a large request that is sent again has the totals
-    only."""
+    """One entry per round, in the order of the request. The answer to a repeated large request has only the totals."""
 
     session: str
     id: str | None = None
-    t: int = Field(description="Rounds observed, these included.")
+    t: int = Field(description="Rounds observed, including these.")
     rounds: int
     loss: float = Field(description="Sum of the losses of these rounds.")
     scores: list[float] | None = None
     labels: list[bool | str | float | None] | None = Field(
-        default=None, description="Null where the first truth had not told yet that there are labels."
+        default=None, description="Null before the first truth has shown that the session has labels."
     )
     probabilities: list[float] | list[list[float]] | None = Field(
-        default=None, description="Of the second label; from a learner of classes of all labels, a list a round."
+        default=None,
+        description="Of the second label; from a multi-class learner one list per round, with those of all labels.",
     )
     values: list[float | None] | None = None
-    lows: list[float | None] | None = Field(default=None, description="Of the intervals; null where one is open.")
+    lows: list[float | None] | None = Field(
+        default=None, description="Lower ends of the intervals; null where an interval is open."
+    )
     highs: list[float | None] | None = None
     sets: list[list[bool | str | float]] | None = None
     mistakes: int | None = None
@@ -121,7 +126,7 @@ class RoundsAnswer(WireAnswer):
 
 
 class Metrics(WireAnswer):
-    """Over the predictions that were issued. `window_*` look at the last `window` rounds only."""
+    """Metrics of the predictions that were issued. `window_*` cover only the last `window` rounds."""
 
     rounds: int
     loss: float = Field(description="Cumulative loss.")
@@ -133,26 +138,28 @@ class Metrics(WireAnswer):
     window_mistake_rate: float | None = None
     rmse: float | None = None
     window_rmse: float | None = None
-    coverage: float | None = Field(default=None, description="Share of the truths that their interval or set held.")
+    coverage: float | None = Field(
+        default=None, description="Share of the truths that were inside their interval or set."
+    )
     window_coverage: float | None = None
 
 
 class VerdictAnswer(WireAnswer):
-    """How the learner does beside the better of two trivial forecasters, by a test that holds at all times together."""
+    """How the learner compares to the better of two trivial forecasters, by a test that is valid at all times."""
 
-    text: str = Field(description="In a sentence.")
-    state: Literal["better", "worse", "undecided"] = Field(description="With 95 %.")
+    text: str = Field(description="The verdict as a sentence.")
+    state: Literal["better", "worse", "undecided"] = Field(description="At 95 % confidence.")
     rival: Literal["majority", "mean", "last-label"]
     gain: float | None = Field(
-        description="1 - error / error of the rival, of mistake rates or RMSE; null if the rival made no error."
+        description="1 - error / rival's error, as mistake rates or RMSE; null if the rival made no error."
     )
-    low: float = Field(description="Lower end of the band of the mean difference of the errors.")
+    low: float = Field(description="Lower end of the confidence band of the mean difference of the errors.")
     high: float
-    rounds: int = Field(description="That were counted.")
+    rounds: int = Field(description="Rounds that were counted.")
 
 
 class AlarmAnswer(WireAnswer):
-    """The error was `before`, and is `after` in the rounds after `since`; of the kind `error`, `before` is the threshold."""
+    """The error was `before`, and is `after` in the rounds after `since`. For the kind `error`, `before` is the threshold."""
 
     t: int = Field(description="Round that raised it.")
     at: float
@@ -174,25 +181,25 @@ class SessionSummary(WireAnswer):
 
 class SessionPage(WireAnswer):
     sessions: list[SessionSummary]
-    next: str | None = Field(description="Give it as `cursor` to get the next page; null at the end.")
+    next: str | None = Field(description="Pass it as `cursor` to get the next page; null on the last page.")
 
 
 class Storage(WireAnswer):
-    """`snapshot_*` are null before the first snapshot. `journal_*` count what lies after it."""
+    """`snapshot_*` are null before the first snapshot. `journal_*` count the journal after the snapshot."""
 
     journal_rounds: int
     journal_bytes: int
     snapshot_round: int | None
     snapshot_bytes: int
     snapshot_at: float | None
-    tail_bytes: int = Field(description="Journal kept behind the snapshot for workers that are a little behind.")
+    tail_bytes: int = Field(description="Journal before the snapshot, kept for workers that are slightly behind.")
     waiting_bytes: int
     remembered: int = Field(description="Ids whose answers are remembered.")
     remembered_bytes: int
 
 
 class Frozen(WireAnswer):
-    """`session` is the one that it was made from, `t` the rounds that this one had observed then."""
+    """`session` is the session that it was frozen from, `t` the rounds which that session had observed then."""
 
     session: str
     t: int
@@ -200,10 +207,10 @@ class Frozen(WireAnswer):
 
 
 class FieldAnswer(WireAnswer):
-    """A field of the inputs, and the columns that it became.
+    """A field of the inputs, and the columns that it is mapped to.
 
-    A missing number is taken as `missing_as`; where it `tells_missing`, its last column is 1 then. A number from `low` to
-    `high` is scaled to [0, 1]; equal, they say that it was constant so far. `has_others`: the last column of a category
+    A missing number is replaced by `missing_as`; with `tells_missing`, its last column is 1 then. A number from `low` to
+    `high` is scaled to [0, 1]; if they are equal, it has been constant so far. `has_others`: the last column of a category
     stands for all values without a column. All texts share their columns.
     """
 
@@ -219,46 +226,46 @@ class FieldAnswer(WireAnswer):
 
 
 class CheckpointAnswer(WireAnswer):
-    """A state that is kept beside the session."""
+    """A state that was kept under a name."""
 
     name: str
-    t: int = Field(description="The round after which it was.")
-    at: float = Field(description="When it was kept, in seconds since 1970.")
+    t: int = Field(description="The round after which the state was kept.")
+    at: float = Field(description="When it was kept, in seconds since the epoch.")
     bytes: int = Field(description="Its size in the store.")
 
 
 class CheckpointList(WireAnswer):
-    """In the order of their names."""
+    """Sorted by name."""
 
     checkpoints: list[CheckpointAnswer]
 
 
 class TemplateAnswer(WireAnswer):
-    """Sessions whose names begin with `prefix` are made on first use."""
+    """Sessions whose names begin with `prefix` are created on first use."""
 
     name: str
     prefix: str
-    session: dict[str, Any] = Field(description="What they are made of: a request of `POST /sessions` without `name`.")
+    session: dict[str, Any] = Field(description="Their settings: a request of `POST /sessions` without `name`.")
     most: int
-    idle_s: float | None = Field(description="An idle one is deleted after so long; null: never.")
+    idle_s: float | None = Field(description="Seconds after which an idle session is deleted; null: never.")
 
 
 class TemplateList(WireAnswer):
-    """In the order of their names."""
+    """Sorted by name."""
 
     templates: list[TemplateAnswer]
 
 
 class ComparisonAnswer(WireAnswer):
-    """The challenger beside the champion, on rounds of both."""
+    """How the challenger compares to the champion, on rounds that both have played."""
 
     text: str
     state: Literal["better", "worse", "undecided"]
     rounds: int = Field(description="Rounds that were compared.")
     error_name: str
-    challenger: float | None = Field(description="Its mistake rate, or RMSE, in these rounds.")
+    challenger: float | None = Field(description="The challenger's mistake rate, or RMSE, in these rounds.")
     champion: float | None
-    low: float = Field(description="Lower end of the champion's error minus the challenger's, in the mean, with 95 %.")
+    low: float = Field(description="Lower end, at 95 %, of the mean of the champion's error minus the challenger's.")
     high: float
 
 
@@ -266,39 +273,39 @@ class ChallengerAnswer(WireAnswer):
     """A session that follows another one."""
 
     name: str
-    session: str = Field(description="Under which all that tells of sessions tells of it.")
+    session: str = Field(description="The challenger's name as a session, in all routes that read sessions.")
     kind: str
     t: int = Field(description="Rounds that it has learned.")
     behind: int = Field(description="Rounds of the champion that it has not seen yet.")
-    missed: int = Field(description="Rounds that were learned and not compared.")
+    missed: int = Field(description="Rounds that were learned but not compared.")
     skipped: int = Field(description="Rounds of the champion that it has not learned, and will not.")
     comparison: ComparisonAnswer | None = Field(description="Null before the first round that was compared.")
     created_at: float
     trouble: str | None = Field(
-        description="What kept the worker that answers from following, or why a round was refused."
+        description="What keeps the answering worker from following, or why a round was refused."
     )
 
 
 class ChallengerList(WireAnswer):
-    """In the order of their names."""
+    """Sorted by name."""
 
     challengers: list[ChallengerAnswer]
 
 
 class SessionDetail(SessionSummary):
-    learner: LearnerSpec | None = Field(description="Null before the first truth has told what there is to learn.")
+    learner: LearnerSpec | None = Field(description="Null before the first truth has shown what there is to learn.")
     settings: dict[str, Any] = Field(description="The request that created the session, without name and learner.")
-    template: str | None = Field(description="The template that it was made from on first use.")
+    template: str | None = Field(description="The template that created the session on first use.")
     labels: list[bool | str | float] | None = Field(
         description="A classifier's labels, in the order of `probabilities`; null for a regressor."
     )
-    fields: list[FieldAnswer] | None = Field(description="What became of each field of the inputs, once it is known.")
-    dim: int | None = Field(description="Columns that the learner is given, once they are known.")
+    fields: list[FieldAnswer] | None = Field(description="How each field of the inputs is mapped, once that is known.")
+    dim: int | None = Field(description="Number of the learner's inputs, once it is known.")
     warming_up: bool
-    cautions: list[str] = Field(description="What to beware of with the learner's parameters.")
-    frozen: Frozen | None = Field(description="What it was made from, if it learns nothing; null if it learns.")
+    cautions: list[str] = Field(description="Warnings about the learner's parameters.")
+    frozen: Frozen | None = Field(description="Where a frozen session comes from; null for a session that learns.")
     lags: list[float] | None = Field(
-        description="The truths that go with the next input, in the learner's terms, newest first; null without `lags`."
+        description="The truths appended to the next input, as the learner sees them, newest first; null without `lags`."
     )
     metrics: Metrics
     verdict: VerdictAnswer | None = Field(description="Null before the first round.")
@@ -306,7 +313,7 @@ class SessionDetail(SessionSummary):
     never_came: int = Field(description="Predictions that expired or were cancelled.")
     describe: dict[str, float]
     bytes: int = Field(description="Memory of the learner.")
-    etag: str = Field(description="Where the session stands; the ETag of this answer too.")
+    etag: str = Field(description="The session's current version; also the ETag of this answer.")
     storage: Storage
 
 
@@ -314,7 +321,7 @@ class CatalogueEntry(WireAnswer):
     kind: str
     summary: str
     target: Target
-    dims: int | None = Field(description="The only number of inputs that it takes, lags among them; null: any.")
+    dims: int | None = Field(description="The only number of inputs that it supports, lags included; null: any.")
     references: list[str]
     defaults: dict[str, Any]
     config_schema: dict[str, Any]

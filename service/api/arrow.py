@@ -1,7 +1,7 @@
-"""Rounds as a stream of Arrow (IPC): columns in, columns out. Needs pyarrow, which is an extra.
+"""Rounds as an Arrow IPC stream: columns in, columns out. Needs pyarrow, which is an extra.
 
-The bytes are a client's, so what could make much of little is refused before it is read: compressed buffers, columns of types
-that have no bytes of their own, strings that a dictionary repeats.
+The bytes are untrusted, so anything that could expand a small body into a large one is refused first: compressed buffers,
+columns of types that store no bytes, strings that a dictionary repeats.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 TRUTHS, INPUTS = "y", "x"
 TRUTH_LENGTH: Final = 256
 REPEATED: Final = 4
-"""What is repeated in the rows may have so many times the bytes of the largest body."""
+"""Text that is repeated in the rows may have this many times the bytes of the largest body."""
 
 _OF_A_ROUND: Final = {"probabilities": "probability"} | {
     name: name.removesuffix("s") for name in Columns._fields if name != "probabilities"
 }
-"""What a column of the answer is called."""
+"""Names of the answer's columns."""
 
-# The Arrow format's Message.fbs: where a table of flatbuffers has what.
+# Field numbers of the flatbuffers tables in the Arrow format's Message.fbs.
 _VERSION, _HEADER_TYPE, _HEADER, _METADATA, _DICTIONARY_DATA, _COMPRESSION = 0, 1, 2, 4, 1, 3
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _V5 = 4
 
 
 def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[Scalar]]:
-    """Inputs and truths. `y` is the column of truths; the inputs are a column `x` of lists of numbers, or one column a field.
+    """Inputs and truths. `y` is the column of truths; inputs are a column `x` of lists of numbers, or one column per field.
 
     Raises UnsupportedMediaType, MalformedBody, InvalidInput, PayloadTooLarge.
     """
@@ -65,9 +65,9 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[S
                 batches.append(batch)
             table = pa.Table.from_batches(batches, reader.schema).combine_chunks()
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-        raise MalformedBody(f"The body is no Arrow stream: {str(error)[:200]}") from None
+        raise MalformedBody(f"The body is not an Arrow stream: {str(error)[:200]}") from None
     if not table.num_rows:
-        raise invalid("", "must have a row a round")
+        raise invalid("", "must have one row per round")
     columns: dict[str, Any] = {name: table.column(name).combine_chunks() for name in table.column_names}
     _check_repeated(pa, columns, REPEATED * limits.body_bytes)
     truths = _truths(pa, columns.pop(TRUTHS))
@@ -80,7 +80,7 @@ def read(data: bytes, limits: BodyLimits) -> tuple[Sequence[Input] | F64, list[S
 
 
 def write(told: RoundsPlayed) -> bytes:
-    """The forecasts, a row a round; the totals are the schema's metadata."""
+    """The forecasts, one row per round; the totals are the schema's metadata."""
     import pyarrow as pa
 
     totals = {"session": told.session, "t": told.t, "rounds": told.rounds, "loss": told.loss, "mistakes": told.mistakes}
@@ -95,7 +95,7 @@ def write(told: RoundsPlayed) -> bytes:
 
 def _check_schema(pa: Any, schema: pa.Schema) -> None:
     if len(set(schema.names)) < len(schema.names):
-        raise invalid("", "has two columns of one name")
+        raise invalid("", "has two columns of the same name")
     if TRUTHS not in schema.names:
         raise invalid(f"/{TRUTHS}", "is missing: a column of truths")
     if len(schema.names) < 2:
@@ -104,8 +104,11 @@ def _check_schema(pa: Any, schema: pa.Schema) -> None:
         kind = field.type
         is_rows = field.name == INPUTS and len(schema.names) == 2 and _is_list(pa, kind)
         if not (is_rows or _is_plain(pa, kind)):
-            told = f"is a column of {kind}; numbers, booleans and strings are taken"
-            raise invalid(f"/{field.name[:64]}", f"{told}, and lists of numbers in `{INPUTS}` alone beside `{TRUTHS}`")
+            detail = f"is a column of {kind}; columns must be numbers, booleans or strings"
+            raise invalid(
+                f"/{field.name[:64]}",
+                f"{detail}, or lists of numbers in `{INPUTS}` if it is the only column beside `{TRUTHS}`",
+            )
 
 
 def _is_list(pa: Any, kind: pa.DataType) -> bool:
@@ -129,8 +132,8 @@ def _is_plain(pa: Any, kind: pa.DataType) -> bool:
 
 
 def _check_repeated(pa: Any, columns: Mapping[str, pa.Array], most: int) -> None:
-    """Raises PayloadTooLarge for names and strings that are in few bytes of the stream, and in more than `most` of the rows:
-    a row has the names of all its fields, and dictionaries repeat their strings."""
+    """Raises PayloadTooLarge for text that is stored once in the stream but takes more than `most` bytes in the rows: each
+    row repeats the names of all fields, and dictionaries repeat their strings."""
     import pyarrow.compute
 
     compute: Any = pyarrow.compute
@@ -140,10 +143,8 @@ def _check_repeated(pa: Any, columns: Mapping[str, pa.Array], most: int) -> None
         if pa.types.is_dictionary(column.type):
             size += compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
     if size > most:
-        told = (
-            f"The names of the fields in each row, and what dictionaries repeat, have more than {most} bytes together."
-        )
-        raise PayloadTooLarge(told, limit=most)
+        detail = f"The names of the fields and the strings of dictionaries, repeated in the rows, exceed {most} bytes."
+        raise PayloadTooLarge(detail, limit=most)
 
 
 def _truths(pa: Any, column: pa.Array) -> list[Any]:
@@ -157,7 +158,7 @@ def _truths(pa: Any, column: pa.Array) -> list[Any]:
 
 
 def _values(pa: Any, name: str, column: pa.Array) -> list[Any]:
-    """Of a column, as JSON has them: numbers are floats. Equal strings of a dictionary are one."""
+    """A column's values as in JSON: numbers are floats. Rows share the string objects of a dictionary."""
     import pyarrow.compute
 
     compute: Any = pyarrow.compute
@@ -165,7 +166,7 @@ def _values(pa: Any, name: str, column: pa.Array) -> list[Any]:
         words = column.dictionary.to_pylist()
         return [None if place is None else words[place] for place in column.indices.to_pylist()]
     if pa.types.is_floating(column.type) and not compute.all(compute.is_finite(column), min_count=0).as_py():
-        raise invalid(f"/{name[:64]}", "has a number that is not finite; what is missing is null")
+        raise invalid(f"/{name[:64]}", "has a number that is not finite; a missing value must be null")
     if _is_number(pa, column.type) and not column.null_count:
         return column.to_numpy(zero_copy_only=False).astype(np.float64).tolist()  # five times as fast
     return column.to_pylist()
@@ -180,7 +181,7 @@ def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input] | F6
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     is_finite = np.isfinite(numbers)
     if not is_finite.all() and not (is_finite | ~values.is_valid().to_numpy(zero_copy_only=False)).all():
-        raise invalid(f"/{INPUTS}", "has a number that is not finite; what is missing is null")
+        raise invalid(f"/{INPUTS}", "has a number that is not finite; a missing value must be null")
     if pa.types.is_fixed_size_list(column.type):
         return numbers.reshape(len(column), -1)
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))
@@ -190,7 +191,7 @@ def _rows(pa: Any, column: pa.Array, limits: BodyLimits) -> Sequence[Input] | F6
 
 
 def _check_uncompressed(pa: Any, data: bytes) -> None:
-    """Raises InvalidInput: a compressed buffer of a few bytes may be one of gigabytes."""
+    """Raises InvalidInput for compressed buffers, since a few bytes may expand to gigabytes."""
     for message in pa.ipc.MessageReader.open_stream(data):
         metadata = memoryview(message.metadata)
         root = struct.unpack_from("<I", metadata)[0]
@@ -201,7 +202,7 @@ def _check_uncompressed(pa: Any, data: bytes) -> None:
         version = _field(metadata, root, _VERSION)
         is_early = version is None or struct.unpack_from("<h", metadata, version)[0] != _V5
         if is_early and _field(metadata, root, _METADATA) is not None:
-            # Arrow 0.17 said there that the buffers are compressed, and pyarrow still heeds it.
+            # Arrow 0.17 stored the compression in this metadata, which pyarrow still honours.
             raise invalid("", "may have compressed buffers; send version 5 of the format without compression")
         table = _followed(metadata, header)
         if metadata[kind] == _DICTIONARY_BATCH:
@@ -214,7 +215,7 @@ def _check_uncompressed(pa: Any, data: bytes) -> None:
 
 
 def _field(data: memoryview, table: int, number: int) -> int | None:
-    """Where a table of flatbuffers has its field, None if it has none."""
+    """The position of a field in a flatbuffers table, None if it is absent."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, vtable)[0]
     place = 4 + 2 * number

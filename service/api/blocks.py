@@ -1,7 +1,7 @@
-"""Rounds as lines, one a line, played in blocks: each block is one commit, and its answer is a line.
+"""Rounds as lines, one per line, played in blocks: each block is one commit, and its answer is one line.
 
-Where one block ends and the next begins follows from the lines alone. So a body that is sent again under the same key has the
-same blocks under the same ids, and what was applied before is told again.
+The boundaries of the blocks depend on the lines alone. So a body that is sent again with the same idempotency key has the
+same blocks with the same ids, and blocks that were applied before get their first answers again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from .values import Input, Scalar, Wire
 
 BLOCK_ROWS: Final = 1000
 BLOCK_BYTES: Final = 1 << 20
-"""A block has so many lines, or fewer that have so many bytes together."""
+"""A block ends when it has BLOCK_ROWS lines or BLOCK_BYTES bytes."""
 
 READ_AT_ONCE: Final = 100
-"""Messages that are read before others have their turn."""
+"""Messages that are parsed before others get their turn."""
 
 READ_BYTES: Final = 32 << 10
-"""Lines of a block that are read before others have their turn: they have so many bytes at most, or are one."""
+"""Bytes of a block's lines that are parsed before others get their turn; a single line may be longer."""
 
 _PLACE: Final = re.compile(r"/([xy])/(\d+)(.*)", re.DOTALL)
 
@@ -52,7 +52,7 @@ class Row(Wire):
 
 
 class _Numbers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A `Row` of numbers, which most are: msgspec reads them four times as fast as pydantic, which judges what is not one."""
+    """A `Row` of numbers, the usual case: msgspec parses it four times as fast as pydantic, the fallback for other rows."""
 
     x: Annotated[list[float], msgspec.Meta(min_length=1)]
     y: float
@@ -64,7 +64,7 @@ _ROW: Final[TypeAdapter[Row]] = TypeAdapter(Row)
 
 
 class Block(NamedTuple):
-    """Some rows; `before` counts those before them. Rows of as many numbers each are a matrix."""
+    """Consecutive rows; `before` counts the rows before them. If all rows have equally many numbers, `x` is a matrix."""
 
     x: Sequence[Input] | F64
     y: list[Scalar]
@@ -72,7 +72,7 @@ class Block(NamedTuple):
 
 
 async def blocks_of(receive: Receive, limits: BodyLimits, rows: int) -> AsyncGenerator[Block]:
-    """The body's rows. Raises InvalidInput, MalformedBody, PayloadTooLarge; the blocks before that are given first."""
+    """Yield the body's rows. Raises InvalidInput, MalformedBody, PayloadTooLarge, after the blocks before were yielded."""
     taken: list[bytes] = []
     size = before = 0
     try:
@@ -125,7 +125,7 @@ def _check_values(lines: Sequence[bytes], before: int, limits: BodyLimits) -> No
 
 
 def _rows(lines: Sequence[bytes], before: int) -> tuple[Sequence[Input] | F64, Sequence[Scalar]]:
-    """The inputs and truths of some lines."""
+    """Parse the inputs and truths of some lines."""
     try:
         rows = [_NUMBERS.decode(line) for line in lines]
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -146,7 +146,7 @@ def _any_rows(lines: Sequence[bytes], before: int) -> list[Row]:
             return found
     except ValidationError:
         pass
-    # Which line is wrong shows when each is read by itself.
+    # Parse the lines one by one to find the invalid one.
     found = []
     for i, line in enumerate(lines):
         try:
@@ -165,9 +165,10 @@ async def answers_of(
     tell: Callable[[RoundsPlayed], dict[str, Any]],
     scope: Scope,
 ) -> AsyncGenerator[bytes]:
-    """A line a block: what `POST /sessions/{s}/rounds` answers, and `applied`, the rows that were learned so far.
+    """Yield one line per block: the answer of `POST /sessions/{s}/rounds`, and `applied`, the rows learned so far.
 
-    `tell` makes it. Block i has the id `key`-i. Raises the ServiceError of the first block; a later one is the last line.
+    `tell` encodes the answer. Block i has the id `key`-i. Raises the ServiceError of the first block; the error of a later
+    block is the last line.
     """
     applied = 0
     upcoming = asyncio.ensure_future(anext(blocks, None))
@@ -177,13 +178,13 @@ async def answers_of(
             if block is None:
                 return
             if i:
-                # The body may go on for ever: a further block is a further request as far as its key goes.
+                # The body may be endless, so each further block counts as a request against the rate of its key.
                 await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
             visit.spend(len(block.y))
             place = None if key is None else BodyPlace(key, i, block.before)
             batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
             asked = rounds.begin(session, [batch])
-            # The next block is read while this one is learned.
+            # Read the next block while this one is learned.
             upcoming = asyncio.ensure_future(anext(blocks, None))
             played = as_told(RoundsPlayed, (await asked)[0])
             applied += played.rounds
@@ -198,7 +199,7 @@ async def answers_of(
     except ClientDisconnect:
         if not applied:
             raise
-        # Nobody is there to be told the rest.
+        # The client has disconnected: there is nobody to answer.
     except Exception as error:
         if not applied:
             raise
@@ -209,19 +210,19 @@ async def answers_of(
 
 
 def _in_line(error: ServiceError, index: int) -> ServiceError:
-    """The error of a line by itself, with the line's number, from 1."""
+    """The error of a single line, with the line's number, counted from 1."""
     detail = cut(error.detail, 500)
     return type(error)(f"Line {index + 1}: {detail}", **error.extra | {"line": index + 1})
 
 
 def _in_lines(error: ServiceError, before: int) -> ServiceError:
-    """The error of a block: a place in it is one in a line."""
-    wrong = list(error.extra.get("errors", ()))
-    place = _PLACE.fullmatch(wrong[0]["pointer"]) if wrong else None
+    """The error of a block, with its pointer translated from the block to the line."""
+    errors = list(error.extra.get("errors", ()))
+    place = _PLACE.fullmatch(errors[0]["pointer"]) if errors else None
     if "line" in error.extra or place is None:
         return error
     part, index, rest = place.groups()
-    first = {"pointer": f"/{part}{rest}", "detail": wrong[0]["detail"]}
+    first = {"pointer": f"/{part}{rest}", "detail": errors[0]["detail"]}
     line = before + int(index) + 1
     extra = error.extra | {"errors": [first], "line": line}
     return type(error)(f"Line {line}: {first['pointer']}: {first['detail']}", **extra)

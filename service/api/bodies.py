@@ -1,4 +1,4 @@
-"""The bodies of requests under way: a bound on what they hold together, and on the time that each takes."""
+"""Bounds on request bodies in flight: on their memory together, and on the time that each takes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from starlette.types import Message, Receive, Scope
 from okl.errors import PayloadTooLarge, RequestTimeout
 
 BODIES_AT_A_TIME: Final = 4
-"""The larger ones together may have the size of so many of the largest."""
+"""Bodies in flight, small ones aside, may together take this many times the largest body size."""
 
 NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
-"""Bodies of lines: each line is bounded, and not the whole."""
+"""Bodies of lines: the size of each line is bounded, that of the whole body is not."""
 
 
 def kind_of(scope: Scope) -> str:
-    """What the body of a request says that it is: its media type without parameters, in small letters."""
+    """The media type of a request's body, without parameters and in lower case."""
     return next((_kind(value) for name, value in scope["headers"] if name == b"content-type"), "")
 
 
@@ -33,9 +33,10 @@ def _kind(value: bytes) -> str:
 
 @final
 class Bodies:
-    """The bodies under way: what they hold together, and who of them takes too long.
+    """The bodies in flight: the memory that they hold together, and their deadlines.
 
-    Small ones count for nothing, since their number is bounded. One timer looks at all: one each would cost 4 us a request.
+    Small bodies are not counted, since their number is bounded. One timer checks all deadlines: a timer for each would cost
+    4 us per request.
     """
 
     def __init__(self, max_bytes: int, timeout_s: float) -> None:
@@ -48,7 +49,7 @@ class Bodies:
         self._watching: asyncio.AbstractEventLoop | None = None
 
     def deadline(self) -> float:
-        """For a body that begins now."""
+        """The deadline of a body that begins now."""
         loop = asyncio.get_running_loop()
         if self._watching is not loop:
             self._watching = loop

@@ -1,8 +1,8 @@
 """Routes with a JSON body: bytes to model in one strict validation, and the answer straight to bytes.
 
-The endpoint is an ordinary one of FastAPI, and is documented as such. FastAPI's own way to call it (decode, solve, validate,
-encode) takes 66 us here and lets NaN through; this one takes 27. Where there is more to solve than the endpoint's own
-signature shows, such as dependencies of a router or overrides, FastAPI solves it; the body is read by the same code.
+The endpoint is an ordinary FastAPI endpoint and is documented as such. FastAPI's own call path (decode, solve, validate,
+encode) takes 66 us here and lets NaN through; this one takes 27 us. If there are dependencies that the endpoint's signature
+does not show, such as a router's dependencies or overrides, FastAPI solves them; the body is still read by this code.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _DEFAULT_LIMITS: Final = BodyLimits()
 
 
 def reply(answer: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer of JSON."""
+    """A JSON response."""
     return Response(to_json(answer, inf_nan_mode="null"), status, headers, media_type="application/json")
 
 
-# -- the id of a round, given as a header ---------------------------------------------------------------------------
+# -- the id of a round, as a header ---------------------------------------------------------------------------------
 
 
 def _unquoted(value: object) -> object:
-    """The header's draft standard puts the key in quotes; most clients do not."""
+    """The key without quotes. The header's draft standard requires quotes, but most clients omit them."""
     is_quoted = isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"'
     return value[1:-1] if isinstance(value, str) and is_quoted else value
 
@@ -64,7 +64,7 @@ def idempotency_key(
             min_length=1,
             max_length=128,
             pattern=ID_PATTERN,
-            description="Another place for the `id` of the body: a request sent again under it is applied once.",
+            description="An alternative to `id` in the body: a request that is sent again with the same key is applied once.",
         ),
     ] = None,
 ) -> str | None:
@@ -75,7 +75,7 @@ IdempotencyKey = Annotated[str | None, Depends(idempotency_key)]
 
 
 def one_id(in_body: str | None, key: str | None) -> str | None:
-    """The id of a request that may name it in two places. Raises InvalidInput if it has two."""
+    """The request's id, from the body or the header. Raises InvalidInput if the two differ."""
     if key is not None and in_body is not None and key != in_body:
         raise invalid("/id", "must be the same as in the header Idempotency-Key")
     return in_body or key
@@ -97,12 +97,12 @@ class BodyReader(Generic[M]):
         self._sliced = SlicedReader(model, in_slices) if in_slices else None
 
     async def __call__(self, request: Request) -> M:
-        """Whoever read the body before has left it in the request."""
+        """Read a body that may have been read before: the request caches it."""
         limits = self._admit(request)
         return await self._parse(await request.body(), limits)
 
     async def read(self, request: Request) -> M:
-        """The same for a body that nobody read before."""
+        """Read a body that has not been read before."""
         limits = self._admit(request)
         receive = request.receive
         data = b""
@@ -117,7 +117,7 @@ class BodyReader(Generic[M]):
                 raise too_large(limits.row_bytes)
 
     def _admit(self, request: Request) -> BodyLimits:
-        """Refuse what its headers show to be no body of ours."""
+        """Refuse a body that, by its headers, is not JSON or is too large."""
         limits: BodyLimits = request.scope.get(LIMITS, _DEFAULT_LIMITS)
         headers = dict(request.scope["headers"])
         kind: bytes | None = headers.get(b"content-type")
@@ -157,7 +157,7 @@ def _is_json(kind: bytes | None) -> bool:
 
 @final
 class SolvedByFastAPI:
-    """The endpoint as FastAPI is to see it: its body is one more dependency, so that FastAPI does not read it."""
+    """The endpoint as FastAPI sees it: the body is one more dependency, so FastAPI does not read it itself."""
 
     def __init__(
         self, endpoint: Callable[..., Any], readers: Mapping[str, BodyReader[Any]], finish: Callable[[Any], Response]
@@ -182,7 +182,7 @@ class SolvedByFastAPI:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One place of a route in an app: its path, how FastAPI answers there, and whether we may."""
+    """One mount point of a route in an app: its path, FastAPI's handler, and whether the direct path may be used."""
 
     path: re.Pattern[str]
     solved: Handler
@@ -190,47 +190,47 @@ class Way:
 
 
 class BodyRoute(APIRoute):
-    """`APIRouter(route_class=BodyRoute)`: the endpoint is async, and has one parameter whose type is a model, the body.
+    """A route for `APIRouter(route_class=BodyRoute)`: an async endpoint with one parameter whose type is a model, the body.
 
-    A model with `in_slices` may be as large as `max_body_bytes`, others as large as `max_row_bytes`.
+    A body whose model has `in_slices` may have `max_body_bytes` bytes, any other body `max_row_bytes`.
     """
 
     _direct: Callable[[Scope, Receive, Send], Awaitable[bool]]
 
     def get_route_handler(self) -> Handler:
-        """For FastAPI, which calls it while the route is made."""
+        """Build the handler; FastAPI calls this while it creates the route."""
         endpoint = self.endpoint
         hints = get_type_hints(endpoint)
         readers = {name: BodyReader(hint) for name, hint in hints.items() if name != "return" and _is_model(hint)}
         status = self.status_code or 200
         planned = plan(endpoint, readers)
         parameters = () if planned is None else tuple(planned.call.parameters())
-        fastapis_own = super().get_route_handler()
+        fastapi_handler = super().get_route_handler()
         ways: WeakKeyDictionary[FastAPI, list[Way]] = WeakKeyDictionary()
 
         def finish(answer: Any) -> Response:
             return answer if isinstance(answer, Response) else reply(answer, status)
 
         def check(request: Request) -> dict[Parameter, Any]:
-            """Raises RequestValidationError: what is refused by its path and headers has its body not read."""
+            """Raises RequestValidationError before the body is read, if the path or a header is invalid."""
             errors: list[Any] = []
-            found = {one: one.value(request, errors) for one in parameters}
+            values = {parameter: parameter.value(request, errors) for parameter in parameters}
             if errors:
                 raise RequestValidationError(errors)
-            return found
+            return values
 
         def ways_in(app: FastAPI) -> list[Way]:
-            """Where the route is in this app, and how FastAPI would answer there: a router may be included twice."""
+            """The route's mount points in this app. There may be several, since a router may be included twice."""
             found: list[Way] = []
             for context in iter_route_contexts(app.routes):
                 if context.original_route is self and context.path is not None:
-                    # Those of the app are not told of a route that was given to it ready-made.
+                    # The app's dependencies are missing from the context of a route that was added ready-made.
                     needs = [
                         one for one in app.router.dependencies if all(one is not own for own in context.dependencies)
                     ]
                     needs += context.dependencies
                     solved = _solved(context, SolvedByFastAPI(endpoint, readers, finish), check, needs, app)
-                    # FastAPI's own limit on a body stands around its own handler.
+                    # FastAPI enforces its own body limit in its own handler only.
                     is_plain = planned is not None and not needs and context.max_body_size is None
                     found.append(Way(compile_path(context.path)[0], solved, is_plain))
             return found
@@ -243,10 +243,13 @@ class BodyRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             way = way_in(request.app, request.scope)
-            return await (fastapis_own if way is None else way.solved)(request)
+            return await (fastapi_handler if way is None else way.solved)(request)
 
         async def direct(scope: Scope, receive: Receive, send: Send) -> bool:
-            """Answer, if nothing has to be solved that the endpoint's own signature does not show."""
+            """Answer without FastAPI, unless there are dependencies that the endpoint's signature does not show.
+
+            Returns whether the request was answered.
+            """
             app: FastAPI | None = scope.get("app")
             if planned is None or app is None or app.dependency_overrides:
                 return False
@@ -262,7 +265,7 @@ class BodyRoute(APIRoute):
         return handle
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """FastAPI makes room for dependencies with a `yield` in each request, which takes 20 us; here there are none."""
+        # FastAPI sets up exit stacks for dependencies with `yield` in each request: 20 us. These endpoints have none.
         if scope["method"] not in (self.methods or ()) or not await self._direct(scope, receive, send):
             await super().handle(scope, receive, send)
 
@@ -283,7 +286,7 @@ def _solved(
     needs: Sequence[Dependency],
     app: FastAPI,
 ) -> Handler:
-    """How FastAPI answers the route where it is included so."""
+    """FastAPI's handler for the route at this mount point."""
 
     async def checked(request: Request) -> None:
         check(request)

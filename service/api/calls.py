@@ -1,6 +1,6 @@
-"""What an endpoint's signature asks for, as far as it can be had without FastAPI: the request, its path, headers and body.
+"""Call endpoints without FastAPI, if their signature needs nothing but the request, its path, headers and body.
 
-Anything else, such as a query or a dependency with a `yield`, makes the signature one that only FastAPI can solve.
+Only FastAPI can solve a signature with anything else, such as a query parameter or a dependency with a `yield`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pydantic import TypeAdapter, ValidationError
 
 
 class Reader(Protocol):
-    """Reads the body of a request that nobody has read yet."""
+    """Reads the body of a request that has not been read yet."""
 
     async def read(self, request: Request) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parameter:
-    """A part of the path or a header (`place`), validated by its annotation; `key` is the header's name."""
+    """A path parameter or a header, according to `place`, validated by its annotation; `key` is the header's name."""
 
     place: str
     alias: str
@@ -34,19 +34,19 @@ class Parameter:
     default: Any
 
     def value(self, request: Request, errors: list[Any]) -> Any:
-        given = self._given(request)
-        if given is None:
+        raw = self._raw(request)
+        if raw is None:
             if self.default is inspect.Parameter.empty:
                 errors.append({"type": "missing", "loc": (self.place, self.alias), "msg": "Field required"})
             return self.default
         try:
-            return self.adapter.validate_python(given)
+            return self.adapter.validate_python(raw)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
             errors += [one | {"loc": (self.place, self.alias, *one["loc"])} for one in found]
             return None
 
-    def _given(self, request: Request) -> str | None:
+    def _raw(self, request: Request) -> str | None:
         if self.place == "path":
             return request.path_params.get(self.alias)
         for name, value in request.scope["headers"]:
@@ -76,7 +76,7 @@ class Call:
                 yield from source.functions()
 
     def run(self, request: Request, given: Mapping[Parameter, Any]) -> Any:
-        """As FastAPI would, but the function has no thread of its own: it may not block."""
+        """Call the function as FastAPI would, but not in a thread, so it must not block."""
         return self.function(**self.values(request, given))
 
     def values(self, request: Request, given: Mapping[Parameter, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ Source = Parameter | Call | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How to call an endpoint: its body is the argument `body`, the others are those of `call`."""
+    """How to call an endpoint: the argument `body` is the request's body, the others are those of `call`."""
 
     call: Call
     body: str
@@ -155,5 +155,5 @@ def plan(endpoint: Callable[..., Any], readers: Mapping[str, Reader]) -> Plan | 
     except NotPlain:
         return None
     functions = list(call.functions())
-    # What two of them need FastAPI would call once.
+    # FastAPI would call a shared dependency only once.
     return Plan(call, body, reader) if len(set(functions)) == len(functions) else None

@@ -44,8 +44,8 @@ _SESSION = (errors.SessionNotFound, errors.SessionFailed, errors.Overloaded, *MO
     summary="Attach a challenger",
 )
 async def attach(body: ChallengerBody, session: SessionPath, challengers: ChallengersDep) -> Response:
-    """A session with another learner that is given the same rounds, in the same order, with the same delays of the truths.
-    It answers nobody."""
+    """Attach a session with another learner, which gets the same rounds, in the same order, with the same delays of the
+    truths. It answers no requests."""
     found = await challengers.attach(session, body.name, body.learner, body.begin)
     return reply(wire.contender(session, found), 201, {"Location": f"/sessions/{session}/challengers/{body.name}"})
 
@@ -57,7 +57,7 @@ async def attach(body: ChallengerBody, session: SessionPath, challengers: Challe
     summary="List a session's challengers",
 )
 async def list_challengers(session: SessionPath, challengers: ChallengersDep) -> Response:
-    """In the order of their names, each with how it compares to the session."""
+    """Sorted by name, each with how it compares to the session."""
     return reply({"challengers": [wire.contender(session, one) for one in await challengers.list(session)]})
 
 
@@ -68,7 +68,7 @@ async def list_challengers(session: SessionPath, challengers: ChallengersDep) ->
     summary="Inspect a challenger",
 )
 async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
-    """Where it stands, and how it compares to the session."""
+    """Its progress, and how it compares to the session."""
     return reply(wire.contender(session, await challengers.inspect(session, challenger)))
 
 
@@ -79,7 +79,7 @@ async def inspect_challenger(session: SessionPath, challenger: ChallengerPath, c
     summary="Detach a challenger",
 )
 async def detach(session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep) -> Response:
-    """The challenger with all that it has learned; there is no way back."""
+    """Delete the challenger with everything that it has learned. This cannot be undone."""
     await challengers.detach(session, challenger)
     return Response(status_code=204)
 
@@ -95,7 +95,7 @@ async def detach(session: SessionPath, challenger: ChallengerPath, challengers: 
 async def promote(
     session: SessionPath, challenger: ChallengerPath, challengers: ChallengersDep, at: IfMatch
 ) -> Response:
-    """The session goes on with the challenger's learner and state. What waits goes on waiting with the forecasts that were
-    issued, ids that were applied are remembered, and what the session was is kept as a checkpoint."""
+    """The session continues with the challenger's learner and state. Waiting predictions keep the forecasts that were issued,
+    ids that were applied are still remembered, and the session's previous state is kept as a checkpoint."""
     found = await challengers.promote(session, challenger, at)
     return reply(wire.session(found), 200, wire.headers(found))

@@ -1,7 +1,7 @@
-"""A conversation at a session: messages as they come, their answers in the same order, as soon as each is durable.
+"""A conversation with a session: messages as they arrive, answered in the same order, as soon as each is durable.
 
-What has come and is not answered yet is bounded, in number and in bytes; until there is room nothing more is read, so that a
-client that sends faster than its rounds are learned, or reads no answers, is held up by its own connection.
+Messages in flight are bounded in number and in bytes. Nothing more is read until there is room, so a client that sends faster
+than its rounds are learned, or that does not read its answers, gets backpressure on its own connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .problems import document_for, unexpected_document
 from .round_schemas import StepBody
 
 MOST_MESSAGES: Final = 256
-"""Messages of one conversation that are not answered yet, those of the last frame beside them."""
+"""Messages in flight in one conversation, at which reading pauses; the last frame may exceed it."""
 
 MOST_BYTES: Final = 4 << 20
 
@@ -35,7 +35,7 @@ Join = Callable[[Sequence[bytes]], bytes]
 
 
 class Frame(NamedTuple):
-    """Messages that came together, in `size` bytes, and how their answers are put together."""
+    """Messages that arrived together, in `size` bytes; `join` combines their answers."""
 
     messages: Sequence[Read]
     size: int
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A message whose answer is to come, or what refused it at once; `id` is the one it names."""
+    """A message in flight, or refused at once; `id` is the id that it names."""
 
     future: Future | ServiceError
     tell: Tell
@@ -51,7 +51,7 @@ class _Begun(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The messages of a frame, begun."""
+    """The begun messages of a frame."""
 
     begun: Sequence[_Begun]
     size: int
@@ -60,7 +60,7 @@ class _Group(NamedTuple):
 
 @final
 class Conversations:
-    """Those of one worker, `most` at a time."""
+    """The conversations of one worker, at most `most` at a time."""
 
     def __init__(self, rounds: Rounds, *, most: int) -> None:
         self._rounds = rounds
@@ -71,7 +71,7 @@ class Conversations:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """The number of open conversations."""
         return self._count
 
     def check_room(self) -> None:
@@ -79,11 +79,11 @@ class Conversations:
         if self._is_closing:
             raise stopping()
         if self._count >= self._most:
-            raise Overloaded(f"This worker has {self._most} streams already; try again.")
+            raise Overloaded(f"This worker already has {self._most} streams; try again.")
 
     @contextmanager
     def room(self, *, has_begun: bool = False) -> Iterator[None]:
-        """What has begun has room. Raises Overloaded."""
+        """Count a conversation while it is open. Raises Overloaded if there is no room, unless it `has_begun`."""
         if not has_begun:
             self.check_room()
         self._count += 1
@@ -93,7 +93,7 @@ class Conversations:
             self._count -= 1
 
     def close(self) -> None:
-        """Read nothing more; what has been read is answered, and then the conversations end."""
+        """Stop reading. Messages that were read are still answered, then the conversations end."""
         self._is_closing = True
         for task in self._open:
             task.cancel()
@@ -103,9 +103,10 @@ class Conversations:
         return self._is_closing
 
     async def answers(self, session: str, frames: AsyncGenerator[Frame], scope: Scope) -> AsyncGenerator[bytes]:
-        """One a frame, in their order. What refuses the frames themselves is the last answer.
+        """Yield one answer per frame, in order. An error in reading the frames is the last answer.
 
-        So is a refusal that passes: what came after it is not done, and the client begins again with what was refused.
+        A retryable refusal is the last answer too: messages after it are not applied, and the client resumes with the one
+        that was refused.
         """
         talk = _Conversation(self._rounds, session, scope)
         reader = asyncio.create_task(talk.read(frames))
@@ -123,7 +124,7 @@ class Conversations:
 
 @final
 class _Conversation:
-    """One of them: `read` begins what comes, and `groups` has it in order for whoever tells the answers."""
+    """One conversation: `read` begins messages as they arrive, and queues them in `groups`, in order, to be answered."""
 
     def __init__(self, rounds: Rounds, session: str, scope: Scope) -> None:
         self.groups: asyncio.Queue[_Group | None] = asyncio.Queue()
@@ -134,11 +135,11 @@ class _Conversation:
         self._has_room = asyncio.Event()
         self._sender = Sender()
         self._held: ServiceError | None = None
-        """What keeps a message, and all after it, from being begun."""
+        """The retryable refusal of a message, because of which no later message is begun."""
         self.is_over = False
 
     async def read(self, frames: AsyncGenerator[Frame]) -> None:
-        """Begin what comes, while there is room."""
+        """Begin messages as they arrive, while there is room."""
         try:
             async for frame in frames:
                 begun = await self._begin_all(frame.messages)
@@ -186,7 +187,7 @@ class _Conversation:
             try:
                 future = self._rounds.begin(self._session, parts, self._sender)
             except Overloaded as error:
-                # Others have filled the session's queue. One of ours in it shows when it moves on.
+                # Others have filled the session's queue. If one of our messages is in it, wait until that is done.
                 latest = self._sender.latest
                 if latest is None or latest.done():
                     self._held = error
@@ -208,7 +209,7 @@ class _Conversation:
         return {"refused": document} if one.id is None else {"id": one.id, "refused": document}
 
     def leave(self) -> None:
-        """Nobody waits for the answers that are left."""
+        """Discard the remaining answers."""
         while not self.groups.empty():
             group = self.groups.get_nowait()
             if group is not None:
@@ -216,7 +217,7 @@ class _Conversation:
 
 
 def id_of(message: Message) -> str | None:
-    """The id that a message is known by to who sent it: that of its truth, or else of its prediction."""
+    """The id by which the client knows the message: the truth's for a step, else the message's own."""
     return message.update.id if isinstance(message, StepBody) else message.id
 
 
@@ -225,7 +226,7 @@ def _refused(error: ServiceError, id: str | None) -> _Begun:
 
 
 def _look_away(begun: Sequence[_Begun]) -> None:
-    """An error that nobody is told of would be logged as one that was overlooked."""
+    """Retrieve the errors of discarded messages; asyncio would log them as never retrieved."""
 
     def look(future: Future) -> None:
         if not future.cancelled():

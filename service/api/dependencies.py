@@ -1,4 +1,4 @@
-"""What routes take from the app: typed, so that an editor can follow it, and replaceable by `dependency_overrides`."""
+"""Dependencies of the routes: typed, so that editors can follow them, and replaceable by `dependency_overrides`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """All that a running worker holds; made at the start of the app."""
+    """Everything that a running worker holds, created when the app starts."""
 
     settings: Settings
     store: Store
@@ -55,12 +55,12 @@ class Worker:
     challengers: Challengers
 
     def end_streams(self) -> None:
-        """What would go on for ever ends."""
+        """End the streams that would otherwise never end."""
         self.watchers.close()
         self.conversations.close()
 
     async def close(self) -> None:
-        """Let what is under way end. The store stays open."""
+        """Let work in flight finish. The store stays open."""
         self.end_streams()
         await self.exposition.close()
         if self.heralds is not None:

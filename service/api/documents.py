@@ -1,4 +1,4 @@
-"""The API's own document (OpenAPI), with the problems that every error refers to."""
+"""The OpenAPI document, with the problem types that every error refers to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RENAMED: Final = {
 
 
 def install(app: FastAPI) -> None:
-    """Make the app give its document with our problems, and without FastAPI's own validation errors."""
+    """Make the app serve the document with our problem types, and without FastAPI's validation errors."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -41,7 +41,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "key": {"type": "http", "scheme": "bearer", "description": "An API key."}
     }
     document["security"] = [{"key": []}, {}]
-    # FastAPI announces validation errors in a form of its own; ours are problems, and each route names them.
+    # FastAPI documents validation errors in its own format; ours are problem documents, which each route names.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for item in document["paths"].values():
@@ -53,7 +53,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _add_examples(document: dict[str, Any]) -> None:
-    """Requests and answers as docs/okl.http plays them; those of problems are where the problems are."""
+    """Add the requests and answers of docs/okl.http. Examples of problems are next to the problems."""
     text = files(__package__ or "").joinpath("examples.json").read_text(encoding="utf-8")
     examples: dict[str, Any] = json.loads(text)
     for item in document["paths"].values():
@@ -68,11 +68,11 @@ def _add_examples(document: dict[str, Any]) -> None:
 
 
 def _for_generators(document: dict[str, Any]) -> dict[str, Any]:
-    """What generators of clients stumble over, said otherwise: one title for two schemas, and defaults that are objects."""
+    """Rewrite what client generators cannot handle: two schemas with one title, and defaults that are objects."""
     schemas = document["components"]["schemas"]
-    asked, told = schemas.pop(f"{SPEC}-Input"), schemas.pop(f"{SPEC}-Output")
-    schemas[SPEC] = told
-    schemas[SPEC_OR_KIND] = asked | {"anyOf": [{"$ref": f"{SCHEMAS}{SPEC}"}, *asked["anyOf"][1:]]}
+    request, response = schemas.pop(f"{SPEC}-Input"), schemas.pop(f"{SPEC}-Output")
+    schemas[SPEC] = response
+    schemas[SPEC_OR_KIND] = request | {"anyOf": [{"$ref": f"{SCHEMAS}{SPEC}"}, *request["anyOf"][1:]]}
     return _plain(document)
 
 
@@ -86,6 +86,6 @@ def _plain(part: Any) -> Any:
         part["$ref"] = _RENAMED.get(part["$ref"], part["$ref"])
     if isinstance(default := part.get("default"), dict) and part.keys() & {"oneOf", "anyOf", "$ref"}:
         del part["default"]
-        told = f"Default: `{json.dumps(default)}`."
-        part["description"] = f"{part['description']} {told}" if "description" in part else told
+        text = f"Default: `{json.dumps(default)}`."
+        part["description"] = f"{part['description']} {text}" if "description" in part else text
     return part

@@ -1,7 +1,7 @@
-"""Who may come in: pure ASGI, behind the guards and in front of every route, plain requests and websockets alike.
+"""Authentication and authorization: pure ASGI, behind the guards and in front of every route, HTTP and websockets alike.
 
-Where keys are required a request has one, in `Authorization: Bearer okl_...`, or a browser has the cookie of one; `doors`
-says what the key must be for. Where none are, nothing is asked.
+If keys are required, a request must present one in `Authorization: Bearer okl_...`, or, from a browser, in a cookie; `doors`
+defines the scope that each route needs. If keys are not required, every request passes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Tell = Callable[[ServiceError, Scope], Awaitable[Response]]
 class Doorman:
     """ASGI middleware: `app.add_middleware(Doorman, keyring=keyring)`, before the guards are added around it.
 
-    `page` is what a reader of pages is told of an error, in place of a problem.
+    `page` renders an error for a browser, in place of a problem document.
     """
 
     def __init__(self, app: ASGIApp, keyring: Keyring, audit: Audit | None = None, page: Tell | None = None) -> None:
@@ -91,7 +91,7 @@ class Doorman:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Let in who has the right key, and nobody else."""
+        """Let the request in if its key is valid and sufficient; refuse it otherwise."""
         text, cookie = _credentials(scope)
         key = self._keyring.key_of(text) if cookie is None else self._keyring.key_of_cookie(cookie)
         caller = Visit(key, self._keyring, has_cookie=cookie is not None)
@@ -103,11 +103,11 @@ class Doorman:
             if door is None:
                 raise _no_door(others)
             self._check(key, door, caller, scope)
-            if session is not None and not door.is_page:  # a page tells its reader itself
+            if session is not None and not door.is_page:  # pages check the session themselves
                 caller.enter(session)
         except ServiceError as error:
-            told = [] if session is None else [session]
-            self._note_refusal(error, door, key, id_in(cookie or text), told, scope)
+            sessions = [] if session is None else [session]
+            self._note_refusal(error, door, key, id_in(cookie or text), sessions, scope)
             if isinstance(error, Unauthenticated) and door is not None and _is_read(door, scope):
                 await _send_to_sign_in(scope, receive, send)
             else:
@@ -136,13 +136,13 @@ class Doorman:
         if key.scope < door.scope:
             raise Forbidden(f"This key is for {key.scope.word}; the route needs one for {door.scope.word}.")
         if door.is_whole and key.prefix:
-            raise Forbidden("This route tells of all sessions, and the key is for some of them.")
+            raise Forbidden("This route covers all sessions, but the key is for some of them only.")
         if caller.has_cookie and door.method != "GET":
-            # A browser adds the cookie whoever has it send the request.
+            # A browser adds the cookie to a request from any page, so the origin has to be checked.
             headers = dict(scope["headers"])
             origin = headers.get(b"origin")
             if origin is None or not is_own_page(origin, headers.get(b"host", b""), _NO_ORIGINS):
-                raise OriginNotAllowed("Who is signed in by a cookie may write from the pages of this service alone.")
+                raise OriginNotAllowed("A browser that is signed in may write only from the pages of this service.")
 
     async def _let_in(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
         token = visit.current.set(caller)
@@ -160,7 +160,7 @@ class Doorman:
                 self._audit.refused(facts, Forbidden.status, Forbidden.slug)
 
     async def _act(self, caller: Visit, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
-        """What the audit log has, whatever comes of it."""
+        """Serve the request, and record it in the audit log whatever its outcome."""
         status = 0
 
         async def noted(message: Message) -> None:
@@ -180,7 +180,7 @@ class Doorman:
                 self._audit.done(facts, status)
 
     async def _while_good(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
-        """What may go on for ever ends when its key does."""
+        """Serve a long-lived request, and end it when its key is revoked or expires."""
         has_begun = False
 
         async def noted(message: Message) -> None:
@@ -206,7 +206,7 @@ class Doorman:
                     await serving
 
     async def _is_still_good(self, key: Key) -> bool:
-        with suppress(StoreError):  # a store that is away for a moment ends nothing
+        with suppress(StoreError):  # a store that is briefly unavailable must not end a stream
             await self._keyring.refresh()
         return self._keyring.is_still_good(key)
 
@@ -229,12 +229,12 @@ class Doorman:
 
 
 def _method(scope: Scope) -> str:
-    """That of a request, or the word for a websocket."""
+    """The request's method, or `WEBSOCKET` for a websocket."""
     return WEBSOCKET if scope["type"] == "websocket" else method_of(scope)
 
 
 def _credentials(scope: Scope) -> tuple[str, str | None]:
-    """What stands after `Bearer`, and the cookie where no such header is given. What is given twice counts as wrong."""
+    """The bearer token, and the cookie if there is no header Authorization. A repeated header counts as wrong."""
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(raw)
     given, cookies = headers.get(b"authorization"), headers.get(b"cookie")
@@ -249,21 +249,21 @@ def _credentials(scope: Scope) -> tuple[str, str | None]:
 
 
 def cookie_in(header: str) -> str | None:
-    """Our cookie's value in a header Cookie."""
+    """The value of our cookie in a Cookie header."""
     try:
-        found = SimpleCookie(header).get(COOKIE)
+        morsel = SimpleCookie(header).get(COOKIE)
     except CookieError:
         return None
-    return None if found is None else found.value
+    return None if morsel is None else morsel.value
 
 
 def _wrong(text: str, cookie: str | None) -> str:
-    """Never what was given: it may be somebody's key."""
+    """Why the credentials were refused. The text never repeats them: they may be somebody's key."""
     if cookie is not None:
         return "You are no longer signed in; sign in again at /signin."
     if text:
-        return "This is no valid key: it is wrong, was revoked, or has expired."
-    return "A key is needed: send the header `Authorization: Bearer okl_...`. `okl keys create` makes one."
+        return "This key is not valid: it is wrong, was revoked, or has expired."
+    return "A key is required: send the header `Authorization: Bearer okl_...`. `okl keys create` creates one."
 
 
 def _no_door(others: tuple[str, ...]) -> ServiceError:
@@ -273,7 +273,7 @@ def _no_door(others: tuple[str, ...]) -> ServiceError:
 
 
 def _is_read(door: Door, scope: Scope) -> bool:
-    """Is it a page, and the one who asks a reader of pages?"""
+    """Whether the route is a page and the client accepts HTML."""
     accepted = dict(scope["headers"]).get(b"accept", b"")
     return door.is_page and b"text/html" in accepted
 

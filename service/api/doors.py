@@ -1,4 +1,4 @@
-"""What a key must be for, route by route: the one place that says so. A route that is not here is closed to every key."""
+"""The scope that a key needs for each route. A route that is missing here is closed to every key."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..keys.key import KeyScope
 READ, WRITE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.ADMIN
 
 WEBSOCKET: Final = "WEBSOCKET"
-"""The method of a websocket."""
+"""The `method` of a websocket's door."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A route and who may take it.
+    """A route and who may use it.
 
-    `scope` is None for everybody. `is_whole`: it tells of all sessions, so a key for some of them may not. `is_audited`: the
-    audit log has it. `is_page`: a reader without a key is sent to sign in. `is_long`: its answer may go on for ever, so that
-    its key is looked at again and again.
+    `scope` is None if everybody may. `is_whole`: it covers all sessions, so keys for some of them may not use it.
+    `is_audited`: the audit log records it. `is_page`: a reader without a key is sent to sign in. `is_long`: its answer may
+    never end, so its key is checked again periodically.
     """
 
     method: str
@@ -104,14 +104,14 @@ Found = tuple[Door | None, str | None, tuple[str, ...]]
 
 @final
 class Doors:
-    """Finds the door of a request, as the router finds its route: the first that fits, by the same patterns."""
+    """Finds the door of a request as the router finds its route: the first match, by the same patterns."""
 
     def __init__(self, doors: tuple[Door, ...] = DOORS) -> None:
         self._doors = [(door, compile_path(door.path)[0]) for door in doors]
         self.find = lru_cache(1024)(self._find)
 
     def _find(self, method: str, path: str) -> Found:
-        """The door, the session in the path, and where there is no door the methods that the path has one for."""
+        """The door, the session in the path, and, if there is no door, the methods that the path does have."""
         others: list[str] = []
         for door, found in self._matches(path):
             if door.method == method:

@@ -1,8 +1,9 @@
-"""A gate between a connection and the server's protocol: it bounds what comes before an application is asked.
+"""A gate between a connection and the server's protocol, which bounds what arrives before the application is called.
 
-The server hands over a request when its head is complete. Until then nothing of ASGI sees it, so a head of 300 MB, or one
-that never ends, is the gate's to refuse. It counts bytes up to the empty line that ends a head, knows from `Announced` when
-a request is taken and when it is answered, and closes what takes too much or too long. It parses nothing.
+The server calls the application when the head of a request is complete. Until then ASGI sees nothing of it, so the gate has
+to refuse a head of 300 MB, or one that never ends. It counts bytes up to the empty line that ends a head, learns from
+`Announced` when a request is taken and when it is answered, and closes connections that send too much or take too long. It
+does not parse HTTP.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from .socket_reads import SocketReads
 
 LOOK_S: Final = 0.25
 TAKEN_WITHIN_S: Final = 2.0
-"""A server takes a request at once when its head is complete; if it does not, it has dropped it without an answer."""
+"""The server takes a request as soon as its head is complete; otherwise it has dropped the request without an answer."""
 
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 16 << 20
-"""A connection that is to be closed is read from for so long, so that the client gets to read why."""
+"""A connection that is about to be closed is read for this long, so that the client can read the error."""
 
 AHEAD_BYTES: Final = 1 << 20
-"""What may come behind a request that is not answered yet: the next ones."""
+"""Bytes of pipelined requests that may arrive behind one that is not answered yet."""
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _REASONS: Final = {
@@ -47,7 +48,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GateBounds:
-    """What one worker takes of its connections."""
+    """Bounds on the connections of one worker."""
 
     connections: int = 1_000
     head_bytes: int = 32 << 10
@@ -58,7 +59,7 @@ class GateBounds:
 
 
 class ServerProtocol(Protocol):
-    """How the server makes the protocol of a connection."""
+    """The server's factory for the protocol of a connection."""
 
     def __call__(
         self, *, config: Any, server_state: Any, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None
@@ -66,16 +67,16 @@ class ServerProtocol(Protocol):
 
 
 class State(Enum):
-    HEAD = auto()  # a head is coming, or the connection is idle
+    HEAD = auto()  # a head is arriving, or the connection is idle
     TAKEN = auto()  # a head is complete; its request is being answered
-    REST = auto()  # answered; what is left of its body is still coming
-    SOCKET = auto()  # a websocket: no requests any more
-    CLOSING = auto()  # what comes is thrown away
+    REST = auto()  # answered; the rest of its body is still arriving
+    SOCKET = auto()  # upgraded to a websocket: no more requests
+    CLOSING = auto()  # incoming data is discarded
 
 
 @final
 class Gatekeeper:
-    """Makes the gates of one worker, as the `http` of a `uvicorn.Config`; looks now and then who takes too long."""
+    """Makes the gates of one worker, as the `http` of a `uvicorn.Config`, and periodically expires overdue connections."""
 
     def __init__(self, bounds: GateBounds, make: ServerProtocol) -> None:
         self.bounds = bounds
@@ -92,12 +93,12 @@ class Gatekeeper:
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> asyncio.Protocol:
         if len(self.gates) >= self.bounds.connections:
-            return Refusal(Overloaded(f"This worker has {self.bounds.connections} connections already; try again."))
+            return Refusal(Overloaded(f"This worker already has {self.bounds.connections} connections; try again."))
         inner = self._make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
         return Gate(self, inner)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A worker process begins with no connections."""
+        """Pickle without gates: a worker process starts with no connections."""
         return Gatekeeper, (self.bounds, self._make)
 
     def enter(self, gate: Gate) -> None:
@@ -118,7 +119,7 @@ class Gatekeeper:
 
 @final
 class Refusal(asyncio.Protocol):
-    """A connection too many: it is told so, and closed."""
+    """A connection beyond the limit: it gets an error, and is closed."""
 
     def __init__(self, error: ServiceError) -> None:
         self._error = error
@@ -143,18 +144,18 @@ class Gate(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._state = State.HEAD
         self._count = 0
-        """Bytes of the head so far, or behind the head, or of the body that are still to come."""
+        """Bytes: in HEAD of the head so far, in TAKEN behind the head, in REST still to come, in CLOSING discarded."""
         self._tail = b""
-        self._is_new = False  # a head is complete, and the application does not know of it yet
+        self._is_new = False  # a head is complete, and the application has not taken the request yet
         self._running = 0
-        self._length: int | None = 0  # of the body that belongs to `_count`; None where nobody can tell
+        self._length: int | None = 0  # of the body that `_count` belongs to; None if unknown
         self._is_read = True
-        self._is_streamed = False  # the body is read as it comes; the server holds it up
+        self._is_streamed = False  # the body is read as it arrives, under the server's flow control
         self._until = self._stalled_until = inf
 
     @property
     def deadline(self) -> float:
-        """When it has taken too long in its present state."""
+        """When the connection will have been too long in its current state."""
         return min(self._until, self._stalled_until)
 
     # -- from the connection
@@ -195,14 +196,14 @@ class Gate(asyncio.Protocol):
         self._inner.data_received(data)
         protocol = self._transport.get_protocol()
         if protocol is not self:
-            # The server has put a protocol of websockets in our place.
+            # The server has replaced us by a websocket protocol.
             self._inner = protocol
             self._transport.set_protocol(self)
             self._writes.reads = SocketReads(self._stream, self._loop, self._inner.data_received)
             self._wait(LOOK_S)
 
     def _read_head(self, data: bytes) -> bool:
-        """Is this to be handed on?"""
+        """Whether to pass the data on to the server."""
         if not self._count:
             if not data.strip(b"\r\n"):
                 return True
@@ -231,7 +232,7 @@ class Gate(asyncio.Protocol):
         return None if found < 0 else found + len(_END_OF_HEAD)
 
     def eof_received(self) -> bool | None:
-        # The loop may close the connection now.
+        # Flush now, since the loop may close the connection next.
         self._writes.flush()
         return self._inner.eof_received()
 
@@ -254,7 +255,7 @@ class Gate(asyncio.Protocol):
     # -- from the application
 
     def take(self, scope: Scope, receive: Receive) -> Receive:
-        """The application has the request. Returns what it shall receive with."""
+        """Note that the application takes the request. Returns the `receive` that it must use."""
         self._running += 1
         self._until = inf
         if scope["type"] == "websocket":
@@ -264,7 +265,7 @@ class Gate(asyncio.Protocol):
             self._state = State.TAKEN
         length = _length(scope["headers"])
         self._is_streamed = kind_of(scope) in NDJSON
-        # Of a request that came before the last one was answered, nobody knows where its head ended.
+        # It is unknown where the head ended of a request that arrived before the last one was answered.
         self._length = length if self._is_new or length == 0 else None
         self._is_read = length == 0
         if not self._is_new:
@@ -281,7 +282,7 @@ class Gate(asyncio.Protocol):
         return noting
 
     def answered(self) -> None:
-        """The application is done with a request."""
+        """Note that the application has finished a request."""
         self._running -= 1
         if self._running or self._state is not State.TAKEN:
             return
@@ -307,7 +308,7 @@ class Gate(asyncio.Protocol):
         if self._transport.is_closing() or self._stalled_until < inf or self._state is State.CLOSING:
             self._transport.abort()
         elif self._state is State.TAKEN:
-            self._refuse(MalformedBody("The server could not make a request of this."))
+            self._refuse(MalformedBody("The server could not parse the request."))
         elif self._state is State.HEAD and self._count:
             seconds = self._bounds.head_timeout_s
             self._refuse(RequestTimeout(f"The head of the request did not arrive within {seconds:g} s."))
@@ -329,12 +330,12 @@ class Gate(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close when the client has read all: a connection that is closed with something unread is reset."""
+        """Close once the client has read everything: closing with unread input would reset the connection."""
         self._state = State.CLOSING
         self._count = 0
         self._wait(LINGER_S)
         if self._transport.is_closing():
-            return  # the client has left, and uvloop raises
+            return  # the client has disconnected; uvloop would raise
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if not self._transport.is_reading():
@@ -343,7 +344,7 @@ class Gate(asyncio.Protocol):
 
 @final
 class Announced:
-    """ASGI middleware outside of everything: tells the gate of a connection when a request is taken and answered."""
+    """The outermost ASGI middleware: tells the connection's gate when a request is taken and answered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -361,17 +362,17 @@ class Announced:
 
 
 def _stream(transport: asyncio.BaseTransport | JoinedWrites) -> asyncio.Transport:
-    """A stream's transport, as its protocol knows; those of uvloop are so in all but their class."""
+    """Narrow the type: the protocol of a stream gets a stream transport, although uvloop's do not inherit the class."""
     return cast(asyncio.Transport, transport)
 
 
 def _after_blank_lines(data: bytes) -> int:
-    """A head may have empty lines before it."""
+    """Where the head begins: empty lines may precede it."""
     return len(data) - len(data.lstrip(b"\r\n"))
 
 
 def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
-    """Of a request's body; None where it does not say."""
+    """The length of a request's body; None if it is not declared."""
     for name, value in headers:
         if name == b"content-length":
             return int(value)
@@ -381,7 +382,7 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
 
 
 def _answer(error: ServiceError) -> bytes:
-    """An answer for a connection that is going to be closed."""
+    """The response for a connection that is about to be closed."""
     instance = f"{getrandbits(64):016x}"
     body = to_json(document_of(error, instance))
     lines = [

@@ -1,10 +1,10 @@
-"""The guards in front of every route: pure ASGI, so that nothing is routed, solved or read before they have looked.
+"""The guards in front of every route: pure ASGI, so that nothing is routed, solved or read before their checks.
 
-What they hold, in this order: a request id; a bound on the requests that are answered at a time; the size of the path and of
-the headers; the name that the request is meant for (against DNS rebinding); the origin of the web page that sent it; the
-size of the body and the time it takes. They answer HEAD where there is a GET, and their own refusals are problem documents.
+In this order they handle: the request id; the number of requests in flight; the size of the path and of the headers; the
+Host header (against DNS rebinding); the origin of the web page that sent the request; the size of the body and the time that
+it takes. They answer HEAD for every GET route, and refuse requests with problem documents.
 
-They count every request, take over the trace that it belongs to, and log it where the settings ask for that.
+They count every request, continue its trace, and log it if the settings ask for that.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ MAX_URI_BYTES: Final = 8 << 10
 MAX_HEADER_BYTES: Final = 16 << 10
 MAX_HEADERS: Final = 100
 SMALL_BYTES: Final = 64 << 10
-"""Bodies of this size count for nothing: their number is bounded."""
+"""Bodies up to this size are not counted towards the memory bound, since their number is bounded."""
 
 VALUES_PER_INPUT: Final = 2
-"""A new session says a name and a type of each input; a prediction has one value of each."""
+"""A new session declares a name and a type for each input; a prediction has one value for each."""
 
 LIMITS: Final = "okl.limits"
-"""Where the guards leave the settings of a request's body in its scope."""
+"""Key of the request's scope under which the guards leave its BodyLimits."""
 
 REFUSALS: Final[tuple[type[ServiceError], ...]] = (HostNotAllowed, OriginNotAllowed, UriTooLong, HeadTooLarge)
-"""What any route may answer, for its document; their statuses are nobody else's."""
+"""Errors that any route may answer, for the OpenAPI document; no other error has their statuses."""
 
 ANSWERED_UNDER_LOAD: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -77,7 +77,7 @@ SWITCHING, FAILED = 101, 500
 
 @final
 class Guards:
-    """ASGI middleware: `app.add_middleware(Guards, settings=settings)`; `counts` are those of the worker."""
+    """ASGI middleware: `app.add_middleware(Guards, settings=settings)`; `counts` are the worker's."""
 
     def __init__(self, app: ASGIApp, settings: Settings, counts: Counts | None = None) -> None:
         self._app = app
@@ -139,7 +139,7 @@ class Guards:
             self._note(exchange, started)
 
     def _note(self, exchange: Exchange, started: float) -> None:
-        """Count a request that is over, and log it."""
+        """Count a finished request, and log it."""
         scope, now = exchange.scope, perf_counter()
         began = (exchange.began or now) - started
         self._counts.answered(method_of(scope), self._templates.of(scope), exchange.status, began)
@@ -158,13 +158,13 @@ class Guards:
     def _refusal(
         self, scope: Scope, raw: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> ServiceError | None:
-        """Why this request is not let in, or None."""
+        """Why this request is refused, or None."""
         if self._counts.open_requests >= self._max_requests and scope["path"] not in ANSWERED_UNDER_LOAD:
-            return Overloaded(f"This worker answers {self._max_requests} requests already; try again.")
+            return Overloaded(f"This worker is already answering {self._max_requests} requests; try again.")
         if len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) > MAX_URI_BYTES:
             return UriTooLong(f"The path and its query have more than {MAX_URI_BYTES} bytes.")
         if len(raw) > MAX_HEADERS or sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
-            return HeadTooLarge(f"The headers are more than {MAX_HEADERS}, or have more than {MAX_HEADER_BYTES} bytes.")
+            return HeadTooLarge(f"There are more than {MAX_HEADERS} headers, or they exceed {MAX_HEADER_BYTES} bytes.")
         host = headers.get(b"host", b"")
         if len(headers) < len(raw) and _is_repeated(b"host", raw):
             return HostNotAllowed("The request names more than one host.")
@@ -176,7 +176,7 @@ class Guards:
         if origin is not None:
             if not self._is_own_page(origin, host) or (len(headers) < len(raw) and _is_repeated(b"origin", raw)):
                 return OriginNotAllowed(
-                    f"A page of {shown(origin)} may not use this service; OKL_ALLOWED_ORIGINS lists those that may."
+                    f"A page of {shown(origin)} may not use this service; OKL_ALLOWED_ORIGINS lists the origins that may."
                 )
         elif headers.get(b"sec-fetch-site") in _ELSEWHERE and scope.get("method", "GET") not in _SAFE:
             return OriginNotAllowed("A page of another origin may not write here.")
@@ -184,7 +184,7 @@ class Guards:
 
 
 def _traceparent(raw: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The header of the trace that the request belongs to from here on; None if it names none that is valid."""
+    """Enter the trace that the request names. Returns the header, or None if it is missing or invalid."""
     given = headers.get(b"traceparent")
     if given is None or (len(headers) < len(raw) and _is_repeated(b"traceparent", raw)):
         return None
@@ -205,7 +205,7 @@ def _is_repeated(name: bytes, raw: list[tuple[bytes, bytes]]) -> bool:
 
 @final
 class Exchange:
-    """One request and its answer: the body is bounded on its way in, every answer gets our headers on its way out."""
+    """One request and its answer: bounds the body on its way in, and adds our headers to the answer on its way out."""
 
     __slots__ = (
         "_instance",
@@ -237,11 +237,11 @@ class Exchange:
 
     @property
     def scope(self) -> Scope:
-        """As the router has left it, but for the method."""
+        """The scope as the router has left it, with the original method."""
         return self._scope if self._routed is self._scope else {**self._routed, "method": "HEAD"}
 
     def limit(self, bodies: Bodies) -> None:
-        """Bound the body that the application is going to read."""
+        """Bound the size of the body, and the time to receive it."""
         receive = self._receive
         deadline = bodies.deadline()
         received = 0
@@ -275,7 +275,7 @@ class Exchange:
         self._receive = bounded
 
     def stream(self, bodies: Bodies) -> None:
-        """The body is of lines, and read as it comes: each piece of it has the time that another body has in all."""
+        """Bound the time to receive each piece of a body of lines, which is read as it arrives."""
         receive = self._receive
 
         async def in_time() -> Message:
@@ -284,13 +284,13 @@ class Exchange:
         self._receive = in_time
 
     async def run(self, app: ASGIApp) -> None:
-        # The server looks at its own scope to know that it is a HEAD.
+        # A copy: the server looks at its own scope to see that this is a HEAD.
         if self._is_head:
             self._routed = {**self._scope, "method": "GET"}
         try:
             await app(self._routed, self._receive, self._answer)
         except asyncio.CancelledError:
-            # Only the server cancels a request from outside: it stops, and the grace is over.
+            # Only the server cancels a request from outside: it is stopping, and the grace period is over.
             if not self.status:
                 await self.refuse(stopping())
         except ClientDisconnect:
@@ -318,7 +318,7 @@ class Exchange:
             return
         if message["type"] == "http.response.start":
             if self._refusal is not None:
-                # The application made something else of the error that it got for its body.
+                # The application turned the error that reading the body raised into another answer.
                 await self.refuse(self._refusal)
                 self._is_over = True
                 return
@@ -343,7 +343,7 @@ def count_refusal(error: ServiceError, scope: Scope) -> None:
 
 
 async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, receive: Receive, send: Send) -> int:
-    """A websocket: let in, or refused with an answer of HTTP. Returns the status of that, 0 if there was none."""
+    """Serve a websocket, or refuse it with an HTTP response. Returns the status: 101 if it was accepted, 0 if unanswered."""
     is_open = False
     status = 0
 
@@ -354,7 +354,7 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
             instance = request_id(scope).encode("ascii")
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance)]
         elif message["type"] == "websocket.close" and not is_open and message.get("code", 1000) == 1000:
-            # So the router answers where no route is.
+            # This is how the router answers when no route matches.
             missing = RouteNotFound("There is no websocket at this path.")
             status = missing.status
             await refuse_socket(missing, scope, send)
@@ -369,7 +369,7 @@ async def _converse(app: ASGIApp, refusal: ServiceError | None, scope: Scope, re
     try:
         await app(scope, receive, answering)
     except asyncio.CancelledError:
-        pass  # as for any request: the server stops
+        pass  # as for any request: the server is stopping
     except ServiceError as error:
         if not is_open:
             status = error.status

@@ -1,4 +1,4 @@
-"""The names that a request may be meant for, and the web pages that may send one."""
+"""The host names that the service answers to, and the web pages that may send requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Final, final
 
 PRIVATE: Final = ("localhost", "local", "internal", "lan", "home.arpa", "test", "svc", "cluster.local")
-"""Ends of names that nobody can own in the public DNS, so no web page of elsewhere has such a name."""
+"""Suffixes of names that nobody can own in the public DNS, so no foreign web page has such a name."""
 
 _PRIVATE_ENDS: Final = tuple(f".{end}" for end in PRIVATE)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
@@ -15,10 +15,10 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0
 
 @final
 class Hosts:
-    """The names that the service answers to.
+    """The host names that the service answers to.
 
-    A page of evil.example may have its name resolve to this machine, and would then be of the same origin as the service.
-    Addresses, and names that nobody can own in the public DNS, cannot be used so. Other names must be listed.
+    A page of evil.example may have its name resolve to this machine, and would then have the same origin as the service (DNS
+    rebinding). Addresses, and names that nobody can own in the public DNS, are safe from that. Other names must be listed.
     """
 
     def __init__(self, bound: str, allowed: tuple[str, ...]) -> None:
@@ -32,13 +32,11 @@ class Hosts:
             return None
         found = _HOST.fullmatch(host.decode("latin-1"))
         if found is None:
-            return f"The header Host is missing or no host: {shown(host)}."
+            return f"The header Host is missing or invalid: {shown(host)}."
         name = found["name"].rstrip(".").lower()
         if name in self._names or name.endswith(self._ends) or _is_private(name) or _is_address(name):
             return None
-        return (
-            f"This service does not answer to the name {shown(name.encode())}; OKL_ALLOWED_HOSTS lists those it does."
-        )
+        return f"This service does not answer to the name {shown(name.encode())}; OKL_ALLOWED_HOSTS lists the allowed ones."
 
 
 def _is_private(name: str) -> bool:
@@ -54,7 +52,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_own_page(origin: bytes, host: bytes, allowed: frozenset[str]) -> bool:
-    """Is this the origin of our own pages, or one that is listed? The scheme may differ: a proxy may speak TLS for us."""
+    """Whether the origin is the service's own, or a listed one. The scheme may differ, since a proxy may terminate TLS."""
     if "*" in allowed or origin.decode("latin-1") in allowed:
         return True
     scheme, _, place = origin.lower().partition(b"://")
@@ -66,5 +64,5 @@ _PORTS: Final = {b"http": b":80", b"https": b":443"}
 
 
 def shown(value: bytes) -> str:
-    """A header's value as an error may quote it."""
+    """A header's value, cut and escaped so that an error may quote it."""
     return repr(value[:100].decode("latin-1"))

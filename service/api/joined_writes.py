@@ -1,4 +1,4 @@
-"""The transport as the server sees it: writes of one turn of the event loop leave together, and a socket is read in turns."""
+"""The transport that the server sees: it joins the writes of one turn of the event loop, and reads sockets in slices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .socket_reads import SocketReads
 
 @final
 class JoinedWrites:
-    """What the server writes in one turn of the loop leaves together.
+    """A transport that sends everything written in one turn of the loop together.
 
-    It writes the head of an answer and then the body, each a call of the system that wakes the client. The rest of an
-    `asyncio.Transport` is the stream's own.
+    The server writes the head of a response and then its body; each would be a system call that wakes the client. All other
+    methods of `asyncio.Transport` are the stream's.
     """
 
     def __init__(self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -22,7 +22,7 @@ class JoinedWrites:
         self._loop = loop
         self._held: bytes | bytearray | memoryview = b""
         self.reads: SocketReads | None = None
-        """Of a socket: the server pauses and resumes these, and not the stream."""
+        """Set for a websocket: the server then pauses and resumes these reads instead of the stream."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -56,7 +56,7 @@ class JoinedWrites:
         return len(self._held) + self._stream.get_write_buffer_size()
 
     def flush(self) -> None:
-        """Send what is held; what nobody reads any more is forgotten."""
+        """Send held data, or drop it if the connection is closing."""
         held, self._held = self._held, b""
         if held and not self._stream.is_closing():
             self._stream.write(held)

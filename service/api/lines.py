@@ -1,4 +1,4 @@
-"""Bodies of lines (NDJSON) that are read as they come, and answers that are written while the body is still coming."""
+"""NDJSON bodies that are read as they arrive, and answers that are written while the body is still arriving."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .slices import BodyLimits
 MEDIA_TYPE: Final = "application/x-ndjson"
 
 _NEXT: Final = re.compile(rb"\}[ \t\r]*,[ \t\r]*\{")
-"""What is between two objects, unless a line ends there."""
+"""The text between two objects on one line."""
 
 
 class KindRoute(APIRoute):
-    """A route for bodies of some kinds; those of others at the same path are another route's."""
+    """A route for bodies of certain media types; other routes at the same path take the rest."""
 
     kinds: ClassVar[frozenset[str]]
 
@@ -41,7 +41,7 @@ class LinesRoute(KindRoute):
 
 @final
 class Streamed(Response):
-    """An answer in parts. Nobody listens for the client's leaving meanwhile: the body may still be read."""
+    """An answer in parts. It does not listen for the client's disconnect, since the body may still be being read."""
 
     def __init__(self, parts: AsyncGenerator[bytes], media_type: str = MEDIA_TYPE) -> None:
         super().__init__(media_type=media_type)
@@ -57,10 +57,10 @@ class Streamed(Response):
 
 
 async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[bytes]]:
-    """The lines that have come, without blank ones, as soon as they are whole; the last one may lack its end.
+    """Yield lines as soon as they are complete, without blank ones; the last line may lack its newline.
 
-    Raises PayloadTooLarge for a line of more bytes than one input may have, once those before it are given; ClientDisconnect
-    where the body breaks off: what is left then is no line.
+    Raises PayloadTooLarge for a line of more bytes than one input may have, after the lines before it were yielded;
+    ClientDisconnect if the body breaks off, whose incomplete last line is dropped.
     """
     parts: list[bytes] = []
     size = 0
@@ -72,10 +72,10 @@ async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[
         head, end, rest = data.rpartition(b"\n")
         if end or is_last:
             whole = b"".join([*parts, head, end, rest] if is_last else [*parts, head])
-            found, is_too_long = _lines(whole, limits)
+            lines, is_too_long = _lines(whole, limits)
             parts, size = [], 0
-            if found:
-                yield found
+            if lines:
+                yield lines
             if is_too_long:
                 raise _too_long(limits.row_bytes)
         if is_last:
@@ -87,17 +87,18 @@ async def lines_of(receive: Receive, limits: BodyLimits) -> AsyncGenerator[list[
 
 
 def as_array(lines: Sequence[bytes]) -> bytes | None:
-    """The lines as one array of JSON, which is read faster than each by itself; None where a line may have several objects.
+    """The lines as one JSON array, which parses faster than the lines one by one; None if a line may have several objects.
 
-    Wrong lines may join to right objects: `{"x":[1]},{"x":[2` and `3]}`. But if the array has as many objects as there are
-    lines, each is a line: a comma put in here that is in an object, or in a string, leaves one between two objects to a line.
+    Malformed lines may join to valid objects: `{"x":[1]},{"x":[2` and `3]}`. But if the array has as many objects as there
+    are lines, each object is a line: if a comma inserted here fell inside an object or a string, some line would have a comma
+    between two objects.
     """
-    found = b"[" + b"\n,".join(lines) + b"]"
-    return None if _NEXT.search(found) else found
+    array = b"[" + b"\n,".join(lines) + b"]"
+    return None if _NEXT.search(array) else array
 
 
 def _lines(data: bytes, limits: BodyLimits) -> tuple[list[bytes], bool]:
-    """The lines up to one that is too long, and whether there is one."""
+    """The lines before the first one that is too long, and whether there is such a line."""
     lines = data.split(b"\n")
     is_too_long = max(map(len, lines)) > limits.row_bytes
     if is_too_long:

@@ -1,4 +1,4 @@
-"""The messages of a stream: how they are read, what each asks of its session, and how that is told."""
+"""The messages of a stream: parsing them, turning them into session requests, and encoding the answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .slices import COUNTED_BYTES, MAX_OPENED, BodyLimits, opened_in
 
 Message = PredictBody | UpdateBody | StepBody
 Read = Message | ServiceError
-"""A message, or what is wrong with it."""
+"""A message, or the error that it was refused with."""
 
 MODELS: Final = {"<predict>": PredictBody, "<update>": UpdateBody, "<step>": StepBody}
 
 
 def _kind(value: Any) -> str:
-    """What a message is shows in its members; the tags never show in an error's pointer."""
+    """The tag of a message, from its members. Tags never appear in an error's pointer."""
     if isinstance(value, dict):
         if "update" in value or "predict" in value:
             return "<step>"
@@ -43,12 +43,12 @@ _Message = Annotated[
     Discriminator(_kind),
 ]
 _ONE: TypeAdapter[Message] = TypeAdapter(_Message)
-# The first that is wrong ends it: errors of half a million take half a second.
+# Stop at the first invalid message: collecting the errors of half a million takes half a second.
 _MANY: TypeAdapter[list[Message]] = TypeAdapter(Annotated[list[_Message], Field(fail_fast=True)])
 
 
 def read_one(data: bytes, limits: BodyLimits) -> Read:
-    """One message of JSON."""
+    """Parse one JSON message."""
     try:
         limits.check_values(data)
         return _ONE.validate_json(data)
@@ -61,13 +61,13 @@ def read_one(data: bytes, limits: BodyLimits) -> Read:
 
 
 def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
-    """The messages of a JSON array, `most` at most. Raises MalformedBody, PayloadTooLarge."""
+    """Parse a JSON array of at most `most` messages. Raises MalformedBody, PayloadTooLarge."""
     if opened_in(data) > MAX_OPENED:
         raise PayloadTooLarge(f"The message has more than {MAX_OPENED} arrays and objects.", limit=MAX_OPENED)
     try:
         found = _MANY.validate_json(data)
     except ValidationError:
-        # Which of them is wrong shows when each is read by itself.
+        # Parse them one by one to find the invalid ones.
         try:
             found = from_json(data, allow_inf_nan=False)
         except ValueError as error:
@@ -75,12 +75,12 @@ def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
         if len(found) <= most:
             return [read_one(to_json(one), limits) for one in found]
     if len(found) > most:
-        raise PayloadTooLarge(f"There are more than {most} messages in one; send them in several.", limit=most)
+        raise PayloadTooLarge(f"There are more than {most} messages in one array; send several.", limit=most)
     return list(found)
 
 
 def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
-    """A message a line."""
+    """Parse one message per line."""
     array = as_array(lines) if len(lines) > 1 and max(map(len, lines)) <= COUNTED_BYTES else None
     if array is not None:
         try:
@@ -96,7 +96,10 @@ def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:
 def asked_of(
     message: Message, rounds: Rounds, scope: Scope
 ) -> tuple[list[Part], Callable[[list[Told | ServiceError]], Any]]:
-    """What it asks, and how the answer of a session is told. That raises the ServiceError that refused it."""
+    """The parts that the message asks of its session, and a function that encodes the session's answers.
+
+    The function raises the ServiceError with which the session refused a part.
+    """
     match message:
         case PredictBody():
             parts: list[Part] = [rounds.question(message.x, message.id, message.wait)]

@@ -1,4 +1,4 @@
-"""The routes of sessions that move: their state as a download, put back, cloned, kept, returned to; another name."""
+"""The routes of a session's state: download, put, clone, checkpoints, rollback; and rename."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _DOWNLOAD = {200: {"content": _FILE, "headers": {"ETag": {"schema": {"type": "st
 
 IfMatchAny = Annotated[
     str | None,
-    Header(alias="If-Match", description="The session's `ETag`, at which it must be, or `*` for any."),
+    Header(alias="If-Match", description="The `ETag` that the session must have, or `*` for any."),
 ]
-IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="`*`: make a new session of it.")]
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="`*`: create a new session.")]
 CheckpointPath = Annotated[OwnName, Path(description="Name of the checkpoint.")]
 
 
@@ -52,7 +52,7 @@ CheckpointPath = Annotated[OwnName, Path(description="Name of the checkpoint.")]
     summary="Download a session's state",
 )
 async def take_snapshot(session: SessionPath, states: StatesDep) -> Response:
-    """Its definition and its state at one tip, which is the `ETag`: bytes for `PUT`, here or at another service."""
+    """The session's definition and its state at one tip, which is the `ETag`: bytes to `PUT`, here or at another service."""
     state = await states.take(session)
     headers = {
         "ETag": wire.etag(state.tip),
@@ -63,7 +63,7 @@ async def take_snapshot(session: SessionPath, states: StatesDep) -> Response:
 
 
 async def _chunks(blob: bytes) -> AsyncIterator[memoryview]:
-    """What a slow reader has not taken yet is not copied."""
+    """Yield views, so that the part that a slow client has not read yet is not copied."""
     view = memoryview(blob)
     for start in range(0, len(blob), CHUNK_BYTES):
         yield view[start : start + CHUNK_BYTES]
@@ -90,7 +90,7 @@ async def _state_of(request: Request) -> bytes:
         errors.LimitReached,
     ),
     openapi_extra={"requestBody": {"content": _FILE, "required": True}},
-    summary="Put a state in a session's place",
+    summary="Replace or create a session from a snapshot",
 )
 async def put_snapshot(
     session: SessionPath,
@@ -99,8 +99,8 @@ async def put_snapshot(
     at: IfMatchAny = None,
     unless: IfNoneMatch = None,
 ) -> Response:
-    """With `If-Match` the session goes on from this state: what waits goes on waiting, and ids that were applied are
-    remembered. With `If-None-Match: *` it makes a new session."""
+    """With `If-Match`, the session continues from this state: its waiting predictions stay, and ids that were applied are
+    still remembered. With `If-None-Match: *`, a new session is created."""
     if unless is not None:
         if unless != _ANY or at is not None:
             raise _wrong_header("If-None-Match", "must be *, without If-Match")
@@ -111,15 +111,15 @@ async def put_snapshot(
 
 
 def label_or_any(at: str | None) -> str | None:
-    """The label that the session must be at; None for any. Raises PreconditionRequired, InvalidInput."""
+    """The label that the session must have; None for any. Raises PreconditionRequired, InvalidInput."""
     if at is None:
-        raise PreconditionRequired("Say If-Match with the session's ETag, or * to replace whatever is there.")
+        raise PreconditionRequired("Send If-Match with the session's ETag, or * to replace whatever is there.")
     if at == _ANY:
         return None
-    found = _ETAG.fullmatch(at)
-    if found is None:
+    etag = _ETAG.fullmatch(at)
+    if etag is None:
         raise _wrong_header("If-Match", "must be the session's ETag, or *")
-    return found[1]
+    return etag[1]
 
 
 def _wrong_header(name: str, detail: str) -> InvalidInput:
@@ -127,14 +127,14 @@ def _wrong_header(name: str, detail: str) -> InvalidInput:
 
 
 def _check(definition: Definition) -> None:
-    """A snapshot makes no session that POST /sessions would not make."""
+    """Raises InvalidSnapshot for a definition that POST /sessions would not accept."""
     try:
         body = SessionCreate.model_validate_json(to_json(wire.request_for(definition)))
     except ValidationError as error:
-        told = "; ".join(f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
-        raise InvalidSnapshot(f"The snapshot's definition is none that this service takes: {told}") from error
+        detail = "; ".join(f"{'/'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+        raise InvalidSnapshot(f"This service does not accept the snapshot's definition: {detail}") from error
     if wire.definition_of(body) != definition:
-        raise InvalidSnapshot("The snapshot's definition is none that this service takes.")
+        raise InvalidSnapshot("This service does not accept the snapshot's definition.")
 
 
 @moving_bodies.post(
@@ -145,7 +145,7 @@ def _check(definition: Definition) -> None:
     summary="Clone a session",
 )
 async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Response:
-    """A new session with the same state, that goes on learning on its own."""
+    """Create a new session with the same state, which then learns independently."""
     found = await states.clone(session, body.name)
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
 
@@ -155,10 +155,10 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     response_model=CheckpointAnswer,
     status_code=201,
     responses=responses(*BODY, *_SESSION, errors.LimitReached),
-    summary="Keep a session's state",
+    summary="Keep a session's state as a checkpoint",
 )
 async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: StatesDep) -> Response:
-    """As it is now, in place of a checkpoint of the same name; it goes when the session goes."""
+    """Keep the current state, replacing a checkpoint of the same name. It is deleted with the session."""
     return reply(wire.checkpoint(await states.keep(session, body.name)), 201)
 
 
@@ -169,7 +169,7 @@ async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: St
     summary="List a session's checkpoints",
 )
 async def list_checkpoints(session: SessionPath, states: StatesDep) -> Response:
-    """In the order of their names."""
+    """Sorted by name."""
     return reply({"checkpoints": [wire.checkpoint(one) for one in await states.kept(session)]})
 
 
@@ -180,7 +180,7 @@ async def list_checkpoints(session: SessionPath, states: StatesDep) -> Response:
     summary="Delete a checkpoint",
 )
 async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, states: StatesDep) -> Response:
-    """The session stays as it is."""
+    """The session is not affected."""
     await states.drop(session, checkpoint)
     return Response(status_code=204)
 
@@ -200,8 +200,8 @@ async def delete_checkpoint(session: SessionPath, checkpoint: CheckpointPath, st
     summary="Return to a checkpoint",
 )
 async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep, at: IfMatchAny = None) -> Response:
-    """The session goes on from there. What waits goes on waiting, and an update that was applied before is not learned
-    again when it is sent again."""
+    """The session continues from the checkpoint. Its waiting predictions stay, and an update that was applied before is not
+    learned again when it is repeated."""
     found = await states.roll_back(session, body.checkpoint, label_or_any(at))
     return reply(wire.session(found), 200, wire.headers(found))
 
@@ -213,6 +213,6 @@ async def roll_back(body: RollbackBody, session: SessionPath, states: StatesDep,
     summary="Rename a session",
 )
 async def rename(body: RenameBody, session: SessionPath, states: StatesDep) -> Response:
-    """With what waits, the remembered ids and its checkpoints. Meanwhile its requests are asked to come back."""
+    """Its waiting predictions, remembered ids and checkpoints move too. Meanwhile its requests get a retryable error."""
     found = await states.rename(session, body.name)
     return reply(wire.session(found), 200, wire.headers(found) | {"Location": f"/sessions/{body.name}"})

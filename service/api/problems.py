@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): one shape for every error, whoever raised it, and never more than 8 KiB."""
+"""Errors as problem documents (RFC 9457): one shape for every error, and never more than 8 KiB."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ log = logging.getLogger("okl.http")
 
 PROBLEM_JSON = "application/problem+json"
 REQUEST_ID = "okl.request_id"
-"""Where the guards leave the request's id in its scope."""
+"""Key of the request's scope under which the guards leave its id."""
 
 COUNTS = "okl.counts"
-"""Where they leave the worker's counts."""
+"""Key under which they leave the worker's counts."""
 
 FIRST_TRY = "<first try>"
-"""The tag of a union's form that was tried first, in the location of an error: another form's error follows."""
+"""The tag of the union member that was tried first, in an error's location. The error of another member follows it."""
 
 MAX_BYTES = 8 << 10
 MAX_ERRORS = 10
 MAX_COUNTED = 100
-"""So many wrong places of a body are looked at; of more than that only their number is told."""
+"""If a body has more errors than this, only their number is reported."""
 
 MAX_TEXT, MAX_POINTER, MAX_DETAIL = 300, 200, 600
 LISTED = 3
-"""So many of the errors are repeated in the sentence of the document."""
+"""How many of the errors the document's `detail` repeats."""
 
 
 def responses(*kinds: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entries of the errors that a route may answer."""
+    """The OpenAPI entries for the errors that a route may answer."""
     by_status: dict[int | str, list[type[ServiceError]]] = {}
     for kind in kinds:
         for leaf in [kind] if kind is ServiceError else leaves(kind):
@@ -91,28 +91,28 @@ def operation_id(route: APIRoute) -> str:
 
 
 def request_id(scope: Scope) -> str:
-    """The id of a request, drawn now if no guard has given it one."""
+    """The id of a request, generated now if no guard has set it."""
     return scope.get(REQUEST_ID) or scope.setdefault(REQUEST_ID, secrets.token_hex(8))
 
 
 def problem(error: ServiceError, request: Request) -> Response:
-    """The answer that tells a client of this error."""
+    """The response to a request that failed with this error."""
     return answer(error, request.scope)
 
 
 def answer(error: ServiceError, scope: Scope) -> Response:
-    """The same for those who have no request, only its scope."""
+    """The same for callers that have no request, only its scope."""
     return _response(document_for(error, scope), error.status, headers_of(error))
 
 
 def headers_of(error: ServiceError) -> dict[str, str]:
-    """Those that the answer to an error has beside the usual ones."""
+    """The error's additional response headers."""
     retry = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
     return retry | dict(error.headers)
 
 
 def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
-    """The document that tells a client of this error; the log has it too if it is the service's own."""
+    """The problem document of this error, which is also counted, and logged if it is a server error."""
     instance = request_id(scope)
     _count(error.slug, scope)
     if error.status >= 500:
@@ -123,8 +123,8 @@ def document_for(error: ServiceError, scope: Scope) -> dict[str, Any]:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Of the frames in which it was raised. They hold the error, which holds them, and a session may be among what they hold:
-    all that would stay until the collector comes, which is seldom."""
+    """Drop the error's tracebacks. Frames and error refer to each other, and the frames may hold a session; all of it would
+    stay in memory until the garbage collector runs, which is rare."""
     while error is not None and error.__traceback__ is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
@@ -137,7 +137,7 @@ def _count(slug: str, scope: Scope) -> None:
 
 
 def document_of(error: ServiceError, instance: str) -> dict[str, Any]:
-    """The document that tells of this error in at most MAX_BYTES, whatever it quotes."""
+    """The error's problem document, cut to at most MAX_BYTES."""
     return _bounded(_members(error.slug, error.title, error.status, error.detail, instance) | error.extra)
 
 
@@ -161,7 +161,7 @@ def _bounded(document: dict[str, Any]) -> dict[str, Any]:
             for error in document["errors"][:MAX_ERRORS]
         ]
     while len(_json(document)) > MAX_BYTES:
-        # A character may take six bytes in JSON. What is told twice goes first, then what the type adds.
+        # A character may take six bytes in JSON. Remove repeated errors first, then the members that the type adds.
         extra = [name for name in document if name not in _STANDARD]
         if len(document.get("errors", ())) > 1:
             document["errors"].pop()
@@ -176,7 +176,7 @@ _STANDARD = frozenset({"type", "title", "status", "detail", "instance"})
 
 
 def cut(text: str, length: int) -> str:
-    """The text, its middle left out where it is longer than this."""
+    """The text, with its middle cut out if it is longer than `length`."""
     if len(text) <= length:
         return text
     end = length // 4
@@ -184,7 +184,7 @@ def cut(text: str, length: int) -> str:
 
 
 def unexpected_problem(error: Exception, scope: Scope) -> Response:
-    """The answer to an error that nobody raised on purpose: the client learns nothing of it, the log everything."""
+    """The response to an unexpected error: the client gets no details, the log gets all of them."""
     return _response(unexpected_document(error, scope), ServiceError.status, {})
 
 
@@ -196,43 +196,44 @@ def unexpected_document(error: Exception, scope: Scope) -> dict[str, Any]:
 
 
 def log_unexpected(error: Exception, scope: Scope) -> str:
-    """Returns the id under which the log has it."""
+    """Log an unexpected error. Returns the request's id, under which the log has it."""
     instance = request_id(scope)
     log.error("unexpected error", exc_info=error, extra={"path": scope["path"], "instance": instance})
     return instance
 
 
 def validation_problem(error: ValidationError, model: type[BaseModel]) -> ServiceError:
-    """The service's error for a body that is no value of this model."""
+    """The service's error for a body that does not validate as this model."""
     count = error.error_count()
-    if count > MAX_COUNTED:  # to list them all would take seconds
-        told = f"{count:,} places are wrong, too many to tell"
-        return InvalidInput(f"In the body {told}.", errors=[{"pointer": "", "detail": told}])
+    if count > MAX_COUNTED:  # listing them all would take seconds
+        detail = f"{count:,} places are wrong, too many to list"
+        return InvalidInput(f"In the body {detail}.", errors=[{"pointer": "", "detail": detail}])
     return from_validation(error.errors(include_url=False, include_input=False), model=model)
 
 
 def from_validation(found: Sequence[Any], prefix: int = 0, model: type[BaseModel] | None = None) -> ServiceError:
-    """The service's error for pydantic's; `prefix` parts of each location are not in the body, which is of the model."""
+    """The service's error for pydantic's errors in a body of `model`; the first `prefix` parts of a location are dropped."""
     for item in found:
         if item["type"] == "json_invalid":
             return MalformedBody(f"The body is not JSON: {item.get('ctx', {}).get('error', item['msg'])}.")
     found = [item for item in found if item["loc"][-1:] != (FIRST_TRY,)]
     wrong = [{"pointer": _pointer(item["loc"][prefix:]), "detail": _say(item, model)} for item in found[:MAX_COUNTED]]
     kinds = {_kind(item, entry["pointer"]) for item, entry in zip(found[:MAX_COUNTED], wrong, strict=True)}
+    # Errors of different types are just an invalid request.
     kind = kinds.pop() if len(kinds) == 1 else InvalidInput
     return kind(_listed(wrong), errors=wrong[:MAX_ERRORS])
 
 
 def _listed(errors: Sequence[Mapping[str, str]]) -> str:
-    """What is wrong and where, as one sentence."""
-    told = "; ".join(
+    """The first errors with their places, as one sentence."""
+    text = "; ".join(
         f"{cut(error['pointer'], MAX_POINTER) or 'the body'}: {error['detail']}" for error in errors[:LISTED]
     )
-    return told if len(errors) <= LISTED else f"{told}; and {len(errors) - LISTED} more"
+    return text if len(errors) <= LISTED else f"{text}; and {len(errors) - LISTED} more"
 
 
 def _kind(item: Any, pointer: str) -> type[InvalidInput]:
-    """The type of one of pydantic's errors; several of one type keep it, different ones are just an invalid request."""
+    """The service's error type for one of pydantic's errors."""
     if item["type"] in ("string_pattern_mismatch", "string_type") and _OF_A_NAME.fullmatch(pointer):
         return InvalidName
     if item["type"] == "too_short" and (kind := _EMPTY.get(item["loc"][-1])):
@@ -255,14 +256,14 @@ _KINDS: dict[str, type[InvalidInput]] = {
 
 
 def _pointer(location: Sequence[int | str]) -> str:
-    """A JSON pointer; the tags of unions are no part of the body."""
+    """The JSON pointer of a location, without the tags of unions, which are not part of the body."""
     return json_pointer(
         [cut(str(part), MAX_POINTER) for part in location if not (isinstance(part, str) and part.startswith("<"))]
     )
 
 
 def _say(item: Any, model: type[BaseModel] | None) -> str:
-    """pydantic's sentence, as one about the field."""
+    """pydantic's message, rephrased to follow the field's pointer."""
     if item["type"] == "extra_forbidden" and model is not None:
         return cut(unknown_field(model, item["loc"]), MAX_TEXT)
     message = item["msg"].removeprefix("Value error, ")
@@ -287,7 +288,7 @@ def install(app: FastAPI) -> None:
         return _http_problem(error, request)
 
     async def gone(request: Request, error: Exception) -> Response:
-        """Nobody is there to read an answer."""
+        """Return a placeholder: the client has disconnected and reads no answer."""
         return Response(status_code=400)
 
     async def unexpected(request: Request, error: Exception) -> Response:
@@ -301,7 +302,7 @@ def install(app: FastAPI) -> None:
 
 
 def _http_problem(error: HTTPException, request: Request) -> Response:
-    """The framework's own errors have types of ours; one that a dependency raised keeps its status, detail and headers."""
+    """Map the framework's errors to our types. An error that a dependency raised keeps its status, detail and headers."""
     phrase = _phrase(error.status_code)
     if error.status_code == 405:
         allowed = ", ".join(sorted(_methods(request)))
@@ -323,7 +324,7 @@ def _phrase(status: int) -> str:
 
 
 def _methods(request: Request) -> set[str]:
-    """The methods of all routes of this path: the router names those of the first one only."""
+    """The methods of all routes at this path; the router reports only those of the first route."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     found: set[str] = set()
     for route in iter_route_contexts(request.app.routes):

@@ -1,4 +1,4 @@
-"""What a client sends to play rounds."""
+"""Request bodies that play rounds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic.functional_validators import model_validator
 
 from .values import Boolean, Id, Input, KnownName, Number, Scalar, Wire
 
-Wait = Annotated[Boolean, Field(description="false: pure inference, nothing is stored and no truth is expected.")]
+Wait = Annotated[Boolean, Field(description="false: pure inference; nothing is stored and no truth is expected.")]
 Weight = Annotated[
     Number,
-    Field(ge=1e-6, le=1e6, description="How often the loss of the round counts; not every learner takes it."),
+    Field(ge=1e-6, le=1e6, description="Weight of the round's loss; not every learner supports it."),
 ]
 
 
@@ -22,7 +22,7 @@ class PredictBody(Wire):
     model_config = ConfigDict(json_schema_extra={"examples": [{"x": [0.1, 0.7, 0.3]}]})
 
     x: Input = Field(description="A list of numbers, or an object of named values; nulls and nesting are fine.")
-    id: Id | None = Field(default=None, description="The client's own id of this prediction; made up if left out.")
+    id: Id | None = Field(default=None, description="The client's id of this prediction; generated if omitted.")
     wait: Wait = True
 
     @model_validator(mode="after")
@@ -41,7 +41,7 @@ class PredictRequest(PredictBody):
 
 
 class UpdateBody(Wire):
-    """Report a truth: of a waiting prediction (`id`), or of an input that was not predicted (`x`, optionally with an `id`
+    """Report a truth: for a waiting prediction (`id`), or for an input that was not predicted (`x`, optionally with an `id`
     that makes the update idempotent). The session is in the path."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": "q83Jx0vE1kXcTfZb", "y": "yes"}]})
@@ -107,7 +107,7 @@ class PredictManyBody(Wire):
     in_slices: ClassVar[tuple[str, ...]] = ("x", "ids")
 
     x: list[Input] = Field(min_length=1, max_length=1000, fail_fast=True)
-    ids: list[Id] | None = Field(default=None, fail_fast=True, description="One an input; made up if left out.")
+    ids: list[Id] | None = Field(default=None, fail_fast=True, description="One per input; generated if omitted.")
     wait: Wait = True
 
     @model_validator(mode="after")
@@ -117,7 +117,7 @@ class PredictManyBody(Wire):
         if self.ids is not None and len(self.ids) != len(self.x):
             raise ValueError(f"`x` has {len(self.x)} inputs, `ids` has {len(self.ids)}")
         if self.ids is not None and len(set(self.ids)) < len(self.ids):
-            raise ValueError("`ids` are different")
+            raise ValueError("`ids` must be different")
         return self
 
 

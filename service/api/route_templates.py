@@ -1,4 +1,4 @@
-"""What a request is counted under: the template of its route, never its path."""
+"""The label under which a request is counted: the template of its route, never its path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Scope
 
 NO_ROUTE: Final = "none"
-"""Of a request that no route took: a path where nothing is, one that was refused, a browser's question before it."""
+"""The label of a request that no route took: an unknown path, a refused request, a browser's CORS preflight."""
 
 OTHER_METHOD: Final = "other"
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -16,13 +16,13 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 @final
 class RouteTemplates:
-    """FastAPI leaves its routes in the scope; of the others only the endpoint is there."""
+    """Finds the template of a request's route. FastAPI leaves its route in the scope, other routes only their endpoint."""
 
     def __init__(self) -> None:
         self._others: dict[Any, str] | None = None
 
     def of(self, scope: Scope) -> str:
-        """When the app has answered."""
+        """The template of a request that the app has answered."""
         route = scope.get("route")
         if route is not None:
             return getattr(route, "path", NO_ROUTE)
@@ -45,6 +45,6 @@ def _templates(routes: list[BaseRoute]) -> list[tuple[Any, str]]:
 
 
 def method_of(scope: Scope) -> str:
-    """One of a few, whatever a client has sent."""
+    """The request's method, or `other`, so that clients cannot add labels."""
     method = scope["method"]
     return method if method in METHODS else OTHER_METHOD

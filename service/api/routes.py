@@ -1,5 +1,5 @@
-"""The routes: what each takes, and what it answers. predict, update and step exist with the session in the body or in the
-path; the second form can be routed by a load balancer."""
+"""The routes of rounds and sessions. predict, update and step exist with the session in the body or in the path; a load
+balancer can route the second form by session."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ from .values import MOST_NAME
 _OF_KEYS = (errors.Unauthenticated, errors.Forbidden, errors.TooManyRequests)
 
 ANY = responses(errors.ServiceError, *REFUSALS, *_OF_KEYS)
-"""What every route may answer."""
+"""The errors that every route may answer."""
 
 hot = APIRouter(route_class=BodyRoute, tags=["rounds"], responses=ANY, generate_unique_id_function=operation_id)
-"""The routes of rounds. They are the app's own: an included router costs 9 to 16 us a request more, measured."""
+"""The routes of rounds. They are the app's own routes: an included router costs another 9 to 16 us per request (measured)."""
 
 bodies = APIRouter(route_class=BodyRoute, tags=["sessions"])
 sessions = APIRouter(tags=["sessions"])
 operations = APIRouter(tags=["operations"])
 
 MOVES = (errors.SessionMoving, errors.SessionMoved)
-"""What a session may answer that moves, or has moved."""
+"""The errors of a session that is being moved, or has moved."""
 
 STORE = (errors.StoreUnavailable, errors.StoreTimeout, errors.StateCorrupt)
 BODY = (
@@ -101,8 +101,8 @@ _UPDATE = (
 
 
 async def _predict(rounds: RoundsDep, session: str, body: PredictBody, key: str | None) -> Response:
-    told = await rounds.predict(session, body.x, id=one_id(body.id, key), wait=body.wait)
-    return reply(wire.prediction(told))
+    predicted = await rounds.predict(session, body.x, id=one_id(body.id, key), wait=body.wait)
+    return reply(wire.prediction(predicted))
 
 
 async def _update(rounds: RoundsDep, session: str, body: UpdateBody, key: str | None) -> Response:
@@ -110,8 +110,8 @@ async def _update(rounds: RoundsDep, session: str, body: UpdateBody, key: str | 
 
 
 def _stepped(rounds: Rounds, session: str, body: StepBody) -> Awaitable[Stepped]:
-    asked = body.predict
-    return rounds.step(session, wire.report_of(body.update, body.update.id), asked.x, id=asked.id, wait=asked.wait)
+    next_ = body.predict
+    return rounds.step(session, wire.report_of(body.update, body.update.id), next_.x, id=next_.id, wait=next_.wait)
 
 
 async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Request) -> Response:
@@ -120,19 +120,19 @@ async def _step(rounds: RoundsDep, session: str, body: StepBody, request: Reques
 
 @hot.post("/predict", response_model=Prediction, responses=responses(*PREDICT), summary="Ask for a prediction")
 async def predict(body: PredictRequest, rounds: RoundsDep, key: IdempotencyKey) -> Response:
-    """The forecast at the session's present round. It waits in the store, input included, until its truth comes."""
+    """Forecast at the session's current round. The prediction waits in the store, with its input, until its truth arrives."""
     return await _predict(rounds, body.session, body, key)
 
 
 @hot.post("/update", response_model=Update, responses=responses(*_UPDATE), summary="Report a truth")
 async def update(body: UpdateRequest, rounds: RoundsDep, key: IdempotencyKey) -> Response:
-    """One round of learning, exactly once: sent again it returns the first answer, marked `duplicate`."""
+    """One round of learning, applied exactly once: a repeated request gets the first answer again, marked `duplicate`."""
     return await _update(rounds, body.session, body, key)
 
 
 @hot.post("/step", response_model=StepAnswer, responses=responses(*_UPDATE), summary="Report a truth, ask for the next")
 async def step(body: StepRequest, rounds: RoundsDep, request: Request) -> Response:
-    """`update` and then `predict`, in one request and one commit."""
+    """`update`, then `predict`, in one request and one commit."""
     return await _step(rounds, body.session, body, request)
 
 
@@ -175,13 +175,13 @@ async def step_in_session(body: StepBody, session: SessionPath, rounds: RoundsDe
 async def predict_several(
     body: PredictSeveral, rounds: RoundsDep, most: MostTogether, request: Request, key: IdempotencyKey
 ) -> Response:
-    """As `POST /predict`, of one input, by several sessions at once. What one of them refuses is told in its place."""
+    """As `POST /predict`, for one input in several sessions at once. If a session refuses, its entry is the problem."""
     names = body.sessions
     check_names(names, most)
     visit.spend(len(names))
     id = one_id(body.id, key) or (rounds.new_id() if body.wait else None)
-    asked = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
-    return reply({"predictions": await of_each(names, asked, wire.prediction, request.scope)})
+    calls = [rounds.predict(name, body.x, id=id, wait=body.wait) for name in names]
+    return reply({"predictions": await of_each(names, calls, wire.prediction, request.scope)})
 
 
 @hot.post(
@@ -191,13 +191,13 @@ async def predict_several(
     summary="Report truths to several sessions, ask for the next",
 )
 async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether, request: Request) -> Response:
-    """As `POST /step`, in several sessions at once, each with its own truth and its own next input. What one of them refuses
-    is told in its place, and the others have done theirs all the same."""
+    """As `POST /step`, in several sessions at once, each with its own truth and its own next input. If a session refuses, its
+    entry is the problem; the others are not affected."""
     names = [one.session for one in body.steps]
     check_names(names, most, "steps")
     visit.spend(len(names))
-    asked = [_stepped(rounds, one.session, one) for one in body.steps]
-    return reply({"steps": await of_each(names, asked, lambda told: wire.step(told, request.scope), request.scope)})
+    calls = [_stepped(rounds, one.session, one) for one in body.steps]
+    return reply({"steps": await of_each(names, calls, lambda told: wire.step(told, request.scope), request.scope)})
 
 
 @hot.post(
@@ -209,14 +209,14 @@ async def step_several(body: StepSeveral, rounds: RoundsDep, most: MostTogether,
 async def update_several(
     body: UpdateSeveral, rounds: RoundsDep, most: MostTogether, request: Request, key: IdempotencyKey
 ) -> Response:
-    """As `POST /update`, of one input, in several sessions: one round each, each exactly once by the same `id`. What one of
-    them refuses is told in its place, and the others have learned all the same."""
+    """As `POST /update`, for one input in several sessions: one round each, each applied exactly once under the same `id`.
+    If a session refuses, its entry is the problem; the others are not affected."""
     names = [truth.session for truth in body.sessions]
     check_names(names, most)
     visit.spend(len(names))
     id = one_id(body.id, key)
-    asked = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
-    return reply({"updates": await of_each(names, asked, wire.update, request.scope)})
+    calls = [rounds.update(truth.session, Report(truth.y, id, body.x, truth.weight)) for truth in body.sessions]
+    return reply({"updates": await of_each(names, calls, wire.update, request.scope)})
 
 
 # -- sessions -------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ CREATED = {201: {"headers": {"Location": {"schema": {"type": "string"}}, "ETag":
     summary="Create a session",
 )
 async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
-    """A named learner, with how its inputs and truths are mapped."""
+    """Create a named learner, with the mapping of its inputs and truths."""
     found = await sessions.create(wire.definition_of(body))
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
 
@@ -266,7 +266,7 @@ async def create(body: SessionCreate, sessions: SessionsDep) -> Response:
     summary="Freeze a session",
 )
 async def freeze(body: FreezeBody, session: SessionPath, sessions: SessionsDep) -> Response:
-    """A new session that predicts as this one, and learns nothing; this one goes on."""
+    """Create a new session that predicts as this one does, and learns nothing. This session continues to learn."""
     found = await sessions.freeze(session, body.name, body.rule)
     return reply(wire.session(found), 201, wire.headers(found) | {"Location": f"/sessions/{body.name}"})
 
@@ -279,10 +279,10 @@ async def freeze(body: FreezeBody, session: SessionPath, sessions: SessionsDep) 
 )
 async def list_sessions(
     sessions: SessionsDep,
-    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Sessions per page.")] = 100,
 ) -> Response:
-    """In the order of their names."""
+    """Sorted by name."""
     return reply(wire.page(await sessions.list(cursor, limit, visit.prefix())))
 
 
@@ -295,7 +295,7 @@ async def list_sessions(
     summary="Inspect a session",
 )
 async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
-    """Its settings, metrics, what its learner says of itself, and what the store keeps of it."""
+    """Its settings and metrics, its learner's description of itself, and its use of the store."""
     found = await sessions.inspect(session)
     return reply(wire.session(found), 200, wire.headers(found))
 
@@ -309,14 +309,14 @@ async def inspect(session: SessionPath, sessions: SessionsDep) -> Response:
     summary="Delete a session",
 )
 async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Response:
-    """The session with all it holds; there is no way back."""
+    """Delete the session with everything it holds. This cannot be undone."""
     await sessions.delete(session, at)
     return Response(status_code=204)
 
 
 @sessions.get("/learners", response_model=list[CatalogueEntry], summary="The catalogue of learners")
 async def learners() -> Response:
-    """Each kind with the JSON schema of its config, its defaults and its references."""
+    """Each kind of learner with the JSON schema of its config, its defaults and its references."""
     return reply(catalogue())
 
 
@@ -325,15 +325,15 @@ _OPENMETRICS = "application/openmetrics-text"
 # -- operations -----------------------------------------------------------------------------------------------------
 
 
-@operations.get("/healthz", response_model=Readiness, summary="Is the process alive?")
+@operations.get("/healthz", response_model=Readiness, summary="Liveness probe")
 async def healthz() -> Response:
-    """Asks nobody: a store that is down is no reason to restart the worker."""
+    """Does not contact the store: a store that is down is no reason to restart the worker."""
     return reply({"status": "alive", "warnings": []})
 
 
-@operations.get("/readyz", response_model=Readiness, responses=responses(*STORE), summary="Can it serve?")
+@operations.get("/readyz", response_model=Readiness, responses=responses(*STORE), summary="Readiness probe")
 async def readyz(store: StoreDep) -> Response:
-    """Asks the store, and says what is wrong with its configuration."""
+    """Pings the store, and reports what is wrong with its configuration."""
     await store.ping()
     return reply({"status": "ready", "warnings": list(await store.warnings())})
 
@@ -345,7 +345,7 @@ async def readyz(store: StoreDep) -> Response:
     summary="Metrics for Prometheus",
 )
 async def metrics(exposition: ExpositionDep, request: Request) -> Response:
-    """Those of all workers of this machine, and of the sessions in the store: the same from whichever worker answers."""
+    """Metrics of all workers on this machine, and of the sessions in the store: the same whichever worker answers."""
     content, kind = await exposition.answer(request.headers.get("accept", ""))
     return Response(content, headers={"content-type": kind})
 
@@ -357,7 +357,7 @@ async def metrics(exposition: ExpositionDep, request: Request) -> Response:
     summary="What a problem type means",
 )
 async def problem_type(slug: str) -> Response:
-    """One page a type of problem."""
+    """The target of a problem document's `type`."""
     kind = PROBLEMS.get(slug)
     if kind is None:
         raise RouteNotFound(f"There is no problem type {slug[:64]!r}.")

@@ -1,4 +1,4 @@
-"""What a client sends to make a session."""
+"""Request bodies that create or manage sessions, templates and challengers."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from .values import Boolean, FieldName, Name, NamePrefix, Number, OwnName, Scala
 
 
 class DeclaredField(Wire):
-    """What a field of the inputs is."""
+    """The declaration of one field of the inputs."""
 
     type: FieldKind
-    # Lax, since what was looked at by Python is no JSON any more, and a list of Python is no tuple.
+    # Lax: the validators before have turned the JSON into Python objects, and strict mode takes no list for a tuple.
     categories: Annotated[tuple[Text, ...], Strict(False)] | None = Field(
-        default=None, fail_fast=True, description="The values of a category; without them the frequent ones are found."
+        default=None,
+        fail_fast=True,
+        description="The values of a category; if omitted, the frequent values are found from the data.",
     )
 
     @model_validator(mode="after")
     def _categories_belong_to_a_category(self) -> DeclaredField:
         if self.categories is not None and self.type != "category":
-            raise ValueError("`categories` go with type category")
+            raise ValueError("`categories` require the type category")
         if self.categories is not None and not 0 < len(set(self.categories)) == len(self.categories):
-            raise ValueError("`categories` must be there, and differ from each other")
+            raise ValueError("`categories` must be at least one value, each listed once")
         return self
 
 
 def _declared(value: Any) -> Any:
-    """A type alone is short for a field of it."""
+    """A bare type is shorthand for a field of that type."""
     return {"type": value} if isinstance(value, str) else value
 
 
@@ -49,13 +51,13 @@ Declaration = Annotated[
 
 
 class NoScale(Wire):
-    """Inputs as they come."""
+    """Inputs are not scaled."""
 
     kind: Literal["none"] = "none"
 
 
 class RangesScale(Wire):
-    """Each column from [low, high] to [0, 1]; values outside go outside."""
+    """Each column is mapped from [low, high] to [0, 1]; values outside the range are not clipped."""
 
     kind: Literal["ranges"]
     low: Vector
@@ -64,14 +66,14 @@ class RangesScale(Wire):
     @model_validator(mode="after")
     def _ordered(self) -> RangesScale:
         if len(self.low) != len(self.high) or any(h <= lo for lo, h in zip(self.low, self.high, strict=False)):
-            raise ValueError("`low` and `high` have one number per input each, every low below its high")
+            raise ValueError("`low` and `high` must have one number per input each, every low below its high")
         if any(math.isinf(h - lo) for lo, h in zip(self.low, self.high, strict=True)):
             raise ValueError("the difference of each `high` and `low` must be finite")
         return self
 
 
 class LearnedScale(Wire):
-    """Found from the first rounds, again and again while the warm-up lasts."""
+    """Ranges are found from the first rounds, and updated throughout the warm-up."""
 
     kind: Literal["learned"] = "learned"
 
@@ -99,79 +101,82 @@ class AlarmBody(Wire):
         default=0.01,
         ge=1e-6,
         le=0.5,
-        description="The chance that there is ever a false one while the error does not rise; null: no test.",
+        description="The probability of ever raising a false alarm while the error does not rise; null: no test.",
     )
     error_above: float | None = Field(
-        default=None, ge=0.0, allow_inf_nan=False, description="A windowed mistake rate, or RMSE, that is an alarm too."
+        default=None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Also raise an alarm when the windowed mistake rate, or RMSE, exceeds this.",
     )
 
 
 class SessionSettings(Wire):
-    """What a session is made of: all but its name."""
+    """All settings of a session except its name."""
 
-    learner: LearnerSpec | None = Field(default=None, description="Without it the service chooses.")
-    dim: int | None = Field(default=None, ge=1, description="Inputs are lists of so many numbers or nulls.")
+    learner: LearnerSpec | None = Field(default=None, description="If omitted, the service chooses.")
+    dim: int | None = Field(default=None, ge=1, description="Inputs are lists of this many numbers or nulls.")
     fields: dict[FieldName, Declaration] | None = Field(
         default=None,
         alias="schema",
         min_length=1,
         fail_fast=True,
-        description="What fields of the inputs are, by path; others are found from the first rounds.",
+        description="Types of the input fields, by path; other fields are found from the first rounds.",
     )
     hashed: int | None = Field(
         default=None,
         ge=1,
         le=100_000,
-        description="For inputs of very many names, each with few of them: all share so many columns.",
+        description="Hash all fields into this many columns: for sparse inputs that draw on very many names.",
     )
     strict: Boolean = Field(
         default=False,
-        description="Refuse inputs with other fields than the schema or the first input has, and nulls.",
+        description="Refuse nulls, and inputs whose fields differ from those of the schema or the first input.",
     )
     labels: tuple[Scalar, ...] | None = Field(
         default=None,
         fail_fast=True,
         json_schema_extra={"minItems": 2, "maxItems": MAX_CLASSES},
-        description="The session's own labels: two, first the negative one, then the positive one; or those of all classes.",
+        description="The session's labels: two, the negative one first, then the positive one; or those of all classes.",
     )
-    y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real truth.")
+    y_range: tuple[Number, Number] | None = Field(default=None, description="[low, high] of a real-valued truth.")
     scale: Scale = LearnedScale()
     warmup_rounds: int = Field(
         default=ROUNDS,
         ge=2,
         le=10_000,
-        description='Rounds from which fields, scale and the spec\'s words, such as `sigma: "median"`, are found.',
+        description='Rounds from which fields, scale and data-dependent parameters, such as `sigma: "median"`, are found.',
     )
     interval: float | None = Field(
         default=None,
         ge=0.5,
         le=0.99,
-        description="Share of the truths that the interval of a prediction, or its set of labels, is to hold.",
+        description="Share of the truths that a prediction's interval, or its set of labels, should contain.",
     )
     snapshot_every: int | None = Field(
-        default=None, ge=1, description="Rounds between full snapshots; without it the journal's size decides."
+        default=None, ge=1, description="Rounds between full snapshots; if omitted, the journal's size decides."
     )
     expires_s: float | None = Field(
         default=None, gt=0.0, le=10 * 366 * 86_400.0, description="Seconds that a prediction waits for its truth."
     )
     reservoir: Boolean = Field(
         default=False,
-        description="Keep the state before a round drawn uniformly from all, so that it can be frozen.",
+        description="Keep the state before a round that is drawn uniformly from all rounds, so that it can be frozen.",
     )
     alarm: AlarmBody = AlarmBody()
 
     @field_validator("labels")
     @classmethod
     def _different_and_whole_ones_integers(cls, labels: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """A label given as 1 is answered as 1, not as 1.0."""
+        """Check that labels are distinct; turn whole floats into integers, so that a label 1 is answered as 1, not 1.0."""
         if labels is None:
             return None
-        # Not a constraint of the field: that would be told beside an error of one of its values.
+        # Not a constraint of the field: that would be reported in addition to an error in one of its values.
         if not 2 <= len(labels) <= MAX_CLASSES:
-            raise ValueError(f"`labels` are 2 to {MAX_CLASSES} values")
-        # 1 and true are different values, although Python says that they are equal.
+            raise ValueError(f"`labels` must be 2 to {MAX_CLASSES} values")
+        # In JSON 1 and true are different values; in Python they are equal.
         if len({(isinstance(v, bool), v) for v in labels}) < len(labels):
-            raise ValueError("`labels` are different values")
+            raise ValueError("`labels` must be different values")
         return tuple(int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 2**53 else v for v in labels)
 
     @field_serializer("labels")
@@ -183,7 +188,7 @@ class SessionSettings(Wire):
         if self.labels is not None and self.y_range is not None:
             raise ValueError("`labels` and `y_range` exclude each other")
         if self.y_range is not None and not self.y_range[0] < self.y_range[1]:
-            raise ValueError("`y_range` is [low, high] with low below high")
+            raise ValueError("`y_range` must be [low, high] with low below high")
         if self.y_range is not None and math.isinf(self.y_range[1] - self.y_range[0]):
             raise ValueError("the difference of the two ends of `y_range` must be finite")
         if (self.fields is not None) + (self.dim is not None) + (self.hashed is not None) > 1:
@@ -191,7 +196,7 @@ class SessionSettings(Wire):
         if self.strict:
             for name, one in (self.fields or {}).items():
                 if one.type == "category" and one.categories is None:
-                    raise ValueError(f"`schema` with `strict` names the categories of {name!r}")
+                    raise ValueError(f"`schema` with `strict` must list the categories of {name!r}")
         return self
 
 
@@ -212,7 +217,7 @@ class SessionCreate(SessionSettings):
     )
 
     name: Name = Field(
-        description="Letters, digits, dot, underscore and dash; 64 at most, the first a letter or digit."
+        description="At most 64 letters, digits, dots, underscores and dashes, of which the first is a letter or digit."
     )
 
 
@@ -227,24 +232,24 @@ class TemplateBody(Wire):
         }
     )
 
-    prefix: NamePrefix = Field(description="How the names of its sessions begin; more must follow.")
+    prefix: NamePrefix = Field(description="Prefix of its sessions' names, which must be longer than the prefix.")
     session: SessionSettings = Field(
-        default=SessionSettings(), description="What they are made of: the body of `POST /sessions` without `name`."
+        default=SessionSettings(), description="Their settings: the body of `POST /sessions` without `name`."
     )
     most: int = Field(
-        default=1_000, ge=1, le=1_000_000, description="At most so many sessions whose names begin so are made."
+        default=1_000, ge=1, le=1_000_000, description="Create at most this many sessions with the prefix."
     )
     idle_s: float | None = Field(
         default=None,
         ge=60.0,
         le=10 * 366 * 86_400.0,
         allow_inf_nan=False,
-        description="One of its sessions without a round or prediction for so long is deleted; null: never.",
+        description="Delete a session of the template after this many seconds without a round or prediction; null: never.",
     )
 
 
 class CloneBody(Wire):
-    """Make a session with the same state."""
+    """Create a session with the same state."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2"}]})
 
@@ -264,11 +269,11 @@ class CheckpointBody(Wire):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "before-the-sale"}]})
 
-    name: OwnName | None = Field(default=None, description="Without it `t` and the round, such as `t1200`.")
+    name: OwnName | None = Field(default=None, description="If omitted, `t` and the round, such as `t1200`.")
 
 
 class RollbackBody(Wire):
-    """Go on from a state that was kept."""
+    """Return to a checkpoint."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"checkpoint": "before-the-sale"}]})
 
@@ -282,22 +287,22 @@ class ChallengerBody(Wire):
         json_schema_extra={"examples": [{"name": "pomdr", "learner": {"kind": "pomdr"}, "from": "journal"}]}
     )
 
-    name: OwnName = Field(description="Name of the challenger among those of this session.")
-    learner: LearnerSpec | None = Field(default=None, description="Without it the service chooses.")
+    name: OwnName = Field(description="Name of the challenger, unique within the session.")
+    learner: LearnerSpec | None = Field(default=None, description="If omitted, the service chooses.")
     begin: Literal["now", "journal"] = Field(
         default="now",
         alias="from",
-        description="With the next round, or with the oldest round that is still in the session's journal.",
+        description="Begin with the next round, or with the oldest round that is still in the session's journal.",
     )
 
 
 class FreezeBody(Wire):
-    """Make a session that predicts as this one, and learns nothing."""
+    """Create a session that predicts as this one does, and learns nothing."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "clicks-2026-11", "rule": "last"}]})
 
     name: Name = Field(description="Name of the new session.")
     rule: Rule = Field(
         default="last",
-        description="The present state, or that before a round drawn uniformly from all, which needs `reservoir`.",
+        description="The state now, or the one before a round drawn uniformly from all rounds, which needs `reservoir`.",
     )

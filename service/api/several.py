@@ -1,4 +1,4 @@
-"""Several sessions in one request: one input that has several truths, each the round of a session of its own."""
+"""Requests to several sessions at once: one input with several truths, each of them a round of its own session."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PredictSeveral(Wire):
 
     sessions: list[KnownName] = Field(min_length=1, fail_fast=True, description="Their names, each once.")
     x: Input = Field(description="A list of numbers, or an object of named features.")
-    id: Id | None = Field(default=None, description="The id of the prediction in each session; made up if left out.")
+    id: Id | None = Field(default=None, description="The id of the prediction in each session; generated if omitted.")
     wait: Wait = True
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class SessionTruth(Wire):
 
 
 class UpdateSeveral(Wire):
-    """Report the truths of one input in several sessions: of predictions that wait under one `id`, or of the input `x`."""
+    """Report the truths of one input to several sessions: for predictions that wait under one `id`, or for the input `x`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -90,53 +90,53 @@ class StepSeveral(Wire):
 
 
 class Refused(WireAnswer):
-    """A session that refused its part of the request; the others did theirs."""
+    """A session that refused its part of the request; the parts of the others were applied."""
 
     session: str
     refused: Problem
 
 
 class Predictions(WireAnswer):
-    """One entry a session, in the order of the request: its prediction, or why there is none."""
+    """One entry per session, in the order of the request: its prediction, or why there is none."""
 
     predictions: list[Prediction | Refused]
 
 
 class Updates(WireAnswer):
-    """One entry a session, in the order of the request: its update, or why it was refused."""
+    """One entry per session, in the order of the request: its update, or why it was refused."""
 
     updates: list[Update | Refused]
 
 
 class Steps(WireAnswer):
-    """One entry a session, in the order of the request: its step, or why it was refused."""
+    """One entry per session, in the order of the request: its step, or why it was refused."""
 
     steps: list[StepAnswer | Refused]
 
 
 def check_names(names: Sequence[str], most: int, member: str = "sessions") -> None:
-    """Raises PayloadTooLarge for more than so many sessions, InvalidInput if one is named twice."""
+    """Raises PayloadTooLarge for more than `most` sessions, InvalidInput for a session that is named twice."""
     if len(names) > most:
         raise PayloadTooLarge(f"There are more than {most} sessions; ask in several requests.", limit=most)
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            raise invalid(f"/{member}/{i}", f"must be another session than {name!r}, named before")
+            raise invalid(f"/{member}/{i}", f"must not repeat the session {name!r}")
         seen.add(name)
 
 
 async def of_each(
     names: Sequence[str], calls: Sequence[Awaitable[T]], tell: Callable[[T], Json], scope: Scope
 ) -> list[Json]:
-    """The answers of all sessions, asked at the same time. An error of one is told in its place."""
+    """The answers of all sessions, which are asked concurrently. A session's error takes the place of its answer."""
     answers: list[Json] = []
-    for name, found in zip(names, await asyncio.gather(*calls, return_exceptions=True), strict=True):
-        if isinstance(found, ServiceError):
-            answers.append({"session": name, "refused": document_for(found, scope)})
-        elif isinstance(found, Exception):
-            answers.append({"session": name, "refused": unexpected_document(found, scope)})
-        elif isinstance(found, BaseException):
-            raise found
+    for name, result in zip(names, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+        if isinstance(result, ServiceError):
+            answers.append({"session": name, "refused": document_for(result, scope)})
+        elif isinstance(result, Exception):
+            answers.append({"session": name, "refused": unexpected_document(result, scope)})
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            answers.append(tell(found))
+            answers.append(tell(result))
     return answers

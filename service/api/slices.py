@@ -1,8 +1,8 @@
-"""A large JSON object read in slices, so that no other request waits for more than a few milliseconds.
+"""Read a large JSON object in slices, so that no other request waits for more than a few milliseconds.
 
-pydantic parses and validates a body in one go and holds the interpreter all the while: 0.2 s for 8 MiB of numbers, more than
-a second for 8 MiB of empty lists. Here the arrays that may be long are cut between their elements, each slice is validated by
-itself, and the loop has its turn in between. The other members are validated at the end, together.
+pydantic parses and validates a body in one go and holds the interpreter throughout: 0.2 s for 8 MiB of numbers, more than a
+second for 8 MiB of empty lists. Here long arrays are cut between their elements, each slice is validated separately, and
+the event loop gets its turn in between. The other members are validated together at the end.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _STEPS[[0x5D, 0x7D]] = -1  # ] }
 
 
 COUNTED_BYTES: Final = 16 << 10
-"""The values of a larger message are counted before it is parsed."""
+"""In a message that is larger than this, the values are counted before it is parsed."""
 
 MAX_OPENED: Final = 20_000
-"""Arrays and objects in a message; an empty one costs as much as 20 numbers."""
+"""The most arrays and objects in a message; an empty one costs as much as 20 numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a body may have. A `row` is one input: a whole body of most routes, one element of a body in slices."""
+    """Bounds on a body. A `row` is one input: the whole body for most routes, one element for a body that is sliced."""
 
     body_bytes: int = 8 << 20
     row_bytes: int = 1 << 20
@@ -54,13 +54,13 @@ class BodyLimits:
     batch: int = 10_000
 
     def check_values(self, data: bytes) -> None:
-        """Of one message. To parse it would take as long as it has values, whatever they are. Raises PayloadTooLarge."""
+        """Check the number of values in one message, which determines how long parsing takes. Raises PayloadTooLarge."""
         if len(data) > COUNTED_BYTES and (data.count(b",") > self.row_values or opened_in(data) > MAX_OPENED):
             raise PayloadTooLarge(f"There are more than {self.row_values} values.", limit=self.row_values)
 
 
 def opened_in(data: bytes) -> int:
-    """Arrays and objects, at most."""
+    """An upper bound on the number of arrays and objects."""
     return data.count(b"[") + data.count(b"{")
 
 
@@ -71,13 +71,13 @@ class Sliced(Protocol):
     in_slices: ClassVar[tuple[str, ...]]
 
     def check(self) -> Any:
-        """Its `model_validator(mode="after")`: what its members must be together. Raises ValueError."""
+        """The model's `model_validator(mode="after")`, which checks its members together. Raises ValueError."""
 
 
 M = TypeVar("M", bound=BaseModel)
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-"""One body at a time is read so on each loop: two would take turns, and hold the memory of both."""
+"""Each event loop reads one body in slices at a time: two would take turns, and hold the memory of both."""
 
 
 @final
@@ -120,7 +120,7 @@ class SlicedReader(Generic[M]):
         return body
 
     async def _members(self, data: bytes, limits: BodyLimits) -> tuple[dict[str, list[Any] | None], list[bytes]]:
-        """The arrays, validated, and the text of the other members."""
+        """The validated arrays, and the text of the other members."""
         arrays: dict[str, list[Any] | None] = {}
         rest: list[bytes] = []
         start = _after_blank(data, 0)
@@ -135,29 +135,29 @@ class SlicedReader(Generic[M]):
             if len(rest) > MAX_MEMBERS:
                 raise invalid("", f"must have at most {MAX_MEMBERS} members")
             if key is None:
-                raise _malformed(at, "the name of a member should be here")
+                raise _malformed(at, "expected the name of a member")
             name, at = key[1].decode("utf-8", "replace"), key.end()
             if name in arrays:
-                raise invalid(f"/{name}", "is there twice")
+                raise invalid(f"/{name}", "appears twice")
             if name in self._slices and data[at : at + 1] == b"[":
                 arrays[name], at = await self._array(data, at, name, limits)
             else:
                 value, at = at, await self._skip(data, at, limits)
                 if name in self._slices:
                     self._check_whole(name, data[value:at])
-                    arrays[name] = None  # what else is no array
+                    arrays[name] = None  # the only valid value that is not an array
                 else:
                     rest.append(data[key.start() : at])
             following = _NEXT.match(data, at)
             if following is None:
-                raise _malformed(at, "a comma or the end of the object should be here")
+                raise _malformed(at, "expected a comma or the end of the object")
             at = following.end()
         if _after_blank(data, at) < len(data):
-            raise _malformed(at, "something follows the object")
+            raise _malformed(at, "unexpected text after the object")
         return arrays, rest
 
     async def _array(self, data: bytes, at: int, name: str, limits: BodyLimits) -> tuple[list[Any], int]:
-        """The elements of the array that begins here, validated, and where it ends."""
+        """The validated elements of the array that begins at `at`, and where it ends."""
         scan = _Scan(data, at + 1, self._slice_bytes)
         found: list[Any] = []
         start = at + 1
@@ -172,7 +172,7 @@ class SlicedReader(Generic[M]):
                 if _after_blank(piece, 0) < len(piece):
                     found += self._validated(piece, name, len(found), start, limits)
                 elif found or not scan.is_over:
-                    raise _malformed(cut, "a value should be here")
+                    raise _malformed(cut, "expected a value")
                 most = self._most[name]
                 if most is not None and len(found) > most:
                     raise invalid(f"/{name}", f"must have at most {most} items")
@@ -180,7 +180,7 @@ class SlicedReader(Generic[M]):
                     raise PayloadTooLarge(f"There are more than {limits.batch} rounds.", limit=limits.batch)
                 if scan.is_over:
                     if data[cut : cut + 1] != b"]":
-                        raise _malformed(cut, "the end of an array should be here")
+                        raise _malformed(cut, "expected the end of an array")
                     break
             await asyncio.sleep(0)
         if not found:
@@ -188,7 +188,7 @@ class SlicedReader(Generic[M]):
         return found, start
 
     def _check_whole(self, name: str, value: bytes) -> None:
-        """Raises ServiceError, with pydantic's words, if this is no value of the member."""
+        """Raises ServiceError, with pydantic's message, if the value is not valid for the member."""
         try:
             self._whole[name].validate_json(value)
         except ValidationError as error:
@@ -209,12 +209,12 @@ class SlicedReader(Generic[M]):
         raise from_validation([one | {"loc": (name, before + int(one["loc"][0]), *one["loc"][1:])} for one in wrong])
 
     async def _skip(self, data: bytes, at: int, limits: BodyLimits) -> int:
-        """Where a value ends that is not read in slices."""
+        """Where a value that is not read in slices ends."""
         short = _SHORT.match(data, at, at + SLICE_BYTES)
         if short is not None and short.end() < at + SLICE_BYTES:
             return short.end()
         if data[at : at + 1] not in (b"[", b"{"):
-            raise _malformed(at, f"a value of at most {SLICE_BYTES} bytes should be here")
+            raise _malformed(at, f"expected a value of at most {SLICE_BYTES} bytes")
         scan = _Scan(data, at + 1, self._slice_bytes)
         while not scan.is_over:
             if scan.at - at > limits.row_bytes:
@@ -226,7 +226,7 @@ class SlicedReader(Generic[M]):
 
 @final
 class _Scan:
-    """Looks for the places where an array may be cut, a slice at a time."""
+    """Finds the places where an array can be cut, a slice at a time."""
 
     def __init__(self, data: bytes, at: int, size: int) -> None:
         self._data = data
@@ -244,7 +244,7 @@ class _Scan:
         """The last comma between two elements in the next slice, or the bracket that ends the array. Raises MalformedBody."""
         text = self._data[self.at : self.at + self._size]
         if not text:
-            raise _malformed(self.at, "the body ends in the middle")
+            raise _malformed(self.at, "unexpected end of the body")
         if b"\\" in text:
             if (len(text) - len(text.rstrip(b"\\"))) % 2:
                 text = self._data[self.at : self.at + len(text) + 1]
@@ -268,7 +268,7 @@ def _adapter(annotation: Any, constraint: FieldInfo) -> TypeAdapter[list[Any]]:
 
 
 def _most_of(field: FieldInfo) -> int | None:
-    """How many elements an array may have."""
+    """The greatest number of elements of an array, None if unbounded."""
     return next((one.max_length for one in field.metadata if hasattr(one, "max_length")), None)
 
 
@@ -284,7 +284,7 @@ def _long_row(pointer: str, limits: BodyLimits) -> ServiceError:
 def _no_object(first: bytes) -> ServiceError:
     if first and first in b'[{"-0123456789tfn':
         return invalid("", "must be an object")
-    return _malformed(0, "a value should be here")
+    return _malformed(0, "expected a value")
 
 
 def _malformed(at: int, what: str) -> ServiceError:

@@ -1,7 +1,7 @@
-"""What comes on a socket, handed on for some milliseconds at a time.
+"""Reads of a socket, passed to the server for a few milliseconds at a time.
 
-Its frames are a client's, and may be without a byte: a quarter of a megabyte of them, which comes at once, takes half a
-second to read. And each ping is answered, whether or not the client takes the answers.
+A client may send empty frames: a quarter of a megabyte of them, received at once, takes half a second to parse. Each ping is
+answered, too, whether or not the client reads the answers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, final
 
 SLICE_BYTES: Final = 4 << 10
 TURN_S: Final = 0.005
-"""So long at most a socket has its turn, one slice more or less, before others have theirs."""
+"""How long one socket is processed, give or take a slice, before others get their turn."""
 
 
 @final
 class SocketReads:
-    """Reads of one socket. Nothing is read while some of what has come is not handed on yet, while the server has paused it,
-    or while the client takes no answers."""
+    """Reads of one socket. Nothing is read while received data is waiting to be passed on, while the server has paused
+    reading, or while the client does not read its answers."""
 
     def __init__(
         self, stream: asyncio.Transport, loop: asyncio.AbstractEventLoop, hand_on: Callable[[bytes], None]
@@ -28,18 +28,18 @@ class SocketReads:
         self._hand_on = hand_on
         self._data = b""
         self._at = 0
-        """Up to where the data were handed on."""
+        """How many bytes of `_data` have been passed on."""
         self._is_due = self._is_paused = self._is_stalled = False
         self._is_reading = True
 
     def take(self, data: bytes) -> None:
-        """Hand it on, now or later."""
+        """Pass the data on, now or later."""
         self._data, self._at = self._data[self._at :] + data, 0
         if not self._is_due:
             self._go_on()
 
     def pause_reading(self) -> None:
-        """As the server asks its transport."""
+        """Pause; the server calls this as it would on a transport."""
         self._is_paused = True
         self._look()
 
@@ -48,7 +48,7 @@ class SocketReads:
         self._look()
 
     def stall(self, *, is_stalled: bool) -> None:
-        """The client takes no answers, or takes them again."""
+        """Note that the client has stopped reading its answers, or reads them again."""
         self._is_stalled = is_stalled
         self._look()
 
@@ -68,7 +68,7 @@ class SocketReads:
         self._look()
 
     def _look(self) -> None:
-        """Read on, or hand on later what is left."""
+        """Resume or pause reading, and schedule what is left to be passed on."""
         if self._stream.is_closing():
             self._data, self._at = b"", 0
             return

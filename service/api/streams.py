@@ -1,4 +1,4 @@
-"""Rounds as a stream: a socket, or lines in both directions; and blocks of many rounds, as JSON or as lines."""
+"""Routes for streams of rounds (a socket, or lines in both directions) and for blocks of many rounds (JSON, lines, Arrow)."""
 
 from __future__ import annotations
 
@@ -52,15 +52,17 @@ streams = APIRouter(tags=["rounds"])
 lines = APIRouter(route_class=LinesRoute, tags=["rounds"])
 columns = APIRouter(route_class=ArrowRoute, tags=["rounds"])
 bodies = APIRouter(route_class=BodyRoute, tags=["rounds"])
-"""Of the path that they share, the route for JSON must come last."""
+"""`lines`, `columns` and `bodies` share a path; the route for JSON must be included last."""
 
 STOPS: Final = 1012
 AGAIN: Final = 1013
-"""What WebSockets call a service that restarts, and one that cannot go on for a moment: connect again, and send again what
-was not answered, or refused last."""
+"""WebSocket close codes "service restart" and "try again later": the client reconnects, and resends what was not answered,
+or was refused last."""
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
-_LINES: Final[dict[str, Any]] = {MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, an object a line."}}}
+_LINES: Final[dict[str, Any]] = {
+    MEDIA_TYPE: {"schema": {"type": "string", "description": "JSON, one object per line."}}
+}
 _COLUMNS: Final[dict[str, Any]] = {ARROW: {"schema": {"type": "string", "format": "binary"}}}
 _TO_LINES: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": _LINES}}
 
@@ -70,7 +72,7 @@ _TO_LINES: Final[dict[str, Any]] = {"requestBody": {"required": True, "content":
 
 @streams.websocket("/sessions/{session}/stream")
 async def socket(websocket: WebSocket) -> None:
-    """predict, update and step as messages, many under way; each is answered, in their order, when it is durable."""
+    """predict, update and step as messages, many in flight; each is answered in order, once it is durable."""
     session = _named(websocket.path_params["session"])
     worker = worker_of(websocket)
     conversations = worker.conversations
@@ -87,7 +89,7 @@ async def socket(websocket: WebSocket) -> None:
 
 
 async def _frames(websocket: WebSocket) -> AsyncGenerator[Frame]:
-    """A message, or an array of messages, as each comes. Ends when the client leaves."""
+    """Yield each frame as it arrives: a message, or an array of messages. Ends when the client disconnects."""
     limits: BodyLimits = websocket.scope[LIMITS]
     while True:
         message = await websocket.receive()
@@ -136,8 +138,8 @@ async def stream(
     templates: TemplatesDep,
     conversations: ConversationsDep,
 ) -> Response:
-    """A message a line, as `{"x": ...}`, `{"id": ..., "y": ...}` or `{"update": ..., "predict": ...}`; each is answered by a
-    line, in their order, when it is durable. Answers come while the body is still being sent."""
+    """One message per line: `{"x": ...}`, `{"id": ..., "y": ...}` or `{"update": ..., "predict": ...}`. Each is answered by
+    a line, in order, once it is durable. Answers arrive while the body is still being sent."""
     if kind_of(request.scope) not in NDJSON:
         raise UnsupportedMediaType(f"The body must be lines of JSON and say so: Content-Type: {MEDIA_TYPE}.")
     limits: BodyLimits = request.scope[LIMITS]
@@ -155,7 +157,7 @@ async def stream(
             return
 
     async def answers() -> AsyncGenerator[bytes]:
-        # The answer has begun: a refusal would be one that breaks off.
+        # The response has begun, so a refusal could only break it off.
         with conversations.room(has_begun=True):
             async with aclosing(conversations.answers(session, frames(), request.scope)) as found:
                 async for answer in found:
@@ -179,20 +181,20 @@ async def play_lines(
     block: Annotated[int, Query(ge=1, le=10_000)] = BLOCK_ROWS,
     answers: Literal["all", "totals"] = "all",
 ) -> Response:
-    """A round a line, `{"x": ..., "y": ...}`, in blocks; `totals` leaves out what was forecast."""
-    told = wire.rounds if answers == "all" else wire.totals
+    """One round per line, `{"x": ..., "y": ...}`, in blocks; `totals` leaves out the forecasts."""
+    tell = wire.rounds if answers == "all" else wire.totals
     with conversations.room():
         blocks = blocks_of(request.receive, request.scope[LIMITS], min(block, settings.max_batch))
-        found = answers_of(rounds, session, blocks, key, at, told, request.scope)
-        first = await anext(found, None)
+        block_answers = answers_of(rounds, session, blocks, key, at, tell, request.scope)
+        first = await anext(block_answers, None)
     if first is None:
-        raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have a line a round"}])
+        raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have one line per round"}])
 
     async def all_answers() -> AsyncGenerator[bytes]:
         with conversations.room(has_begun=True):
             yield first
-            async with aclosing(found), aclosing(blocks):
-                async for answer in found:
+            async with aclosing(block_answers), aclosing(blocks):
+                async for answer in block_answers:
                     yield answer
 
     return Streamed(all_answers())
@@ -206,16 +208,16 @@ async def play_columns(
     key: IdempotencyKey,
     at: IfMatch,
 ) -> Response:
-    """Rounds as a stream of Arrow; answered by one if the client accepts that."""
+    """Rounds as an Arrow stream; answered by an Arrow stream if the client accepts one."""
     limits: BodyLimits = request.scope[LIMITS]
-    # A million values take a second.
+    # In a thread: a million values take a second.
     x, y = await asyncio.to_thread(arrow.read, await request.body(), limits)
     visit.spend(len(y))
-    told = await rounds.rounds(session, Batch(x, y, key, at))
+    played = await rounds.rounds(session, Batch(x, y, key, at))
     accepted = request.headers.get("accept", "")
     if 0.0 < quality(accepted, ARROW) >= quality(accepted, "application/json"):
-        return Response(await asyncio.to_thread(arrow.write, told), media_type=ARROW)
-    return reply(wire.rounds(told))
+        return Response(await asyncio.to_thread(arrow.write, played), media_type=ARROW)
+    return reply(wire.rounds(played))
 
 
 @bodies.post(
@@ -228,6 +230,6 @@ async def play_columns(
 async def play_rounds(
     body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
 ) -> Response:
-    """Each row is predicted, then learned (prequential); all of them are committed together, or none."""
+    """Each row is predicted, then learned (prequential). The rows are committed together, or not at all."""
     visit.spend(len(body.y))
     return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))

@@ -1,4 +1,4 @@
-"""The routes of templates: put, list, look at, delete."""
+"""The routes of templates: put, list, inspect, delete."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ TemplatePath = Annotated[OwnName, Path(description="Name of the template.")]
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(*BODY, *STORE, errors.InvalidConfig, errors.UnknownLearner, errors.LimitReached),
-    summary="Put a template",
+    summary="Create or replace a template",
 )
 async def put_template(body: TemplateBody, template: TemplatePath, templates: TemplatesDep) -> Response:
-    """In place of the one of its name. From now on, within two seconds at every worker, a session whose name begins with the
-    prefix is made when it is first predicted or told a truth; of several templates that of the longest prefix makes it."""
+    """Create the template, or replace the one of that name. From then on, within two seconds at every worker, a session whose
+    name begins with the prefix is created at its first prediction or truth. If several templates match, the longest prefix
+    wins."""
     definition = wire.definition_named(body.prefix, body.session)
-    made = Template(template, body.prefix, definition, body.most, body.idle_s)
-    await templates.put(made)
-    return reply(wire.template(made))
+    new = Template(template, body.prefix, definition, body.most, body.idle_s)
+    await templates.put(new)
+    return reply(wire.template(new))
 
 
 @templating.get("/templates", response_model=TemplateList, responses=responses(*STORE), summary="List the templates")
 async def list_templates(templates: TemplatesDep) -> Response:
-    """In the order of their names."""
+    """Sorted by name."""
     return reply({"templates": [wire.template(one) for one in await templates.all()]})
 
 
@@ -50,10 +51,10 @@ async def list_templates(templates: TemplatesDep) -> Response:
     "/templates/{template}",
     response_model=TemplateAnswer,
     responses=responses(errors.InvalidInput, errors.TemplateNotFound, *STORE),
-    summary="Look at a template",
+    summary="Inspect a template",
 )
 async def inspect_template(template: TemplatePath, templates: TemplatesDep) -> Response:
-    """What it makes, of which names, and how many."""
+    """The prefix of its sessions' names, their settings, and how many there may be."""
     return reply(wire.template(await templates.find(template)))
 
 
@@ -64,6 +65,6 @@ async def inspect_template(template: TemplatePath, templates: TemplatesDep) -> R
     summary="Delete a template",
 )
 async def delete_template(template: TemplatePath, templates: TemplatesDep) -> Response:
-    """The sessions that it has made stay, and are deleted by nobody but you."""
+    """The sessions that it has created stay until you delete them."""
     await templates.drop(template)
     return Response(status_code=204)

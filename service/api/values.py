@@ -23,15 +23,15 @@ from .problems import FIRST_TRY
 
 NAME_PATTERN = f"^{WORD}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN), AfterValidator(named)]
-"""The name of a session, wherever a request gives one: the request's key must be for it."""
+"""The name of a session in a request. Validation also checks that the request's key may access the session."""
 KnownName = Annotated[str, StringConstraints(pattern=f"^{SESSION_NAME}$"), AfterValidator(named)]
-"""The same of a session that is there, which may be a challenger."""
+"""The name of an existing session, which may be a challenger."""
 MOST_NAME = 129
 OwnName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """The name of something that belongs to a session."""
 NamePrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 ID_PATTERN = r"^(\.{0,2}[\x21-\x2d\x2f-\x7e]|\.{3})[\x21-\x7e]*$"
-"""Not `.` or `..`: a client takes these out of a path, and would delete the session instead of a prediction."""
+"""Excludes `.` and `..`: clients remove these from a path, and would delete the session instead of a prediction."""
 Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=128, pattern=ID_PATTERN)]
 Number = Annotated[float, Strict(), AllowInfNan(False)]
 Text = Annotated[str, Strict(), StringConstraints(max_length=256)]
@@ -40,7 +40,7 @@ Boolean = Annotated[bool, Strict()]
 
 
 def _tag(value: Any) -> str:
-    """Which form of a union a JSON value takes; the tags never show in an error's pointer."""
+    """The tag of the union member for a JSON value. Tags never appear in an error's pointer."""
     if isinstance(value, bool):
         return "<boolean>"
     if isinstance(value, str):
@@ -60,7 +60,7 @@ _AnyScalar = Annotated[
         custom_error_message="Input should be a number, a string or a boolean",
     ),
 ]
-# Most are numbers. To ask Python for the tag of each takes three times as long as to try that first.
+# Most scalars are numbers. Trying a number first takes a third of the time of asking Python for each tag.
 Scalar = Annotated[
     Annotated[Number, Tag(FIRST_TRY)] | Annotated[_AnyScalar, Tag("<scalar>")],
     Field(union_mode="left_to_right"),
@@ -73,8 +73,8 @@ def _any(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<object>" if isinstance(value, dict) else "<other>"
 
 
-# What is in it is looked at once it is flattened (okl_core.records): to ask pydantic about each value takes longer. Most are
-# lists of numbers, and are tried first.
+# The elements are validated after flattening (okl_core.records), which is faster than pydantic. Lists of numbers are tried
+# first, since most inputs are.
 _Loose = Annotated[
     Annotated[list[Any], Field(min_length=1), Tag("<list>")]
     | Annotated[dict[str, Any], Field(min_length=1), Tag("<object>")],
@@ -99,6 +99,6 @@ Input = Annotated[
 
 
 class Wire(BaseModel):
-    """What a client sends. A model is built when the first request has one, not before the first answer."""
+    """Base of request models. A model's validator is built when a request first needs it, not at the start."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)

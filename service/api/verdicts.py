@@ -24,7 +24,7 @@ def alarm(found: Alarm, *, is_classifier: bool) -> Json:
 
 
 def comparison(found: Outcome | None, *, is_classifier: bool) -> Json | None:
-    """Of a challenger and its champion."""
+    """How a challenger compares to its champion."""
     if found is None or found.own is None or found.rival is None:
         return None
     own, rival = (one if is_classifier else one**0.5 for one in (found.own, found.rival))

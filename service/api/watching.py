@@ -1,4 +1,4 @@
-"""The routes of what is watched of a session: its history, its events, its last rounds, the predictions that wait."""
+"""The routes that observe a session: its history, its events, its last rounds, its waiting predictions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
 async def _there_and_room(session: SessionPath, watching: WatchingDep, watchers: WatchersDep) -> Watchers:
-    """Before the answer begins."""
+    """Check that the session exists and a stream is free, before the response begins."""
     watchers.check_room()
     await watching.head(session)
     return watchers
@@ -41,14 +41,14 @@ async def _there_and_room(session: SessionPath, watching: WatchingDep, watchers:
     "/sessions/{session}/history",
     response_model=HistoryAnswer,
     responses=_CSV | responses(*_LOOK),
-    summary="How the session has done over its life",
+    summary="History of the session's performance",
 )
 async def history(
     session: SessionPath,
     watching: WatchingDep,
-    format: Annotated[Literal["json", "csv"], Query(description="csv: the points alone, a line each.")] = "json",
+    format: Annotated[Literal["json", "csv"], Query(description="csv: only the points, one per line.")] = "json",
 ) -> Response:
-    """Bounded, at most 513 points, finer near the end; the same from every worker, and after every restart."""
+    """At most 513 points, finer near the end; the same from every worker, and after every restart."""
     found = await watching.history(session)
     if format == "csv":
         return Response(watching_wire.history_csv(found), media_type="text/csv; charset=utf-8")
@@ -64,9 +64,9 @@ async def history(
 async def last_rounds(
     session: SessionPath,
     watching: WatchingDep,
-    last: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 50,
+    last: Annotated[int, Query(ge=1, le=1000, description="Number of rounds.")] = 50,
 ) -> Response:
-    """Inputs, truths and what was predicted, as far back as the journal is kept."""
+    """Inputs, truths and predictions, as far back as the journal is kept."""
     return reply(watching_wire.past_rounds(session, await watching.last(session, last)))
 
 
@@ -79,10 +79,10 @@ async def last_rounds(
 async def waiting(
     session: SessionPath,
     watching: WatchingDep,
-    cursor: Annotated[str | None, Query(max_length=300, description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Predictions in a page.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=300, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Predictions per page.")] = 100,
 ) -> Response:
-    """The one that expires first first, and how long all of them have waited."""
+    """Sorted by expiry, the earliest first, with a histogram of how long all of them have waited."""
     return reply(watching_wire.waiting(session, await watching.waiting(session, cursor, limit)))
 
 
@@ -94,10 +94,10 @@ async def waiting(
 )
 async def cancel(
     session: SessionPath,
-    id: Annotated[Id, Path(description="Of the prediction.")],
+    id: Annotated[Id, Path(description="Id of the prediction.")],
     watching: WatchingDep,
 ) -> Response:
-    """Its truth will never come: it counts as expired now."""
+    """Declare that its truth will never come: the prediction expires now."""
     await watching.cancel(session, id)
     return Response(status_code=204)
 
@@ -109,25 +109,25 @@ async def cancel(
     summary="Ask for many predictions",
 )
 async def predict_many(body: PredictManyBody, session: SessionPath, rounds: RoundsDep, request: Request) -> Response:
-    """All at the session's present round, in one commit. An input that is refused refuses the request; a prediction that
-    could not be kept says why in its place."""
+    """All at the session's current round, in one commit. An invalid input refuses the whole request; a prediction that could
+    not be kept is answered with a problem in its place."""
     visit.spend(len(body.x))
-    told = await rounds.predict_many(session, body.x, ids=body.ids, wait=body.wait)
-    return reply(watching_wire.many_predictions(session, told, request.scope))
+    predictions = await rounds.predict_many(session, body.x, ids=body.ids, wait=body.wait)
+    return reply(watching_wire.many_predictions(session, predictions, request.scope))
 
 
 @watching.get(
     "/sessions/{session}/events",
     response_class=EventSourceResponse,
     responses=responses(*_LOOK),
-    summary="What happens to the session, as it happens",
+    summary="Events of the session, as they happen",
 )
 async def events(
     session: SessionPath,
     watchers: Annotated[Watchers, Depends(_there_and_room)],
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=128)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events of the name `session`: what a list tells of it, about once a second and only when it has changed.
-    Who comes back with `Last-Event-ID` is not told the same again. The stream ends when the session is deleted."""
+    """Server-sent events named `session`: a summary of the session, about once a second and only when it has changed.
+    A client that reconnects with `Last-Event-ID` gets no event twice. The stream ends when the session is deleted."""
     async for position, listed in watchers.watch(session, last):
         yield ServerSentEvent(data=watching_wire.line(listed, time.time()), event="session", id=position)

@@ -1,4 +1,4 @@
-"""What a client is told of a session's history, its last rounds, and the predictions that wait."""
+"""Response models for a session's history, its last rounds, and its waiting predictions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Numbers = list[float | None]
 
 
 class HistoryPoints(WireAnswer):
-    """Columns of equal length, one entry a point, oldest first; the last point may be in the making.
+    """Columns of equal length, one entry per point, oldest first; the last point may be incomplete.
 
-    A point sums up 8 rounds or, further back, a power of two times as many. Errors are mistake rates or RMSE. `window_*` look
-    at the last `window` rounds: the first number of points from the end that has 500 or more. `total_*` look at all rounds.
-    `rival` is the better trivial forecaster so far.
+    A point sums up 8 rounds or, further back, 8 times a power of two. Errors are mistake rates or RMSE. `window_*` cover the
+    last `window` rounds: the fewest latest points that have 500 rounds or more. `total_*` cover all rounds. `rival` is the
+    better trivial forecaster so far.
     """
 
     t: list[int] = Field(description="Rounds at the end of the point.")
-    at: Numbers = Field(description="Time of its last round, seconds since the epoch, by the clock of a worker.")
+    at: Numbers = Field(description="Time of the point's last round, seconds since the epoch, by a worker's clock.")
     rounds: list[int]
     loss: Numbers
     error: Numbers
@@ -33,24 +33,24 @@ class HistoryPoints(WireAnswer):
     total_error: Numbers
     total_rival_loss: Numbers
     total_rival_error: Numbers
-    coverage: Numbers = Field(description="Windowed share of the truths that their interval or set held.")
-    low: Numbers = Field(description="Of the last 500 residuals, forecast minus truth: the quantile 0.1.")
+    coverage: Numbers = Field(description="Windowed share of the truths that were inside their interval or set.")
+    low: Numbers = Field(description="The 0.1 quantile of the last 500 residuals (forecast minus truth).")
     median: Numbers
-    high: Numbers = Field(description="The quantile 0.9.")
+    high: Numbers = Field(description="Their 0.9 quantile.")
     dictionary: Numbers = Field(description="Points that the learner stores.")
-    bytes: Numbers = Field(description="Memory of the learner, as a worker looked at it last.")
-    took_s: Numbers = Field(description="About the seconds of arithmetic of a round.")
+    bytes: Numbers = Field(description="Memory of the learner, when a worker last measured it.")
+    took_s: Numbers = Field(description="Approximate compute time of a round, in seconds.")
     waiting: list[int] = Field(description="Predictions that waited for their truth.")
     never_came: list[int] = Field(description="Predictions so far that expired or were cancelled.")
-    late: list[int] = Field(description="Rounds of the point whose truth came after a prediction that waited.")
+    late: list[int] = Field(description="Rounds of the point whose prediction had waited for its truth.")
     delay_s: Numbers = Field(description="Mean seconds between these predictions and their truths.")
-    regret: Numbers = Field(description="Of a pool: its loss minus that of its best expert so far.")
-    bound: Numbers = Field(description="What that is at most, where it is known.")
+    regret: Numbers = Field(description="For a pool: its loss minus that of its best expert so far.")
+    bound: Numbers = Field(description="Upper bound on the regret, if one is known.")
 
 
 class WeightsAnswer(WireAnswer):
-    """Of the parts of a learner that is made of several, at the end of round `t`: a list of values for each name. The
-    `leader` has the largest now."""
+    """Weights of a composite learner's parts at the end of round `t`: a list of values for each name. The `leader` has the
+    largest weight now."""
 
     t: list[int]
     leader: str
@@ -59,7 +59,7 @@ class WeightsAnswer(WireAnswer):
 
 
 class ReliabilityBin(WireAnswer):
-    """Forecasts whose probability was in this range: how many, their mean, and how often they were right."""
+    """Forecasts whose probability was in this range: their number, their mean, and how often the event happened."""
 
     start: float
     end: float
@@ -93,22 +93,24 @@ class PastRoundAnswer(WireAnswer):
     """`label`, `value`, `probability`, `loss`, `mistake` and `error` are null where they are not recorded or do not apply."""
 
     t: int
-    id: str = Field(description="Of the request that reported the truth.")
+    id: str = Field(description="Id of the request that reported the truth.")
     at: float
     x: list[float | None] | dict[str, float | bool | str | None]
     y: bool | str | float
     label: bool | str | float | None
     value: float | None
-    probability: float | None = Field(description="Of the label told, or of the second label.")
+    probability: float | None = Field(description="Probability of the label predicted, or of the second label.")
     loss: float | None
     mistake: bool | None
     error: float | None
-    waited_s: float | None = Field(description="Seconds from the prediction to its truth; null if none waited.")
+    waited_s: float | None = Field(
+        description="Seconds from the prediction to its truth; null if no prediction waited."
+    )
 
 
 class PastRounds(WireAnswer):
     session: str
-    rounds: list[PastRoundAnswer] = Field(description="The newest first.")
+    rounds: list[PastRoundAnswer] = Field(description="Newest first.")
 
 
 class WaitingPrediction(WireAnswer):
@@ -126,24 +128,24 @@ class AgeBin(WireAnswer):
 
 
 class WaitingAnswer(WireAnswer):
-    """A page of the predictions that wait, the one that expires first first; `ages` counts all of them."""
+    """A page of waiting predictions, sorted by expiry; `ages` counts all of them."""
 
     session: str
     predictions: list[WaitingPrediction]
-    next: str | None = Field(description="Give it as `cursor` to get the next page; null at the end.")
+    next: str | None = Field(description="Pass it as `cursor` to get the next page; null on the last page.")
     waiting: int
     never_came: int
     ages: list[AgeBin]
 
 
 class RefusedPrediction(WireAnswer):
-    """Why this prediction could not be kept; the others were."""
+    """Why this prediction could not be kept; the others are not affected."""
 
     refused: Problem
 
 
 class ManyPredictions(WireAnswer):
-    """One entry an input, in the order of the request."""
+    """One entry per input, in the order of the request."""
 
     session: str
     predictions: list[Prediction | RefusedPrediction]

@@ -1,4 +1,4 @@
-"""Between the wire and the domain, for what is watched of a session."""
+"""Encode the answers of the routes that observe a session."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .verdicts import alarm, verdict
 Json = dict[str, Any]
 
 IDLE_S = 60.0
-"""A session without a round for longer has no rounds a second."""
+"""A session without a round for longer than this has a rate of 0 rounds per second."""
 
 
 def line(listed: Listed, now: float) -> Json:
-    """A session in the list of all."""
+    """A session's entry in the list of sessions."""
     head, summary = listed.head, listed.summary
     is_classifier = summary.is_classifier
     last = head.created_at if head.updated_at is None else head.updated_at
@@ -74,7 +74,7 @@ def history(name: str, past: Past) -> Json:
 
 
 def history_csv(past: Past) -> str:
-    """One line a point; what is not known is empty."""
+    """One line per point; unknown values are empty."""
     text = io.StringIO()
     if past.view is not None:
         writer = csv.writer(text, lineterminator="\n")
@@ -88,12 +88,12 @@ def past_rounds(name: str, found: Iterable[PastRound]) -> Json:
 
 
 def _past_round(one: PastRound) -> Json:
-    told = asdict(one) | {"x": _plain(one.x), "mistake": None}
-    return told if one.label is None else told | {"mistake": bool(one.error), "error": None}
+    answer = asdict(one) | {"x": _plain(one.x), "mistake": None}
+    return answer if one.label is None else answer | {"mistake": bool(one.error), "error": None}
 
 
 def _plain(x: Raw) -> Any:
-    """A number that is missing is NaN here, and null on the wire and in a page."""
+    """The input as JSON: a missing number, NaN in the domain, becomes null."""
     return x if isinstance(x, dict) else [None if math.isnan(value) else value for value in x.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""Between the wire and the domain: a request's model to the domain's value, the domain's answer to JSON's."""
+"""Conversion between wire and domain: request models to domain values, and domain answers to JSON."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def step(told: Stepped, scope: Scope) -> Json:
 
 
 def totals(told: RoundsPlayed) -> Json:
-    """Of many rounds, without their forecasts."""
+    """The answer to many rounds, without their forecasts."""
     given = {
         "session": told.session,
         "id": told.id,
@@ -126,9 +126,9 @@ def totals(told: RoundsPlayed) -> Json:
 
 
 def rounds(told: RoundsPlayed) -> Json:
-    found = totals(told)
-    is_duplicate = found.pop("duplicate")
-    return found | told.columns.told() | {"duplicate": is_duplicate}
+    answer = totals(told)
+    is_duplicate = answer.pop("duplicate")
+    return answer | told.columns.told() | {"duplicate": is_duplicate}
 
 
 def _without_none(given: Json) -> Json:
@@ -140,7 +140,7 @@ def page(listing: Listing) -> Json:
 
 
 def summary(head: Head, kind: str) -> Json:
-    """What every answer about a session begins with."""
+    """The members that every answer about a session begins with."""
     return {
         "name": head.name,
         "kind": kind,
@@ -156,7 +156,7 @@ def etag(tip: Tip) -> str:
 
 
 def headers(found: Inspected) -> dict[str, str]:
-    """Those of an answer about a session."""
+    """The response headers of an answer about a session."""
     return {"ETag": etag(found.head.tip)}
 
 
@@ -187,7 +187,7 @@ def session(found: Inspected) -> Json:
 
 
 def _fields(preparation: Preparation) -> list[Json]:
-    """What became of each field of the inputs."""
+    """The columns that each field of the inputs is mapped to."""
     told, start, fields = [], 0, preparation.fields
     for one in fields.fields:
         told.append(_field(one, start, fields, preparation))
@@ -255,7 +255,7 @@ def checkpoint(kept: Checkpoint) -> Json:
 
 
 def contender(champion: str, found: Contender) -> Json:
-    """A challenger as it is answered."""
+    """The answer about a challenger."""
     return {
         "name": found.name,
         "session": challenger_name(champion, found.name),
@@ -271,7 +271,7 @@ def contender(champion: str, found: Contender) -> Json:
 
 
 def request_for(definition: Definition) -> Json:
-    """What `POST /sessions` would be given to make a session of this definition."""
+    """The body of `POST /sessions` that would create a session with this definition."""
     return {"name": definition.name} | _without_name(definition)
 
 

@@ -1,2 +1,2 @@
-"""The dashboard: pages of HTML for people, each with a twin in JSON. A page shows what its document says, and computes
-nothing of a session's own."""
+"""The dashboard: HTML pages for people, each with a JSON twin. A page only shows the contents of its document, and computes
+nothing about a session itself."""

@@ -1,7 +1,7 @@
-"""The files that the pages load: our own style and scripts, and uPlot as the installed package `youplot` has it.
+"""The files that the pages load: our own style and scripts, and uPlot from the installed package `youplot`.
 
-uPlot draws the charts. `docs/dashboard.md` has the numbers of its choice. The package is never imported: its file is, to the
-byte, the one that uPlot's author released, and a test holds it to that.
+uPlot draws the charts; `docs/dashboard.md` has the measurements behind that choice. The package is never imported: only its
+file is read, which a test compares byte for byte with the release of uPlot's author.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from okl.errors import RouteNotFound
 
 CHART_PACKAGE: Final = "youplot"
 CHARTS: Final = {"uplot.js": "youplot/vendor/uplot.iife.min.js", "uplot.css": "youplot/vendor/uplot.min.css"}
-"""Our names of the chart library's files, and where its package has them."""
+"""Our names for the chart library's files, and their paths in its package."""
 
 MISSING: Final = 'The dashboard is an extra of the service: `pip install "okl[dashboard]"` where it runs.'
 
@@ -52,13 +52,13 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All files by name, read and compressed once a process."""
+    """All files by name, read and compressed once per process."""
     return {name: _asset(name, body) for name, body in sorted(_bodies().items())}
 
 
 @cache
 def version() -> str:
-    """Names the present bytes of all files: part of their addresses, so that a browser may keep them for ever."""
+    """A hash of all files. It is part of their URLs, so that browsers may cache them forever."""
     return hashlib.sha256("".join(one.etag for one in assets().values()).encode()).hexdigest()[:12]
 
 

@@ -1,6 +1,6 @@
-"""The charts of a session: which columns of its documents each draws, its words, and its table.
+"""The charts of a session: the columns of its documents that each draws, its texts, and its table.
 
-A chart is data: the script draws all of them by one function, and the server writes their tables.
+A chart is data: one function of the script draws all of them, and the server renders their tables.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from . import formats
 from .views import Json
 
 TABLE_ROWS: Final = 16
-"""Rows of a chart's table: as many rounds, spread over all, the last one among them."""
+"""Rows of a chart's table: points spread evenly over all, including the last one."""
 
 DIGITS: Final = 5
-"""Significant digits of a number that is drawn."""
+"""Significant digits of the numbers in a chart."""
 
 SHOWN_WEIGHTS: Final = 8
-"""Lines of one chart that an eye can tell apart."""
+"""The most lines of one chart that are easy to tell apart."""
 
 Unit = Literal["number", "share", "size", "duration", "count"]
 Numbers = Sequence[float | None]
@@ -49,7 +49,7 @@ class Curve:
 @final
 @dataclass(frozen=True, slots=True)
 class Face:
-    """One of the ways to look at a chart."""
+    """One of the views that a chart can switch between."""
 
     label: str
     unit: Unit
@@ -59,8 +59,8 @@ class Face:
 @final
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`is_square`: both axes are shares from 0 to 1. `is_zoomed`: its heights do not start at zero. `band`: the area between
-    two of its lines is shaded."""
+    """`is_square`: both axes are shares from 0 to 1. `is_zoomed`: the vertical axis does not start at zero. `band`: the two
+    lines between which the area is shaded."""
 
     id: str
     title: str
@@ -80,26 +80,26 @@ class Chart:
 @final
 @dataclass(slots=True)
 class Charts:
-    """The charts of a page and the columns that they draw; `marks` are alarms, {"t", "kind", "text"}."""
+    """The charts of a page and the columns that they draw; `marks` are the alarms, {"t", "kind", "text"}."""
 
     charts: list[Chart] = field(default_factory=list)
     columns: dict[str, Numbers] = field(default_factory=dict)
     marks: list[Json] = field(default_factory=list)
 
     def data(self) -> str:
-        """What the script reads, as JSON that may stand in a page."""
+        """The script's input, as JSON that is safe to embed in a page."""
         used = {
             name for chart in self.charts for face in chart.faces for line in face.lines for name in (line.x, line.y)
         }
-        told = {
+        data = {
             "columns": {name: [_rounded(value) for value in self.columns[name]] for name in sorted(used)},
             "marks": [{"t": mark["t"], "kind": mark["kind"]} for mark in self.marks],
             "charts": [_drawn(chart) for chart in self.charts],
         }
-        return in_page(told)
+        return in_page(data)
 
     def table(self, chart: Chart) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows, the latest first: each x, and then the lines that have it."""
+        """Headings and rows, the latest first: each x, followed by the lines over it."""
         columns: dict[str, list[tuple[str, Unit, Numbers]]] = {}
         for face in chart.faces:
             for line in face.lines:
@@ -120,7 +120,7 @@ class Charts:
         return heads, rows
 
     def add(self, chart: Chart) -> None:
-        """The chart with the curves that have a number; nothing if none has."""
+        """Add the chart with the curves that have a number; do nothing if there is none."""
         faces = [replace(face, lines=tuple(filter(self._has_numbers, face.lines))) for face in chart.faces]
         faces = [face for face in faces if face.lines]
         if faces:
@@ -132,13 +132,13 @@ class Charts:
 
 
 def spread(length: int) -> list[int]:
-    """At most TABLE_ROWS places, evenly spread, the last one among them, latest first."""
+    """At most TABLE_ROWS indices, evenly spread, including the last one, latest first."""
     rows = min(length, TABLE_ROWS)
     return [length - 1 - i * length // rows for i in range(rows)]
 
 
 def in_page(told: Any) -> str:
-    """JSON in which nothing can end the element it stands in."""
+    """JSON without characters that could end the element that contains it."""
     text = json.dumps(told, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -164,11 +164,11 @@ def _drawn(chart: Chart) -> Json:
     }
 
 
-# -- a session's ------------------------------------------------------------------------------------------------------
+# -- one session ------------------------------------------------------------------------------------------------------
 
 
 def of_session(document: Json) -> Charts:
-    """Those that its history has numbers for, in the order of the page."""
+    """The charts for which the session's history has numbers, in the order of the page."""
     history = document.get("history") or {}
     points: dict[str, Numbers] = history.get("points") or {}
     if not points.get("t"):
@@ -193,7 +193,7 @@ def of_session(document: Json) -> Charts:
     )
     found.add(Chart("quality", "How well it does", about, faces, is_wide=True))
     regret = Curve("regret", "own", "regret"), Curve("bound", "bound", "bound")
-    about = "Loss beyond that of the pool's best expert, and what theory allows at most."
+    about = "Loss beyond that of the pool's best expert, and its theoretical upper bound."
     found.add(Chart("regret", "Regret", about, (Face("Regret", "number", regret),)))
     _add_calibration(found, document, history.get("reliability"))
     _add_deliveries(found)
@@ -216,11 +216,11 @@ def _add_calibration(found: Charts, document: Json, reliability: Sequence[Json] 
     residuals = Curve("10 %", "edge", "low"), Curve("median", "own", "median"), Curve("90 %", "edge", "high")
     about = "Forecast minus truth in the last rounds: its median, and its 10 % and 90 % quantiles."
     found.add(Chart("residuals", "Residuals", about, (Face("Residuals", "number", residuals),), band=(0, 2)))
-    lines = (Curve("held", "own", "coverage"),)
+    lines = (Curve("observed", "own", "coverage"),)
     asked = (document["session"].get("settings") or {}).get("interval")
     if asked is not None and "coverage" in found.columns:
         found.columns["coverage_asked"] = [asked] * len(found.columns["t"])
-        lines += (Curve("asked for", "rival", "coverage_asked"),)
+        lines += (Curve("target", "rival", "coverage_asked"),)
     about = "Share of the truths that their interval, or set of labels, held."
     found.add(Chart("coverage", "Coverage", about, (Face("Coverage", "share", lines),), is_zoomed=True))
 
@@ -237,7 +237,7 @@ def _add_deliveries(found: Charts) -> None:
         Curve("late", "warm", "late"),
         Curve("never came", "bad", "never_came"),
     )
-    about = "Predictions that wait for their truth; truths that came late; truths that never came."
+    about = "Predictions that wait for their truth; rounds whose truth came late; truths that never came."
     if any(any(found.columns.get(line.y, ())) for line in lines):
         found.add(Chart("waits", "Waiting for truths", about, (Face("Predictions", "count", lines),)))
 
@@ -254,15 +254,15 @@ def _add_weights(found: Charts, weights: Json | None) -> None:
         found.columns[f"weights_{i}"] = values
         lines.append(Curve(name, f"series-{i + 1}", f"weights_{i}", "weights_t"))
     left = len(named) - len(lines)
-    about = "Trust in each part of the learner." + (f" The {left} of least weight are left out." if left else "")
+    about = "Weight of each part of the learner." + (f" The {left} smallest are omitted." if left else "")
     found.add(Chart("weights", "Weights", about, (Face("Weights", "share", tuple(lines)),), is_wide=True))
 
 
 def _add_resources(found: Charts) -> None:
     several: tuple[tuple[str, str, str, Unit], ...] = (
-        ("dictionary", "Dictionary", "Points that the learner keeps.", "count"),
-        ("bytes", "Memory", "Bytes of the learner.", "size"),
-        ("took_s", "Time a round", "Seconds of arithmetic of one round.", "duration"),
+        ("dictionary", "Dictionary", "Points that the learner stores.", "count"),
+        ("bytes", "Memory", "Memory of the learner.", "size"),
+        ("took_s", "Time per round", "Compute time of one round.", "duration"),
     )
     for id, title, about, unit in several:
         found.add(Chart(id, title, about, (Face(title, unit, (Curve(title.lower(), "own", id),)),)))
@@ -272,7 +272,7 @@ def _add_resources(found: Charts) -> None:
 
 
 def of_several(sessions: Sequence[Json]) -> Charts:
-    """Windowed error and cumulative loss of each, by rounds."""
+    """Windowed error and mean loss of each session, by rounds."""
     found = Charts()
     errors, losses = [], []
     for i, one in enumerate(sessions):

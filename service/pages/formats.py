@@ -1,4 +1,4 @@
-"""Numbers and times as a reader sees them; what is not known is a dash."""
+"""Format numbers and times for readers; an unknown value is a dash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "–"
 LONGEST = 200
-"""Characters of a value that a cell of a table shows."""
+"""The most characters of a value that a table cell shows."""
 
 _BYTES = ("B", "KB", "MB", "GB", "TB")
 _TIMES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -39,7 +39,7 @@ def share(value: float | None) -> str:
 
 
 def error(value: float | None, name: str | None) -> str:
-    """A windowed error by its name: a rate in per cent, an RMSE in the units of the truth."""
+    """A windowed error according to its name: a rate in per cent, an RMSE in the units of the truth."""
     return share(value) if name == "mistake rate" else number(value)
 
 
@@ -59,13 +59,13 @@ def duration(value: float | None) -> str:
         return UNKNOWN
     for unit, name in _TIMES:
         if value >= unit:
-            told = value / unit
-            return f"{told:.0f} {name}" if told >= 10 else f"{told:.1f} {name}".replace(".0 ", " ")
+            scaled = value / unit
+            return f"{scaled:.0f} {name}" if scaled >= 10 else f"{scaled:.1f} {name}".replace(".0 ", " ")
     return "0 s" if value <= 0 else f"{value:.1g} s"
 
 
 def rate(value: float | None) -> str:
-    """Rounds a second."""
+    """Rounds per second."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
@@ -85,7 +85,7 @@ def until(value: float | None, now: float | None) -> str:
 
 
 def moment(value: float | None) -> str:
-    """A time, to the second, as ISO 8601 has it; nothing for one that no calendar has."""
+    """A time in ISO 8601, to the second; empty for a time out of range."""
     try:
         return "" if value is None else datetime.fromtimestamp(int(value), UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
@@ -93,7 +93,7 @@ def moment(value: float | None) -> str:
 
 
 def when(value: float | None, now: float | None) -> Markup:
-    """How long ago, as an element that knows the time. A list has one a line, so it is not the template's to write."""
+    """How long ago, as a `time` element. Not a template macro, which would be slow in a list with one per line."""
     from markupsafe import Markup
 
     if value is None:
@@ -103,21 +103,21 @@ def when(value: float | None, now: float | None) -> Markup:
 
 
 def span(low: float | None, high: float | None) -> str:
-    """A bin of times."""
+    """The label of a bin of durations."""
     if high is None:
         return f"over {duration(low)}"
     return f"under {duration(high)}" if not low else f"{duration(low)} to {duration(high)}"
 
 
 def value(given: Any) -> str:
-    """A value of JSON, on one line, its end left out where it is long."""
-    # Each part of a list or object takes a character at least.
+    """A JSON value on one line, truncated if it is long."""
+    # Each element of a list or object takes at least one character.
     if isinstance(given, list):
         given = given[:LONGEST]
     elif isinstance(given, dict):
         given = dict(islice(given.items(), LONGEST))
-    told = given if isinstance(given, str) else number(given) if isinstance(given, float) else json_line(given)
-    return told if len(told) <= LONGEST else told[: LONGEST - 1] + "…"
+    text = given if isinstance(given, str) else number(given) if isinstance(given, float) else json_line(given)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def json_line(given: Any) -> str:
@@ -125,17 +125,17 @@ def json_line(given: Any) -> str:
 
 
 def delayed(bin: dict[str, Any]) -> tuple[float | None, float | None, int]:
-    """A bin of rounds by the time that their truth took."""
+    """A bin of rounds by the delay of their truth."""
     return bin["start_s"], bin["end_s"], bin["rounds"]
 
 
 def aged(bin: dict[str, Any]) -> tuple[float | None, float | None, int]:
-    """A bin of predictions that wait, by their age."""
+    """A bin of waiting predictions by age."""
     return bin["start_s"], bin["end_s"], bin["predictions"]
 
 
 def as_query(names: Sequence[str]) -> str:
-    """The query that asks for these sessions."""
+    """The query string that selects these sessions."""
     return urlencode([("session", name) for name in names])
 
 
@@ -159,4 +159,4 @@ _FILTERS = (
     as_query,
 )
 FILTERS = {one.__name__: one for one in _FILTERS}
-"""By the names that the templates know."""
+"""The filters by the names that templates use."""

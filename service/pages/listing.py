@@ -1,4 +1,4 @@
-"""The sessions that the index shows: all in the order of names, page by page, or those that were asked for, sorted."""
+"""The sessions on the index page: all of them by name, page by page, or a filtered and sorted selection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .views import Json, Views
 
 PAGE: Final = 100
 LOOKED_AT: Final = 1000
-"""So many sessions are filtered and sorted; the list in the order of names has no end."""
+"""How many sessions, the first by name, a filter or another order considers. The plain list is unbounded."""
 
 Order = Literal["name", "verdict", "error", "rate", "t", "waiting", "bytes", "updated_at", "alarm"]
 Kept = Literal["all", "alarm", "better", "worse", "undecided"]
@@ -21,7 +21,7 @@ _WORST_FIRST: Final = {"worse": 0, "undecided": 1, "better": 2}
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the index was asked for, by its query."""
+    """The query of the index page: filter, order and page."""
 
     q: str = ""
     state: Kept = "all"
@@ -32,11 +32,11 @@ class Asked:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the store's own order serves it."""
+        """Whether the store's order, by name and unfiltered, serves the query."""
         return not self.q and self.state == "all" and self.sort == "name" and not self.descending
 
     async def of(self, views: Views) -> Json:
-        """The index document of these sessions; "looked_at" is how many were looked at, null if all of them are shown."""
+        """The index document. "looked_at" is how many sessions were considered, null if that is all of them."""
         if self.is_plain:
             return await views.index(self.cursor, self.limit) | {"looked_at": None}
         found = await views.index(None, LOOKED_AT)

@@ -1,4 +1,4 @@
-"""Pages of HTML from the documents, and the headers that all of them have."""
+"""Render HTML pages from the documents, and the headers that all pages have."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ HEADERS: Final[Mapping[str, str]] = {
     "Referrer-Policy": "same-origin",
     "Vary": "Accept, Accept-Encoding",
 }
-"""Of every page, the pages of errors among them. The charts are drawn on a canvas and need no style of their own."""
+"""Headers of every page, error pages included. The charts are drawn on a canvas and need no inline style."""
 
 GZIP_LEVEL: Final = 1
-"""Pages are made anew for each reader: the first level takes most of the bytes for a tenth of the last one's time."""
+"""Pages are rendered for each request: level 1 saves most of the bytes in a tenth of the time of level 9."""
 
 GZIP_FROM_BYTES: Final = 1024
 
@@ -48,7 +48,7 @@ def _environment() -> Environment:
         from jinja2 import ChainableUndefined, Environment, PackageLoader, select_autoescape
     except ImportError:
         raise RouteNotFound(MISSING) from None
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader(__package__ or ""),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=ChainableUndefined,
@@ -56,13 +56,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= FILTERS | {"in_page": in_page}
-    made.globals |= {"sparkline": sparkline, "okl_version": __version__}
-    return made
+    environment.filters |= FILTERS | {"in_page": in_page}
+    environment.globals |= {"sparkline": sparkline, "okl_version": __version__}
+    return environment
 
 
 async def page(request: Request, template: str, status: int = 200, **told: Any) -> Response:
-    """Rendered in a thread of its own: rounds of sessions do not wait for a long list."""
+    """Render a template in a thread, so that rounds of sessions do not wait for a long list."""
     told |= _rights()
     takes_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
     body, is_gzipped = await asyncio.to_thread(_rendered, template, takes_gzip, told)
@@ -71,7 +71,7 @@ async def page(request: Request, template: str, status: int = 200, **told: Any) 
 
 
 def _rights() -> dict[str, bool | str]:
-    """What the reader's key is for: pages hide the rest. The doorman refuses it anyway."""
+    """The rights of the reader's key. Pages hide everything else, which the doorman would refuse anyway."""
     visiting = visit.current.get()
     return {
         "may_write": visit.may(KeyScope.WRITE),
@@ -95,6 +95,6 @@ def accepts_gzip(accepted: str) -> bool:
 
 
 def prefers_html(accepted: str) -> bool:
-    """Whether a reader of pages asks: who takes anything, as curl does, gets JSON."""
+    """Whether the client prefers HTML to JSON. A client that accepts anything, such as curl, gets JSON."""
     html = quality(accepted, "text/html")
     return html > 0.0 and html >= max(quality(accepted, f"application/{kind}") for kind in ("json", "problem+json"))

@@ -1,4 +1,4 @@
-"""The routes of the dashboard: pages, their twins in JSON, and the files that the pages load."""
+"""The routes of the dashboard: pages, their JSON twins, and the files that the pages load."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from .views import Views
 MOST_COMPARED = 8
 
 FOREVER = "public, max-age=31536000, immutable"
-"""The version in an asset's address names its bytes."""
+"""An asset's URL contains a hash of its bytes."""
 
 
 async def refusal(error: ServiceError, scope: Scope) -> Response:
-    """What a reader of pages is told of an error; a problem where the dashboard is not installed."""
+    """The error page for a browser; a problem document if the dashboard is not installed."""
     request, problem = Request(scope), document_for(error, scope)
     name = request.path_params.get("session") if problem["type"] == "/problems/session-failed" else None
     try:
-        told = await page(request, "problem.html", error.status, problem=problem, failed=name)
+        response = await page(request, "problem.html", error.status, problem=problem, failed=name)
     except RouteNotFound:
         return answer(error, scope)
-    told.headers.update(headers_of(error))
-    return told
+    response.headers.update(headers_of(error))
+    return response
 
 
 class PageRoute(APIRoute):
-    """What is refused, a reader is told by a page."""
+    """A route whose errors are pages for clients that prefer HTML."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -55,19 +55,19 @@ class PageRoute(APIRoute):
             except (ServiceError, RequestValidationError) as error:
                 if not prefers_html(request.headers.get("accept", "")):
                     raise
-                told = error if isinstance(error, ServiceError) else from_validation(error.errors(), prefix=1)
-                return await refusal(told, request.scope)
+                refused = error if isinstance(error, ServiceError) else from_validation(error.errors(), prefix=1)
+                return await refusal(refused, request.scope)
 
         return handler
 
 
 pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 twins = APIRouter(tags=["pages"], include_in_schema=False)
-"""Of each page the document that it shows."""
+"""The JSON twins: for each page, the document that it shows."""
 
 
 def views_of(sessions: SessionsDep, watching: WatchingDep, challengers: ChallengersDep) -> Views:
-    """Who tells the pages what they show."""
+    """The source of the pages' documents."""
     return SessionViews(sessions, watching, challengers)
 
 
@@ -79,8 +79,8 @@ def asked_of(
     state: Annotated[Kept, Query()] = "all",
     sort: Annotated[Order, Query()] = "name",
     direction: Annotated[Literal["up", "down"], Query()] = "up",
-    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Sessions in a page.")] = PAGE,
+    cursor: Annotated[str | None, Query(max_length=MOST_NAME, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Sessions per page.")] = PAGE,
 ) -> Asked:
     return Asked(q.strip(), state, sort, direction == "down", cursor or None, limit)
 
@@ -105,7 +105,7 @@ async def index_twin(views: ViewsDep, asked: AskedDep) -> Response:
 
 @pages.get("/sessions/{session}/page")
 async def session_page(request: Request, session: SessionPath, views: ViewsDep) -> Response:
-    """One session, from its verdict to its end."""
+    """Everything about one session."""
     document = await views.session(session)
     drawn = charts.of_session(document)
     return await page(request, "session.html", document=document, charts=drawn, base=base_of(request))
@@ -134,11 +134,11 @@ async def compare_twin(session: Compared, views: ViewsDep) -> Response:
 async def asset(
     request: Request, of_version: Annotated[str, Path(max_length=64)], name: Annotated[str, Path(max_length=64)]
 ) -> Response:
-    """A file of the pages. While workers of two versions serve, one may be asked for the other's: it gives its own, and
-    tells nobody to keep it."""
+    """A file of the pages. While workers of two versions serve, a worker may get requests for the other version: it sends its
+    own file, and forbids caching it."""
     found = assets().get(name)
     if found is None:
-        raise RouteNotFound("The pages load no file of this name.")
+        raise RouteNotFound("The dashboard has no file of this name.")
     headers = {"ETag": found.etag, "Vary": "Accept-Encoding"}
     headers["Cache-Control"] = FOREVER if of_version == version() else "no-store"
     if found.etag in request.headers.get("if-none-match", ""):
@@ -149,5 +149,5 @@ async def asset(
 
 
 def base_of(request: Request) -> str:
-    """The address of the service as this reader has it, for the calls that a page shows."""
+    """The service's URL as this client sees it, for the curl commands that a page shows."""
     return str(request.base_url).rstrip("/")

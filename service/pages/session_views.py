@@ -1,4 +1,4 @@
-"""The documents of the pages, from the sessions: what the API answers, put together."""
+"""The documents behind the pages, assembled from the API's answers about sessions."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class SessionViews:
 
     async def compare(self, names: list[str]) -> Json:
         now = time.time()
-        told = [
+        entries = [
             watching_wire.line(await self._watching.line(name), now)
             | {"points": watching_wire.history(name, await self._watching.history(name))["points"]}
             for name in names
         ]
-        return {"sessions": told, "now": now}
+        return {"sessions": entries, "now": now}

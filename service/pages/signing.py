@@ -1,4 +1,4 @@
-"""The way into the dashboard where keys are required: a page that takes a key, and a cookie in place of it."""
+"""Signing in to the dashboard where keys are required: a page that takes a key, and a cookie that stands for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..keys.keyring import Keyring
 from .rendering import page
 
 MOST_BYTES: Final = 4 << 10
-"""Of the form: a key, and a path to go on to."""
+"""The largest form: a key, and the path to continue to."""
 
 _LOCAL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
@@ -43,7 +43,7 @@ AuditDep = Annotated[Audit, Depends(audit_of)]
 async def sign_in_page(
     request: Request, keyring: KeyringDep, next: Annotated[str, Query(max_length=2048)] = "/"
 ) -> Response:
-    """The form; where no key is required there is nothing to sign in to."""
+    """The form. If no key is required, redirect: there is nothing to sign in to."""
     if not keyring.is_required:
         return RedirectResponse("/", 303)
     return await page(request, "signin.html", next=local(next), is_wrong=False)
@@ -51,7 +51,7 @@ async def sign_in_page(
 
 @signing.post(SIGN_IN)
 async def sign_in(request: Request, keyring: KeyringDep, audit: AuditDep) -> Response:
-    """A cookie for the key of the form. The guards have refused what a page of another origin sends."""
+    """Exchange the form's key for a cookie. The guards have already refused requests from pages of other origins."""
     form = await _form(request)
     text, onward = form.get("key", "").strip(), local(form.get("next", "/"))
     if keyring.is_stale:
@@ -72,28 +72,28 @@ async def sign_in(request: Request, keyring: KeyringDep, audit: AuditDep) -> Res
 
 @signing.post("/signout")
 async def sign_out() -> Response:
-    """The browser forgets the cookie."""
+    """Delete the browser's cookie."""
     answer = RedirectResponse(SIGN_IN, 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
 
 
 def local(path: str) -> str:
-    """The path, if it leads to this service and nowhere else."""
+    """The path, if it stays within this service; otherwise `/`."""
     return path if _LOCAL.fullmatch(path) else "/"
 
 
 async def _form(request: Request) -> dict[str, str]:
     """Raises UnsupportedMediaType, PayloadTooLarge, InvalidInput."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise UnsupportedMediaType("The form is sent as application/x-www-form-urlencoded.")
+        raise UnsupportedMediaType("The form must be sent as application/x-www-form-urlencoded.")
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > MOST_BYTES:
-            raise PayloadTooLarge(f"The form has at most {MOST_BYTES} bytes.", limit=MOST_BYTES)
+            raise PayloadTooLarge(f"The form is larger than {MOST_BYTES} bytes.", limit=MOST_BYTES)
     try:
-        found = parse_qs(body.decode("ascii"), max_num_fields=8, errors="strict")
+        fields = parse_qs(body.decode("ascii"), max_num_fields=8, errors="strict")
     except ValueError:
-        raise InvalidInput("The form cannot be read.", errors=[]) from None
-    return {name: values[0] for name, values in found.items()}
+        raise InvalidInput("The form is malformed.", errors=[]) from None
+    return {name: values[0] for name, values in fields.items()}

@@ -1,4 +1,4 @@
-"""A line of a few numbers, as a picture in the text."""
+"""Sparklines: a short series of numbers as an inline picture."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WIDTH, HEIGHT, MARGIN = 96, 24, 2.0
 
 
 def sparkline(values: Sequence[float | None] | None) -> Markup:
-    """An inline SVG, its lowest number at the bottom; gaps where a number is null, nothing for less than two numbers.
+    """An inline SVG, the lowest number at the bottom; gaps where a number is null, empty for fewer than two numbers.
 
-    It is hidden from screen readers: the number that it leads to stands beside it.
+    It is hidden from screen readers, which read the latest number next to it.
     """
     from markupsafe import Markup
 

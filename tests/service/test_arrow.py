@@ -139,7 +139,7 @@ def test_others_are_answered_while_columns_are_read(client: Client, url: str, mo
         ({"x": [{"a": 1}], "y": [1.0]}, "/x: is a column of struct"),
         ({"x": pa.nulls(3), "y": [1.0, 2.0, 3.0]}, "/x: is a column of null"),
         ({"x": [[1.0]], "y": ["a" * 2000]}, "/y: has a string of more than 256"),
-        ({"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.float64())}, "must have a row a round"),
+        ({"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.float64())}, "must have one row per round"),
     ],
 )
 def test_what_is_wrong_is_told(table: dict[str, Any], told: str) -> None:

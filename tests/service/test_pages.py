@@ -212,7 +212,7 @@ async def test_a_filter(views: MadeUp, query: str, names: list[str]) -> None:
         told = (await http.get(f"/index.json?{query}")).json()
         assert [one["name"] for one in told["sessions"]] == names
         page = await http.get(f"/?{query}")
-        assert ("Nothing fits" in page.text) == (not names)
+        assert ("Nothing matches" in page.text) == (not names)
 
 
 @pytest.mark.parametrize("sort", ["error", "t", "rate", "waiting", "bytes", "updated_at", "name", "verdict", "alarm"])
@@ -337,8 +337,8 @@ async def test_each_page_of_the_list_counts_all_sessions(memory: Api) -> None:
         await memory.create(MEAN, name)
     for query, told in (
         ("", "5 sessions"),
-        ("?limit=2", "5 sessions, 2 of them here"),
-        ("?limit=2&cursor=d", "5 sessions, 1 of them here"),
+        ("?limit=2", "5 sessions, 2 shown here"),
+        ("?limit=2&cursor=d", "5 sessions, 1 shown here"),
         ("?q=b", "1 session"),
         ("?sort=t", "5 sessions"),
     ):

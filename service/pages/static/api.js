@@ -1,6 +1,6 @@
 // Calls of the service's own API, and the same calls as curl commands.
 
-/** Resolves to {ok, told}: the answer, or the sentence that says why there is none. */
+/** Resolves to {ok, told}: the answer, or a sentence that says why the call failed. */
 export async function call(method, path, body) {
   try {
     const headers = { accept: "application/json" };
@@ -23,7 +23,7 @@ export function say(node, text, isBad = false) {
   node.classList.toggle("bad", isBad);
 }
 
-/** A form whose button is off while its call is under way. */
+/** Handles a form's submission, with its button disabled while the call is in flight. */
 export function onSubmit(form, handle) {
   const button = form.querySelector("button");
   form.addEventListener("submit", async (event) => {
@@ -35,11 +35,11 @@ export function onSubmit(form, handle) {
       button.disabled = false;
     }
   });
-  // A page comes with it disabled: pressed before this, the form would be sent to the page itself, and do nothing.
+  // Pages are served with the button disabled: without this handler, the form would be submitted to the page itself.
   button.disabled = false;
 }
 
-/** The form that deletes a session; the browser holds the typed name to the pattern. */
+/** The form that deletes a session; the browser checks the typed name against the pattern. */
 export function deleteForm() {
   const form = document.getElementById("delete-form");
   onSubmit(form, async () => {

@@ -1,4 +1,4 @@
-// Draws the charts of a page by uPlot, from the data block that the server wrote: one function for all of them.
+// Draws all charts of a page with uPlot, from the data block that the server wrote.
 /* global uPlot */
 
 const HEIGHT = { wide: 240, narrow: 168 };
@@ -22,7 +22,7 @@ function bytes(value) {
   return `${whole.format(value)} B`;
 }
 
-/** The powers of ten in which very large and very small numbers are told, as the server tells them in the tables. */
+/** Whether a number is shown without an exponent, by the same thresholds as in the server's tables. */
 function isPlain(value) {
   const size = Math.abs(value);
   return !size || (size >= 1e-4 && size < 1e9);
@@ -37,7 +37,7 @@ function tick(value) {
   return Math.abs(value) >= 1e4 ? compact.format(value) : plain.format(value);
 }
 
-/** Distances between the marks of an axis of whole numbers. */
+/** Allowed distances between the ticks of an axis of whole numbers. */
 const WHOLE = Array.from({ length: 16 }, (_, i) => [1, 2, 5].map((one) => one * 10 ** i)).flat();
 
 const units = {
@@ -66,14 +66,14 @@ function series(tone) {
   return { stroke, width: tone === "edge" ? 0 : 1.75, points };
 }
 
-/** Where a line has a number and none beside it: no stroke shows it. What is undefined is of another line's round. */
+/** Indices of isolated numbers, which no stroke would show. Undefined values belong to rounds of other lines. */
 function lone(plot, line) {
-  const told = [...plot.data[line].entries()].filter(([, y]) => y !== undefined);
-  const isKnown = (i) => typeof told[i]?.[1] === "number";
-  return told.filter((_, i) => isKnown(i) && !isKnown(i - 1) && !isKnown(i + 1)).map(([at]) => at);
+  const values = [...plot.data[line].entries()].filter(([, y]) => y !== undefined);
+  const isKnown = (i) => typeof values[i]?.[1] === "number";
+  return values.filter((_, i) => isKnown(i) && !isKnown(i - 1) && !isKnown(i + 1)).map(([at]) => at);
 }
 
-/** What the heights are divided by: uPlot marks no axis whose numbers have very many digits. */
+/** The divisor of the values: uPlot draws no ticks on an axis whose numbers have very many digits. */
 function scaleOf(data, { unit, lines }) {
   const most = Math.max(...lines.flatMap(([, y]) => data.columns[y].map(Math.abs)));
   return unit === "number" && most && (most > 1e12 || most < 1e-12) ? Number(`1e${Math.floor(Math.log10(most))}`) : 1;
@@ -86,7 +86,7 @@ function table(data, lines, scale) {
   return isOne ? [columns[0][0], ...columns.map(([, y]) => y)] : uPlot.join(columns);
 }
 
-/** From zero where nothing is below it, so that heights can be compared; a zoomed one from its least. */
+/** The range of the vertical axis: from zero if no value is negative, so that heights are comparable, unless zoomed. */
 function range(low, high, isZoomed) {
   if (low === null || low === undefined) return [0, 1];
   if (isZoomed) {
@@ -124,7 +124,7 @@ class Drawing {
     return this.#chart.faces[this.#face];
   }
 
-  /** New data of the same chart; its lines may have got other names, or another order. */
+  /** Draws new data of the same chart. The names and the order of its lines may have changed. */
   update(chart, data, page) {
     this.#chart = chart;
     this.#data = data;
@@ -183,7 +183,7 @@ class Drawing {
     };
   }
 
-  /** Dotted lines where there was an alarm. */
+  /** Draws dotted lines at the alarms. */
   #mark(plot) {
     const { ctx, bbox, scales } = plot;
     ctx.save();
@@ -205,7 +205,7 @@ class Drawing {
     ctx.restore();
   }
 
-  /** The numbers at the cursor, else the latest ones. */
+  /** Shows the numbers at the cursor, or else the latest ones, in the legend. */
   #tell(at) {
     const [, ...columns] = this.#plot?.data ?? table(this.#data, this.#shown.lines, this.#scale);
     const { value } = units[this.#shown.unit];
@@ -218,7 +218,7 @@ class Drawing {
   }
 }
 
-/** Draws all charts of the page; call the result with a new document to draw them anew. */
+/** Draws all charts of the page. Returns a function that redraws them from a new document. */
 export function drawCharts() {
   let drawings = new Map();
   const sizes = new ResizeObserver(() => drawings.forEach((one) => one.resize()));

@@ -1,4 +1,4 @@
-// Several sessions: their charts, kept up to date.
+// The comparison page: the charts of several sessions, kept up to date.
 import { drawCharts } from "./charts.js";
 import { follow } from "./live.js";
 

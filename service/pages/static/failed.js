@@ -1,4 +1,4 @@
-// The page of a session that cannot be shown: it can be deleted.
+// The page of a session that cannot be shown, but can be deleted.
 import { deleteForm } from "./api.js";
 
 deleteForm();

@@ -1,4 +1,4 @@
-// The list of sessions: kept up to date; and the form for a new one.
+// The list of sessions, kept up to date, and the form for a new session.
 import { call, curl, onSubmit, say } from "./api.js";
 import { follow } from "./live.js";
 
@@ -6,7 +6,7 @@ follow({ pollMs: 3000 });
 
 const form = document.getElementById("create-form");
 
-/** A label as JSON has it: numbers and booleans are no strings. */
+/** A label as a JSON value: text that is a number or a boolean in JSON becomes one. */
 function label(text) {
   try {
     const found = JSON.parse(text);
@@ -29,7 +29,7 @@ function show() {
   document.getElementById("create-curl").textContent = curl(`${form.dataset.base}/sessions`, asked());
 }
 
-// Whose key is for less has no form.
+// A key with fewer rights gets no form.
 if (form) {
   form.addEventListener("input", show);
   show();

@@ -1,4 +1,4 @@
-// Keeps a page as the server would write it now: fetches the page again and puts in what changed.
+// Keeps a page up to date: fetches it again and replaces the parts that changed.
 
 const LEAST_MS = 2000;
 
@@ -11,12 +11,12 @@ function state(name, text) {
   if (words.textContent !== text) words.textContent = text;
 }
 
-/** By which an element is found again in the next document: links without an id by where they lead. */
+/** The key by which an element is found again in the next document; a link without an id is found by its target. */
 function key(one) {
   return one.id || one.dataset.cancel || one.getAttribute("href");
 }
 
-/** Puts each live part of the new document in the place of the old one. What has the focus keeps it. */
+/** Replaces each live part by that of the new document, and restores focus and scroll positions. */
 export function swap(fresh) {
   for (const old of document.querySelectorAll("[data-live]")) {
     const found = fresh.getElementById(old.id);
@@ -33,8 +33,8 @@ export function swap(fresh) {
 }
 
 /**
- * Follows the page at this address. `events` is the stream that says when something is new; while there is none, or it is
- * broken, the page asks each `pollMs`. `seen` is called with each new document. Nothing happens while the tab is hidden.
+ * Keeps the page at this URL up to date. `events` is the URL of the stream that announces changes; without one, or while it
+ * is broken, the page polls every `pollMs`. `seen` is called with each new document. A hidden tab does nothing.
  */
 export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
   let source = null;
@@ -57,7 +57,7 @@ export function follow({ events = null, pollMs = 5000, seen = () => {} }) {
       state("on", source?.readyState === EventSource.OPEN ? "Live" : `Every ${pollMs / 1000} s`);
     } catch {
       state("off", "No answer, trying again");
-      // An open stream may have nothing more to tell.
+      // Retry by timer, since an open event stream may announce no further change.
       if (!poll && !due && !isOver && !document.hidden) due = setTimeout(refresh, pollMs);
     }
   }

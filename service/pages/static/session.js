@@ -1,4 +1,4 @@
-// The page of a session: its charts, live; and what a reader may do with it.
+// The page of a session: its live charts, and its forms.
 import { call, curl, deleteForm, onSubmit, say } from "./api.js";
 import { drawCharts } from "./charts.js";
 import { follow } from "./live.js";
@@ -7,7 +7,7 @@ const { path, base } = document.getElementById("session").dataset;
 const live = follow({ events: `${path}/events`, pollMs: 5000, seen: drawCharts() });
 const byId = (id) => document.getElementById(id);
 
-// -- try it: the JSON is what is sent; the fields write into it ------------------------------------------------------
+// -- try it: the JSON is sent; the fields edit it --------------------------------------------------------------------
 
 const tryForm = byId("try-form");
 const box = tryForm?.elements.x;
@@ -37,7 +37,7 @@ function valueOf(field) {
   return field.dataset.type === "boolean" ? field.value === "true" : field.value;
 }
 
-// Whose key is for less has no such form.
+// A key with fewer rights gets no such form.
 if (tryForm) {
   tryForm.addEventListener("input", (event) => {
     const field = event.target;
