@@ -1,4 +1,4 @@
-"""What in the configuration of a Redis server may lose sessions."""
+"""Warnings about the configuration of a Redis server that may lose sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 async def find_warnings(connections: Connections) -> Sequence[str]:
     infos = [_facts(reply) for reply in await connections.call_each(("INFO",))]
     try:
-        # One pattern a call: Redis before 7 takes no more.
+        # One pattern per call: Redis before 7 takes no more.
         replies = [await connections.call_each(("CONFIG", "GET", setting)) for setting in SETTINGS]
     except ResponseError:
         replies = []
@@ -31,7 +31,7 @@ def _text(value: Any) -> str:
 
 
 def _facts(reply: Any) -> Mapping[str, str]:
-    """INFO, which a cluster's client parses and a single server's does not."""
+    """Parse INFO, which the driver's cluster client does itself and its plain client does not."""
     if isinstance(reply, Mapping):
         return {_text(name): _text(value) for name, value in reply.items()}
     lines = (line.partition(":") for line in _text(reply).splitlines() if not line.startswith("#"))
@@ -52,7 +52,7 @@ def _flat(reply: Any) -> Iterator[Any]:
 
 
 def _from_info(info: Mapping[str, str]) -> Mapping[str, str]:
-    """Where CONFIG is forbidden."""
+    """The settings that INFO shows, for a server that forbids CONFIG."""
     names = {"maxmemory": "maxmemory", "maxmemory_policy": "maxmemory-policy"}
     found = {setting: info[name] for name, setting in names.items() if name in info}
     if "aof_enabled" in info:
