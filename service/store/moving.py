@@ -54,7 +54,7 @@ def refusal(name: str, note: bytes) -> ServiceError:
     """The error for an attempt to change a sealed session."""
     seal = Seal.of(note)
     if seal.kind == "moved":
-        where = f"; it goes on at {seal.to}" if seal.to else ""
+        where = f"; it continues at {seal.to}" if seal.to else ""
         return SessionMoved(
             f"Session {name!r} has moved{where}.", session=name, **({"location": seal.to} if seal.to else {})
         )

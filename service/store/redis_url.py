@@ -63,8 +63,8 @@ def connections_from_url(url: str) -> Connections:
         raise ConfigurationError(f"store url {scheme}://...: {error.detail}") from None
     except (ValueError, TypeError, RedisError, RedisClusterException):
         raise ConfigurationError(
-            f"store url {scheme}://...: it cannot be understood. Write special characters in names and passwords as %XX; "
-            f"the query takes the options of the driver's connections, and {', '.join(_TYPES)}"
+            f"store url {scheme}://...: malformed. Write special characters in names and passwords as %XX; "
+            f"the query takes the driver's connection options, and {', '.join(_TYPES)}"
         ) from None
 
 
@@ -76,11 +76,13 @@ def _options(parts: SplitResult) -> tuple[_Settings, str]:
 
 def _check(settings: _Settings, scheme: str) -> None:
     if not 0.0 < settings.deadline_s <= 60.0:
-        raise ConfigurationError("deadline_s is above 0 and at most 60")
+        raise ConfigurationError("deadline_s must be above 0 and at most 60")
     if settings.wait_replicas < 0 or (settings.wait_replicas and not 0 < settings.wait_ms <= settings.deadline_s * 500):
-        raise ConfigurationError("wait_replicas is not negative; wait_ms is above 0 and at most half the deadline")
+        raise ConfigurationError(
+            "wait_replicas must not be negative; wait_ms must be above 0 and at most half the deadline"
+        )
     if settings.wait_replicas and scheme == "redis+cluster":
-        raise ConfigurationError("wait_replicas cannot be had from a cluster; set min-replicas-to-write on its nodes")
+        raise ConfigurationError("wait_replicas does not work with a cluster; set min-replicas-to-write on its nodes")
 
 
 def _defaults(settings: _Settings) -> dict[str, Any]:
