@@ -80,8 +80,8 @@ def processor_features() -> Collection[str] | None:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    told = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
-    return next(told, None)
+    flags = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
+    return next(flags, None)
 
 
 def read_choice(environ: Mapping[str, str]) -> str:

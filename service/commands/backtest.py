@@ -80,7 +80,7 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
 
     specs = specs_of(learners)
     limits = limits_here()
-    contestants = [Contestant(own, spec, define, limits) for own, spec in zip(names_of(specs), specs, strict=True)]
+    contestants = [Contestant(label, spec, define, limits) for label, spec in zip(names_of(specs), specs, strict=True)]
     with heeding() as stopped, _progress(console) as progress:
         bar = progress.add_task(name, total=len(steps))
         for start in range(0, len(steps), STEPS):
@@ -159,9 +159,9 @@ def table_of_backtest(found: Backtested) -> Table:
         is_text = i in (0, len(HEADINGS) - 1, len(HEADINGS))
         table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     known = [error for error in found.errors if not math.isnan(error)]
-    own = [found.session.definition.name, _mean(known, is_classifier=is_classifier)]
-    own += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
-    table.add_row(*(Text(cell) for cell in own), style="bold")
+    cells_of_session = [found.session.definition.name, _mean(known, is_classifier=is_classifier)]
+    cells_of_session += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
+    table.add_row(*(Text(cell) for cell in cells_of_session), style="bold")
     for one in found.contestants:
         *cells, told = cells_of(one)
         beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")

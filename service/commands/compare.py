@@ -79,8 +79,8 @@ def played_rows(
     """The work of `okl.compare`: as `compare`, with rows from memory. Raises ConfigurationError."""
     recording = _of_rows(inputs, truths, are_labels=are_labels)
     several = [learners] if isinstance(learners, str | Mapping) else learners
-    given = None if several is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in several]
-    contestants = _contestants(recording, usual(recording) if given is None else given, delay)
+    specs = None if several is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in several]
+    contestants = _contestants(recording, usual(recording) if specs is None else specs, delay)
     turns: Iterable[Contestant] = in_turn(recording, contestants)
     if progress:
         from rich.progress import track
@@ -104,17 +104,17 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
 
     first = inputs[0] if inputs else ()
     names = range(len(first)) if isinstance(first, list) else first if isinstance(first, Mapping) else ()
-    found = looked_through("rows", tuple(map(str, names)), rows)
-    if not found.count:
+    recording = looked_through("rows", tuple(map(str, names)), rows)
+    if not recording.count:
         raise ConfigurationError("There are no rows to compare learners on.")
     if are_labels is False:
-        if not found.are_numbers:
+        if not recording.are_numbers:
             raise ConfigurationError("The truths are not all numbers: some are strings or booleans.")
-        return replace(found, truths=None)
-    found = replace(found, are_numbers=False) if are_labels else found
-    if found.truths is not None and len(found.truths) < 2:
+        return replace(recording, truths=None)
+    recording = replace(recording, are_numbers=False) if are_labels else recording
+    if recording.truths is not None and len(recording.truths) < 2:
         raise ConfigurationError("The truths must have at least two different values.")
-    return found
+    return recording
 
 
 def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list[Contestant]:
@@ -230,8 +230,8 @@ def table_of(compared: Compared) -> Table:
         table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for i, one in enumerate(compared.contestants):
         is_best = i == 0 and one.refusal is None
-        *cells, told = cells_of(one)
-        table.add_row(*(Text(cell) for cell in (*cells, short(told, TOLD))), style="bold" if is_best else None)
+        *cells, remark = cells_of(one)
+        table.add_row(*(Text(cell) for cell in (*cells, short(remark, TOLD))), style="bold" if is_best else None)
     return table
 
 

@@ -88,10 +88,10 @@ def specs_of(options: Sequence[str]) -> list[Json]:
             found.append({"kind": text})
             continue
         try:
-            told = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"--learner {option}: not JSON: {error}.") from error
-        several = told if isinstance(told, list) else [told]
+        several = content if isinstance(content, list) else [content]
         found += [{"kind": one} if isinstance(one, str) else one for one in several]
     check_count(found)
     return found
@@ -148,7 +148,7 @@ class Contestant:
             self._session = Session(define(spec))
             self.is_trivial = spec["kind"] in TRIVIAL
         except (OklError, ServiceError, ValueError) as error:
-            self.refusal = _told(error)
+            self.refusal = _message(error)
 
     def play(self, rows: Sequence[RecordedRow]) -> None:
         """Play the next rows: predict each, and learn it when its truth comes."""
@@ -163,7 +163,7 @@ class Contestant:
                 self._play_at_once(self._session, rows)
             self._limits.check_room(self.name, self._session.nbytes)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+            self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
         self.seconds += time.process_time() - began
 
     def end(self) -> None:
@@ -174,7 +174,7 @@ class Contestant:
             while self._waiting:
                 self._learn(self._session)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+            self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
 
     def follow(self, part: Follow) -> None:
         """Play the next rounds of a session's journal, each forecast when that session forecast it."""
@@ -197,7 +197,7 @@ class Contestant:
         try:
             Follower(session, part, NO_MOMENT, self._limits, lambda *_: None, found).play(hold)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+            self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
         self.seconds += time.process_time() - began
 
     def _play_at_once(self, session: Session, rows: Sequence[RecordedRow]) -> None:
@@ -227,9 +227,9 @@ class Contestant:
         self._judge(Forecasts.of(one.forecast, None), np.array([y]))
         session.learn(session.play(one.raw, y, task, issued=one.forecast, lags=one.lags, said=said))
 
-    def _judge(self, given: Forecasts, y: F64) -> None:
+    def _judge(self, forecasts: Forecasts, y: F64) -> None:
         """Add the log-loss of n rounds, if they have probabilities."""
-        P = given.probabilities
+        P = forecasts.probabilities
         if P is None or not self.is_classifier:
             return
         p = np.where(y > 0.0, P, 1.0 - P) if P.ndim == 1 else np.array(list(map(_given_to, P, y.astype(int))))
@@ -314,8 +314,8 @@ def definition_for(recording: Recording, spec: Json) -> Definition:
     parsed, algorithm, config = parse_spec(spec)
     is_auto = parsed.kind == "auto"
     are_labels = recording.has_labels or (not is_auto and algorithm.target(config) == "class")
-    told = recording.settings(are_labels=are_labels, with_range=not is_auto)
-    labels, y_range = told.get("labels"), told.get("y_range")
+    settings = recording.settings(are_labels=are_labels, with_range=not is_auto)
+    labels, y_range = settings.get("labels"), settings.get("y_range")
     # For plain `auto`, let the service choose by the kind of the truths.
     learner = None if is_auto and not parsed.config and not parsed.lags else LearnerSpec.model_validate(spec)
     return Definition(
@@ -326,7 +326,7 @@ def definition_for(recording: Recording, spec: Json) -> Definition:
     )
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, InvalidInput) and error.extra.get("errors"):
         first = error.extra["errors"][0]
         return f"{first['pointer']} {first['detail']}"

@@ -52,9 +52,9 @@ def all_keys(store: str) -> list[Key]:
     """The keys in the store, oldest first; unreadable ones are left out, as in the service."""
 
     async def found(keys: KeyStore) -> list[Key]:
-        told = await keys.read("")
+        stored = await keys.read("")
         decoded: list[Key] = []
-        for id, record in ({} if told is None else told.records).items():
+        for id, record in ({} if stored is None else stored.records).items():
             try:
                 decoded.append(decode_key(id, record))
             except ValueError:
@@ -69,10 +69,10 @@ def revoke(store: str, id: str) -> bool:
     found = re.fullmatch(r"(?:okl_)?([a-z2-7]{8})(?:_.*)?", id)
     if found is None:
         raise ConfigurationError("The id of a key has eight characters; `okl keys list` shows them.")
-    was_there = _with_keys(store, lambda keys: keys.revoke(found[1], secrets.token_hex(8)))
-    if was_there:
+    existed = _with_keys(store, lambda keys: keys.revoke(found[1], secrets.token_hex(8)))
+    if existed:
         _note("keys revoke", found[1])
-    return was_there
+    return existed
 
 
 def was_one_made(store: str) -> bool:

@@ -63,8 +63,8 @@ def revoke_key(
     from . import keys
 
     with told_in_a_line():
-        was_there = keys.revoke(_store(store), id)
-    if not was_there:
+        existed = keys.revoke(_store(store), id)
+    if not existed:
         typer.echo("There is no such key.", err=True)
         raise typer.Exit(REFUSED)
     typer.echo("The key is revoked.")

@@ -148,8 +148,8 @@ async def _export(store: "Store", names: Sequence[str], out: Path, is_folder: bo
     def say(one: "Carried") -> None:
         _say(one, "exported")
 
-    for path, own in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
-        await export(store, own, path, say)
+    for path, group in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
+        await export(store, group, path, say)
     return 0
 
 

@@ -129,7 +129,7 @@ class _Sender:
     def in_batches(self, rows: Iterator[RecordedRow]) -> Iterator[int]:
         while batch := list(islice(rows, self.way.batch)):
             first, last = batch[0].number, batch[-1].number + 1
-            told = self.client.rounds(
+            answers = self.client.rounds(
                 self.session,
                 [self._input(row) for row in batch],
                 [row.y for row in batch],
@@ -137,7 +137,7 @@ class _Sender:
             )
             for i, row in enumerate(batch):
                 # The answer to a retry has no forecasts if they were many.
-                answer = {name: told[f"{name}s"][i] for name in ("value", "label") if f"{name}s" in told}
+                answer = {name: answers[f"{name}s"][i] for name in ("value", "label") if f"{name}s" in answers}
                 self._score(row, answer)
             yield last
 
@@ -178,12 +178,12 @@ class _Sender:
                 return self.client.predict(self.session, x, id=row.id)
             except IdConflict:
                 return None
-        told = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
-        if "refused" not in told:
-            return told["predict"]
-        if told["refused"]["type"].endswith(f"/{IdConflict.slug}"):
+        answer = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
+        if "refused" not in answer:
+            return answer["predict"]
+        if answer["refused"]["type"].endswith(f"/{IdConflict.slug}"):
             return None
-        raise ServiceError(told["refused"]["detail"])
+        raise ServiceError(answer["refused"]["detail"])
 
     def _check(self, out: PredictionsFile, done: int) -> None:
         """Raises ConfigurationError for predictions of other rows than this replay's."""

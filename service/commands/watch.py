@@ -72,10 +72,10 @@ class Glance:
 
     @property
     def verdict(self) -> str:
-        told, frozen = self.session["verdict"], self.session["frozen"]
-        if told is None and frozen is not None:
+        verdict, frozen = self.session["verdict"], self.session["frozen"]
+        if verdict is None and frozen is not None:
             return f"frozen at round {frozen['t']:,} of {frozen['session']}: it predicts, and learns nothing"
-        return "no rounds yet" if told is None else told["text"]
+        return "no rounds yet" if verdict is None else verdict["text"]
 
     @property
     def errors(self) -> str:
@@ -84,8 +84,8 @@ class Glance:
             return ""
         window, total, rival = (self._error(f"{name}_error") for name in ("window", "total", "window_rival"))
         rounds = int(self.last("window") or 0)
-        told = f"{self.history['error_name']} {window} of the last {rounds:,} rounds, {total} of all"
-        return f"{told}; {self.history['rival']}: {rival} of the last"
+        text = f"{self.history['error_name']} {window} of the last {rounds:,} rounds, {total} of all"
+        return f"{text}; {self.history['rival']}: {rival} of the last"
 
     def _error(self, column: str) -> str:
         error = self.last(column)
@@ -168,9 +168,9 @@ def frame(look: Glance) -> RenderableType:
     title = Text(f"{session['name']}  ", style="bold").append(f"{session['kind']}, {session['t']:,} rounds", "dim")
     parts: list[RenderableType] = [title, Text(look.verdict, style="bold"), Text(look.errors)]
     if points:
-        own, rival = points["window_error"], points["window_rival_error"]
-        highest = max((error for error in (*own, *rival) if error is not None), default=0.0)
-        parts.append(Text(f"{'this session':<16}").append(sparks(own, highest), "green"))
+        errors, rival = points["window_error"], points["window_rival_error"]
+        highest = max((error for error in (*errors, *rival) if error is not None), default=0.0)
+        parts.append(Text(f"{'this session':<16}").append(sparks(errors, highest), "green"))
         parts.append(Text(f"{look.history['rival']:<16}").append(sparks(rival, highest), "yellow"))
     parts.append(Text(look.state))
     if look.alarm:
@@ -207,11 +207,11 @@ def _table(rounds: Sequence[Json]) -> Table:
     table.add_column("waited", justify="right", no_wrap=True)
     table.add_column("input", no_wrap=True, ratio=1)
     for one in rounds:
-        told = one["label"] if one["value"] is None else f"{one['value']:.4g}"
+        predicted = one["label"] if one["value"] is None else f"{one['value']:.4g}"
         waited = "" if one["waited_s"] is None else f"{one['waited_s']:.1f} s"
         loss = "" if one["loss"] is None else f"{one['loss']:.3g}"
         truth = f"{one['y']:.4g}" if one["value"] is not None and one["y"] is not None else str(one["y"])
-        cells = (f"{one['t']:,}", "" if told is None else str(told), truth, loss, waited, _input(one["x"]))
+        cells = (f"{one['t']:,}", "" if predicted is None else str(predicted), truth, loss, waited, _input(one["x"]))
         table.add_row(*(Text(_short(cell)) for cell in cells), style="red" if one["mistake"] else None)
     return table
 

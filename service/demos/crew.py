@@ -108,9 +108,9 @@ class Crew:
 
     def _ask(self, connection: _Connection, flight: Flight) -> None:
         for session in SESSIONS:
-            told = connection.send(lambda okl, s=session: okl.predict(s, flight.x, id=_id(flight)))
+            answer = connection.send(lambda okl, s=session: okl.predict(s, flight.x, id=_id(flight)))
             if session == LATE:
-                self._labels[flight.number] = told.get("label")
+                self._labels[flight.number] = answer.get("label")
         self._asked[flight.number].set()
 
     def _report(self, connection: _Connection, flight: Flight) -> None:
@@ -122,10 +122,10 @@ class Crew:
         for _ in range(self._times):
             for session in SESSIONS:
                 y = truth(session, flight)
-                told = connection.send(lambda okl, s=session, y=y: okl.update(s, y, id=_id(flight), x=x))
+                answer = connection.send(lambda okl, s=session, y=y: okl.update(s, y, id=_id(flight), x=x))
                 with self._lock:
-                    self.account.rounds[session].setdefault(flight.number, told["t"])
-                    self.account.duplicates += told.get("duplicate", False)
+                    self.account.rounds[session].setdefault(flight.number, answer["t"])
+                    self.account.duplicates += answer.get("duplicate", False)
         with self._lock:
             self.account.mistakes += (self._labels[flight.number] == "late") != flight.is_late
 

@@ -82,8 +82,8 @@ def _in_order(folder: Path) -> Iterator[dict[str, str]]:
 def _flight(
     number: int, row: dict[str, str], weather: dict[tuple[str, str], dict[str, str]], zones: dict[str, int]
 ) -> Flight:
-    there = weather.get((row["origin"], row["time_hour"]), {})
-    x = {name: cell(row[name]) for name in PLANNED} | {name: cell(there.get(name, "NA")) for name in WEATHER}
+    hour = weather.get((row["origin"], row["time_hour"]), {})
+    x = {name: cell(row[name]) for name in PLANNED} | {name: cell(hour.get(name, "NA")) for name in WEATHER}
     day = date(int(row["year"]), int(row["month"]), int(row["day"])).toordinal() * DAY
     departs = day + _minutes(row["sched_dep_time"])
     delay = cell(row["arr_delay"])

@@ -151,10 +151,10 @@ def _play(client: Client, part: Part, X: Any, y: Any) -> None:
 def _report(client: Client, part: Part, y: Any, before: int | None) -> None:
     for row, id in _come(part.due, before):
         started = time.perf_counter()
-        told = client.update(part.session.name, int(y[row % len(y)]), id=id)
+        answer = client.update(part.session.name, int(y[row % len(y)]), id=id)
         part.latencies_s.append(time.perf_counter() - started)
         part.rounds += 1
-        part.mistakes += told["mistake"]
+        part.mistakes += answer["mistake"]
 
 
 def _come(due: list[tuple[int, int, str]], before: int | None) -> Iterator[tuple[int, str]]:

@@ -94,17 +94,17 @@ class Processes:
 @contextmanager
 def processes() -> Iterator[Processes]:
     """Processes that are stopped at the end of the block."""
-    found = Processes()
+    running = Processes()
     # An interrupt may come between any two instructions, also on the way into `finally`: then this is what stops them.
-    atexit.register(found.stop)
-    before = {number: signal.signal(number, found.interrupt) for number in SIGNALS}
+    atexit.register(running.stop)
+    before = {number: signal.signal(number, running.interrupt) for number in SIGNALS}
     try:
-        yield found
+        yield running
     finally:
-        found.stop()
+        running.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-        atexit.unregister(found.stop)
+        atexit.unregister(running.stop)
 
 
 def start_service(running: Processes, settings: Settings, *, workers: int = 1) -> tuple[Process, str]:

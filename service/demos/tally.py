@@ -47,5 +47,5 @@ def tally_of_rounds(rounds: Mapping[int, int], before: int, now: int) -> UpdateT
     >>> str(tally_of_rounds({7: 11, 8: 12, 9: 12}, before=10, now=13))
     '1 lost, 1 doubled'
     """
-    there = {t for t in rounds.values() if before < t <= now}
-    return UpdateTally(len(rounds), now - before, len(rounds) - len(there), now - before - len(there))
+    distinct = {t for t in rounds.values() if before < t <= now}
+    return UpdateTally(len(rounds), now - before, len(rounds) - len(distinct), now - before - len(distinct))

@@ -119,8 +119,8 @@ class Census:
         if isinstance(counts, Gone):
             return []
         labels = [head.name, summary.kind]
-        told = zip(ages, counts, strict=True)
-        return [("okl_session_waiting_older", [*labels, f"{age:.0f}"], count) for age, count in told]
+        pairs = zip(ages, counts, strict=True)
+        return [("okl_session_waiting_older", [*labels, f"{age:.0f}"], count) for age, count in pairs]
 
 
 _DOWN: Final[Sequence[Sample]] = (("okl_store_up", [], 0.0),)

@@ -58,12 +58,12 @@ class Exposition:
 
     async def _make(self, kind: str) -> bytes:
         sessions = await self._census.samples()
-        own = {} if self._board.is_shared else {self._board.worker: self._samples()}
+        workers = {} if self._board.is_shared else {self._board.worker: self._samples()}
 
         def write() -> bytes:
             from .written import Told, written  # prometheus-client is not loaded before it is needed
 
-            return written(Told(own or self._board.read(), sessions), kind)
+            return written(Told(workers or self._board.read(), sessions), kind)
 
         return await asyncio.to_thread(write)
 

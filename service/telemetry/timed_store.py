@@ -102,8 +102,8 @@ class TimedStore:
         told: int = 0,
         unless_waiting: bool = False,
     ) -> bool:
-        given = {"summary": summary, "told": told, "unless_waiting": unless_waiting}
-        answer = self._store.replace(name, at, record, to, snapshot, **given)
+        options = {"summary": summary, "told": told, "unless_waiting": unless_waiting}
+        answer = self._store.replace(name, at, record, to, snapshot, **options)
         return await self._timed("replace", answer)
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
