@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @final
 class TimedStore:
-    """Answers as the store that it is given."""
+    """Forwards every call to a store, and counts and times it."""
 
     def __init__(self, store: Store, counts: Counts) -> None:
         self._store = store
