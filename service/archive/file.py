@@ -228,7 +228,7 @@ class ArchiveWriter:
         os.fsync(self._file.fileno())
 
     def write(self, frame: Framed) -> None:
-        """One frame, with its digest."""
+        """Write one frame with its digest."""
         blobs = b"".join(frame.blobs)
         document = to_json(frame.document | {"sizes": [len(blob) for blob in frame.blobs]})
         head = _FRAME.pack(frame.kind, len(document), len(blobs))

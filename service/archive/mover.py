@@ -65,7 +65,7 @@ async def move(
 
 
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
-    """The result of an earlier call that got as far as step 3, opened now if need be; None if there is none."""
+    """The result of an earlier call that reached step 3, opened now if need be; None if the session has no permanent seal."""
     head = await source.head(name)
     if isinstance(head, Gone):
         raise SessionNotFound(name)

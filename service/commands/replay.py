@@ -24,8 +24,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How a file is sent: `batch` rounds per request; from the row `start`; predictions to the file `out`; the truth of a
-    row after `delay` more were predicted; the first `warmup` rows neither scored nor written."""
+    """Options for sending a file: `batch` rounds per request; from the row `start`; predictions to the file `out`; the truth
+    of a row after `delay` more were predicted; the first `warmup` rows neither scored nor written."""
 
     batch: int = 100
     start: int | None = None

@@ -1,4 +1,4 @@
-"""Where the commands print."""
+"""The console on which the commands print."""
 
 from __future__ import annotations
 

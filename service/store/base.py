@@ -139,7 +139,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the store knows about a session without decoding anything; `summary` is its entry in a list.
+    """A session's metadata, which the store knows without decoding anything; `summary` is its entry in a list.
 
     Times are seconds since the epoch by the store's clock. `journal_rounds` and `journal_bytes` count the journal after the
     snapshot, `tail_bytes` the blobs that are kept behind it. `never_came` counts the predictions that expired or were

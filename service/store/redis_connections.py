@@ -35,7 +35,7 @@ from .redis_errors import (
 from .redis_lane import Lane, LaneCall
 
 DEADLINE_S = 5.0
-"""For an operation with all its retries."""
+"""The time limit of an operation with all its retries."""
 
 ATTEMPTS_IN_DEADLINE = 2.5
 """A connection that does not answer is dropped after this share of the deadline, which leaves time for another attempt."""

@@ -17,7 +17,7 @@ SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 async def find_warnings(connections: Connections) -> Sequence[str]:
     infos = [_facts(reply) for reply in await connections.call_each(("INFO",))]
     try:
-        # One pattern per call: Redis before 7 takes no more.
+        # One pattern per call: Redis before version 7 accepts only one.
         replies = [await connections.call_each(("CONFIG", "GET", setting)) for setting in SETTINGS]
     except ResponseError:
         replies = []

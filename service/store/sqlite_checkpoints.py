@@ -15,7 +15,7 @@ log = logging.getLogger("okl.store")
 CHECKPOINT_BYTES = 8 << 20
 """The log is copied into the file after about this much was written to it."""
 COMMIT_BYTES = 16 << 10
-"""What a commit writes to the log besides large values: about eight pages."""
+"""The bytes that a commit writes to the log besides large values: about eight pages."""
 
 
 @final

@@ -95,7 +95,7 @@ STATE_ROWS = _Rows(
 def create(
     db: sqlite3.Cursor, now: float, name: str, record: bytes, tip: Tip, snapshot: bytes | None, summary: bytes
 ) -> bool:
-    """False if the name is taken by a session that began at another tip."""
+    """Create a session; False if the name is taken by one that began at another tip."""
     found = find_session(db, name)
     if found is not None:
         return tip == Tip(found.first_round, found.first_digest)
@@ -319,7 +319,7 @@ def clean(db: sqlite3.Cursor) -> None:
 
 
 def _clean(db: sqlite3.Cursor, rows: _Rows, *arguments: int) -> bool:
-    """False if there is more to delete."""
+    """Delete some rows; False if more are left."""
     found: list[tuple[int, int | str]] = []
     deleted_bytes = 0
     for session, row, size in db.execute(rows.find, arguments):

@@ -77,12 +77,7 @@ WORKER_FAMILIES: Final = (
 """Families of the processes of one host; `worker` is the worker's number."""
 
 STORE_FAMILIES: Final = (
-    Family(
-        "okl_store_up",
-        "gauge",
-        (),
-        "1 if the sessions could be read from the store, else 0, without any of the series below.",
-    ),
+    Family("okl_store_up", "gauge", (), "1 if the store's sessions could be read, else 0 and no series below."),
     Family("okl_sessions", "gauge", (), "Sessions in the store."),
     Family("okl_sessions_read", "gauge", (), "Sessions included in the totals below."),
     Family("okl_sessions_waiting", "gauge", (), "Waiting predictions of all sessions."),
