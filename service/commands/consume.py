@@ -1,4 +1,4 @@
-"""`okl consume`: answers the messages of Redis streams in another stream, each exactly once."""
+"""`okl consume`: answers the messages of Redis streams in another stream, each once."""
 
 # No deferred annotations: see service/cli.py.
 
@@ -24,7 +24,7 @@ def consume(
     consumer: Annotated[
         str | None, typer.Option(help="Name of this consumer, stable across restarts; default: the host's name.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create missing streams and the missing group.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the streams and the group if missing.")] = False,
     refused: Annotated[str | None, typer.Option(help="Stream for refusals; default: that of the answers.")] = None,
     max_length: Annotated[int, typer.Option(min=1, help="Approximate number of answers kept.")] = 1_000_000,
     under_way: Annotated[int, typer.Option(min=1, max=100_000, help="Most entries in flight.")] = 1_024,
@@ -36,7 +36,7 @@ def consume(
         str | None, typer.Option(help="Url of the service; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
     ] = None,
 ) -> None:
-    """Answer the messages of Redis streams in another stream, each exactly once, until SIGTERM."""
+    """Answer the messages of Redis streams in another stream, each once, until SIGTERM."""
     import asyncio
 
     from ..consuming.consumer import Bounds, Consumer

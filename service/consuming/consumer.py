@@ -1,4 +1,4 @@
-"""Read entries of Redis streams, send them to the service, and write each answer exactly once, whatever crashes."""
+"""Read entries of Redis streams, send them to the service, and write each answer once, even after crashes."""
 
 from __future__ import annotations
 
