@@ -1,12 +1,12 @@
 """The command line: okl serve, keys, demo, replay, compare, watch, consume, sessions, repair, version.
 
-Exit codes: 0 done, 1 refused or failed, 2 a wrong setting or option, 75 (try again later) a store that does not answer,
-130 interrupted. What went wrong is one line on standard error.
+Exit codes: 0 done, 1 refused or failed, 2 invalid setting or option, 75 (try again later) the store does not answer,
+130 interrupted. An error is one line on standard error.
 """
 
 # Not `from __future__ import annotations`: typer would evaluate every annotation twice, at every start of any command.
 
-# What only one command needs, numpy and the learners above all, is imported where it runs: the others start in no time.
+# Imports that only one command needs, above all numpy and the learners, are deferred to it: the others start at once.
 import json
 import logging
 import platform
@@ -48,15 +48,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Plain help: to format it takes as long to import as all else together.
+    # Plain help: the imports for formatted help take as long as all others together.
     rich_markup_mode=None,
     context_settings={"max_content_width": 120},
 )
 app.add_typer(keys_app, name="keys")
 
-Url = Annotated[
-    str | None, typer.Option(help="Where the service is; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
-]
+Url = Annotated[str | None, typer.Option(help="Url of the service; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")]
 KeyOption = Annotated[
     str | None, typer.Option("--key", help="API key of the service.", envvar="OKL_KEY", show_envvar=True)
 ]
@@ -64,11 +62,11 @@ StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_S
 PortOption = Annotated[int | None, typer.Option(help="Port to listen on.")]
 HostOption = Annotated[str | None, typer.Option(help="Address to listen on.")]
 FileArgument = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV file with a header line.")]
-LabelOption = Annotated[str, typer.Option(help="The column of the truth.")]
-DropOption = Annotated[str | None, typer.Option(help="Columns to leave out, with commas between them.")]
-OnlyOption = Annotated[str | None, typer.Option(help="Columns to take, and no others.")]
+LabelOption = Annotated[str, typer.Option(help="Column with the truths.")]
+DropOption = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+OnlyOption = Annotated[str | None, typer.Option(help="The only columns to use, separated by commas.")]
 FillOption = Annotated[str, typer.Option(help="For an empty cell: a value, `previous` (the one above it), or `none`.")]
-DelayOption = Annotated[int, typer.Option(min=0, help="Tell the truth of a row when so many more were predicted.")]
+DelayOption = Annotated[int, typer.Option(min=0, help="Report each truth after this many more rows were predicted.")]
 
 
 def _settings(**options: Any) -> "Settings":
@@ -98,13 +96,13 @@ def serve(
     from .store.base import open_store
 
     if workers == 1:
-        # Now, before the signals are heeded; of several workers each does it itself.
+        # Import before signals are handled; with several workers, each imports it itself.
         import_module(".app", __package__)
 
     with told_in_a_line():
         settings = _settings(host=host, port=port, store=store)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
-            raise ConfigurationError("A store in memory is one worker's own; name a file: sqlite:///okl.sqlite3.")
+            raise ConfigurationError("Workers cannot share a store in memory; name a file: sqlite:///okl.sqlite3.")
         open_store(settings.store)
         configure(settings)
         asyncio.run(_wait_for_store(settings))
@@ -113,7 +111,7 @@ def serve(
 
 
 def _check_who_may_enter(settings: "Settings") -> None:
-    """Raises ConfigurationError where others reach the service and nobody has decided who may."""
+    """Raises ConfigurationError if other machines can reach the service and access is not configured."""
     from .commands.keys import was_one_made
     from .keys.keyring import is_open_without_keys
 
@@ -128,7 +126,7 @@ def _check_who_may_enter(settings: "Settings") -> None:
 async def _wait_for_store(settings: "Settings") -> None:
     """Return when the store answers. Raises StoreUnavailable or StoreTimeout when the patience is over.
 
-    A server may be on its way up. A file is there or not, and a wrong option stays wrong: both are told at once.
+    A server may still be starting. A missing file or an invalid option will not change, so they fail at once.
     """
     import asyncio
 
@@ -163,7 +161,7 @@ async def _wait_for_store(settings: "Settings") -> None:
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """What this logger would say is told in another way."""
+    """Disable a logger whose records are reported in another way."""
     logger = logging.getLogger(name)
     logger.disabled = True
     try:
@@ -181,7 +179,7 @@ def run_demo(
         bool, typer.Option("--chaos", help="flights: two workers, updates sent twice, a worker killed.")
     ] = False,
     exit: Annotated[bool, typer.Option("--exit", help="Stop when the table is printed.")] = False,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Play so many rounds of each session.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to play in each session.")] = None,
     host: HostOption = None,
     port: PortOption = None,
     store: StoreOption = None,
@@ -203,30 +201,30 @@ def run_demo(
 @app.command()
 def replay(
     file: FileArgument,
-    session: Annotated[str, typer.Option(help="The session; created to fit the file if it is not there.")],
+    session: Annotated[str, typer.Option(help="The session; created to fit the file if it does not exist.")],
     label: LabelOption,
     learner: Annotated[
         str | None,
-        typer.Option(help="Learner of a new session: a kind, or a spec as JSON; without it the service chooses."),
+        typer.Option(help="Learner of a new session: a kind, or a spec as JSON; default: the service's choice."),
     ] = None,
     batch: Annotated[
-        int, typer.Option(min=1, help="Rounds in one request; with --out or --delay a row is a request.")
+        int, typer.Option(min=1, help="Rounds per request; with --out or --delay each row is a request.")
     ] = 100,
     start: Annotated[int | None, typer.Option(min=0, help="First row to send; default: the session's t.")] = None,
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write the predictions to this CSV file, a line a row.")
+        Path | None, typer.Option(dir_okay=False, help="Write the predictions to this CSV file, one line per row.")
     ] = None,
     drop: DropOption = None,
     only: OnlyOption = None,
     fill: FillOption = "none",
     warmup: Annotated[
-        int, typer.Option(min=0, help="The first rows of the file, learned but neither written nor scored.")
+        int, typer.Option(min=0, help="Number of first rows that are learned but neither written nor scored.")
     ] = 0,
     delay: DelayOption = 0,
     url: Url = None,
     key: KeyOption = None,
 ) -> None:
-    """Feed a CSV file to a session, row by row in order; run again, it goes on where it stopped."""
+    """Feed a CSV file to a session, row by row in order; run it again to resume where it stopped."""
     from .commands.recording import Selection
     from .commands.replay import Sending
     from .commands.replay import replay as run
@@ -252,10 +250,10 @@ def compare(
     learner: Annotated[
         list[str] | None,
         typer.Option(
-            help="A kind, a spec as JSON, or a file of them; once for each. Without it some that fit are taken."
+            help="A kind, a spec as JSON, or a file of specs; repeatable. Default: a selection that fits the truths."
         ),
     ] = None,
-    rows: Annotated[int | None, typer.Option(min=2, help="Play the first rows of the file only.")] = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Play only this many rows of the file.")] = None,
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for compare.png, compare.svg and compare.html.")
     ] = Path(),
@@ -264,7 +262,7 @@ def compare(
     fill: FillOption = "none",
     delay: DelayOption = 0,
 ) -> None:
-    """Play a CSV file through several learners side by side, in this process; Ctrl-C ends it with what was played."""
+    """Play a CSV file through several learners side by side, in this process; Ctrl-C shows the results so far."""
     from .commands import compare as comparing
     from .commands.recording import Selection
 
@@ -288,11 +286,11 @@ def compare(
 @app.command()
 def watch(
     session: Annotated[str, typer.Argument(help="The session.")],
-    once: Annotated[bool, typer.Option("--once", help="Print how it is now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the current state and exit.")] = False,
     url: Url = None,
     key: KeyOption = None,
 ) -> None:
-    """Show a session as it goes, until Ctrl-C: verdict, errors, alarms, last rounds; lines, where there is no terminal."""
+    """Follow a session until Ctrl-C: verdict, errors, alarms, last rounds; as plain lines if there is no terminal."""
     from .commands import watch as watching
 
     with told_in_a_line(), _client(url, key) as client:
@@ -306,7 +304,7 @@ app.command()(told_in_a_line()(consume))
 def sessions(
     name: Annotated[str | None, typer.Argument(help="One session; without it all are listed.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the session.")] = False,
-    json_alone: Annotated[bool, typer.Option("--json", help="One session as JSON, without the line of words.")] = False,
+    json_alone: Annotated[bool, typer.Option("--json", help="Print only JSON for one session.")] = False,
     url: Url = None,
     key: KeyOption = None,
 ) -> None:
@@ -329,10 +327,10 @@ def sessions(
 @app.command("repair")
 def run_repair(
     session: Annotated[str, typer.Argument(help="The session that cannot be loaded.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Write; without it nothing is changed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write the repair; without it nothing is changed.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """Take a session back to its last round that replays. Workers may go on meanwhile."""
+    """Roll a session back to its last round that replays. Workers may keep running meanwhile."""
     import asyncio
 
     from .replica.repair import repair
@@ -358,7 +356,7 @@ def run_repair(
             f"{session}: is at round {report.kept:,} now; the last {lost:,} rounds are gone, and so are their ids."
         )
         return
-    typer.echo(f"Nothing was changed. `okl repair {session} --yes` takes the last {lost:,} rounds back, for good.")
+    typer.echo(f"Nothing was changed. `okl repair {session} --yes` removes the last {lost:,} rounds, for good.")
     raise typer.Exit(REFUSED)
 
 
@@ -367,7 +365,11 @@ moves.add_past_to(app)
 
 
 @app.command()
-def version(verbose: Annotated[bool, typer.Option("--verbose", help="And what computes here.")] = False) -> None:
+def version(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also print the versions of Python, numpy and the BLAS.")
+    ] = False,
+) -> None:
     """Print the version."""
     typer.echo(__version__)
     if verbose:

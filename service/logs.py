@@ -1,4 +1,4 @@
-"""Logs that an operator can read: one line a record, as text or as JSON, with the facts as fields."""
+"""Structured logs: one line per record, as text or as JSON, with the facts as fields."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LOGGERS: Final = ("okl", "uvicorn", "asyncio")
 
 MAX_VALUE: Final = 1_000
 MAX_EXCEPTION: Final = 8_000
-"""So many characters of a value or a message, and of a traceback; what is left out is in the middle."""
+"""The most characters of a value or a message, and of a traceback; longer ones are cut in the middle."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 _UNSAFE = r"\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-"""Controls, ends of lines, marks that turn the direction of writing, halves of characters."""
+"""Control characters, line ends, marks that change the direction of writing, surrogates."""
 
 _IN_MESSAGE = re.compile(f"[{_UNSAFE}]")
 _IN_QUOTES = re.compile(f'["\\\\{_UNSAFE}]')
@@ -39,8 +39,8 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _text(value: object, most: int = MAX_VALUE) -> str:
-    """A value that cannot be shown must not lose the record. Whoever puts a key in a path or a query has it in the log of
-    requests, and the server tells the query of a socket."""
+    """A value as text without keys, which a client may put into a path or a query. A value that cannot be shown must not lose
+    the record."""
     try:
         text = without_secrets(str(value))
     except Exception as error:
@@ -49,7 +49,7 @@ def _text(value: object, most: int = MAX_VALUE) -> str:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """A call with the wrong arguments must not lose the record either."""
+    """The message; a log call with wrong arguments must not lose the record either."""
     try:
         return _text(record.getMessage())
     except Exception:
@@ -67,7 +67,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _field(name: str, text: str) -> str:
-    """A value with a space or a sign of its own goes in quotes: it may not look like a field of its own, or like a record."""
+    """A field as text. A value with spaces or special characters is quoted, lest it look like another field or record."""
     shown = text if _PLAIN.fullmatch(text) else '"' + _IN_QUOTES.sub(_escaped, text) + '"'
     return f" {name}={shown}"
 
@@ -108,7 +108,7 @@ class JsonFormatter(logging.Formatter):
 
 _OF_CLIENTS: Final = frozenset(
     {
-        # A refusal is an answer of HTTP, and the server misses the handshake in it.
+        # A refusal is a plain HTTP answer, which the server takes for an incomplete handshake.
         "ASGI callable returned without completing handshake.",
         "Invalid UTF-8 sequence received from client.",
     }
@@ -116,14 +116,14 @@ _OF_CLIENTS: Final = frozenset(
 
 
 class NotOfClients(logging.Filter):
-    """Leaves out what the server's websockets log as errors and any client may cause, as often as it likes."""
+    """Drops errors logged by the server's websockets that any client can cause, as often as it likes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.name != "uvicorn.error" or record.msg not in _OF_CLIENTS
 
 
 class OfTrace(logging.Filter):
-    """Adds the trace of the request under way to a record."""
+    """Adds the current request's trace to a record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         trace = current.get()
@@ -133,7 +133,7 @@ class OfTrace(logging.Filter):
 
 
 def configure(settings: Settings) -> None:
-    """Send the service's and the server's records to standard error."""
+    """Send the records of the service and of the server to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(NotOfClients())
     handler.addFilter(OfTrace())
@@ -147,7 +147,7 @@ def configure(settings: Settings) -> None:
 
 
 def _configure_audit(settings: Settings, handler: logging.Handler) -> None:
-    """The file has all of the audit log, whatever the least level is."""
+    """Write the whole audit log to the file, whatever the log level."""
     logger = logging.getLogger("okl.audit")
     logger.handlers = [handler] if logging.getLogger("okl").isEnabledFor(logging.INFO) else []
     if settings.audit_file:

@@ -1,4 +1,4 @@
-"""How the service is run: uvicorn, through its public interface, behind a gate that bounds every connection."""
+"""Running the service: uvicorn, through its public interface, behind a gate that limits every connection."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ log = logging.getLogger("okl")
 KEEP_ALIVE_S: Final = 5
 SPARE_FILES: Final = 256
 WORKER_ANSWERS_WITHIN_S: Final = 30
-"""A worker that is silent for longer is killed; one that starts on a busy machine imports for a while."""
+"""A worker that is silent for longer is killed. On a busy machine the imports of a starting worker take a while."""
 
 CLOSED_WITHIN_S: Final = 0.6
-"""When the grace is over the app has so long to close its store; then the process goes, whatever its threads do."""
+"""The time for the app to close its store after the grace period; then the process exits, whatever its threads do."""
 
 
 def config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn runs an app in this process: `uvicorn.Server(config(app, settings))`."""
+    """The configuration to run an app in this process: `uvicorn.Server(config(app, settings))`."""
     return uvicorn.Config(Announced(app), **_options(settings))
 
 
 def serve(settings: Settings, *, workers: int = 1) -> None:
-    """Run the service until it is stopped. Workers are processes of their own, which read the environment."""
+    """Run the service until it is stopped. Several workers are separate processes, which read the environment."""
     os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
     _allow_files(settings.max_connections + SPARE_FILES)
     if settings.metrics_dir:
@@ -51,18 +51,18 @@ def serve(settings: Settings, *, workers: int = 1) -> None:
             Path(settings.metrics_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"OKL_METRICS_DIR: {error}.") from error
-    # uvicorn raises the signal that stopped it again when all is answered: a stop on request is a success.
+    # When all requests are answered, uvicorn raises the signal that stopped it again; a requested stop is a success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
         if workers > 1 and not settings.metrics_dir:
-            # Behind one port nobody knows which worker answers: each tells the numbers of all.
+            # Any worker may answer on the shared port, so each reports the metrics of all.
             os.environ["OKL_METRICS_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="okl-metrics-"))
         uvicorn.run(f"{__name__}:application", factory=True, workers=workers, **_options(settings))
 
 
 def application() -> ASGIApp:
-    """What a worker process runs."""
-    gc.disable()  # until all is imported: service/start.py
+    """The app that a worker process runs."""
+    gc.disable()  # until all is imported, see service/start.py
     from .app import create_app, end_streams
 
     settings = Settings()
@@ -88,7 +88,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "port": settings.port,
         "http": Gatekeeper(bounds, AutoHTTPProtocol),
         "ws_max_size": settings.max_row_bytes,
-        # To compress a message of a stream takes longer than to learn from it.
+        # Compressing a message of a stream takes longer than learning from it.
         "ws_per_message_deflate": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": settings.shutdown_grace_s,
@@ -101,14 +101,14 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    """What uvicorn needs to speak TLS. Raises ConfigurationError where it could not."""
+    """The TLS options of uvicorn. Raises ConfigurationError if they are invalid."""
     if not settings.tls_cert:
         if settings.tls_key or settings.tls_ca:
             raise ConfigurationError("OKL_TLS_KEY and OKL_TLS_CA need a certificate: name its file in OKL_TLS_CERT.")
         return {}
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A key with a password would have OpenSSL ask for it on a terminal that is not there.
+        # Without a password argument, OpenSSL would ask for that of an encrypted key on a terminal that does not exist.
         context.load_cert_chain(settings.tls_cert, settings.tls_key or None, password="")
         if settings.tls_ca:
             context.load_verify_locations(settings.tls_ca)
@@ -121,7 +121,7 @@ def _tls(settings: Settings) -> dict[str, Any]:
 
 
 def _allow_files(wanted: int) -> None:
-    """A connection is an open file; the usual limit is 1,024 of them."""
+    """Raise the limit of open files: each connection is one, and the usual limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         within = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -130,10 +130,10 @@ def _allow_files(wanted: int) -> None:
 
 @final
 class ExitInTime:
-    """ASGI middleware: when the process is told to stop, `begin` is called, and it is gone after this time.
+    """ASGI middleware: when the process is asked to stop, call `begin`, and exit after `seconds` at the latest.
 
-    The server cancels what is not answered in the grace, but Python waits for threads that still compute, for ever. Nothing
-    is lost with them: what was acknowledged is in the store.
+    The server cancels requests that are not answered in the grace period, but Python waits for computing threads for ever.
+    Nothing is lost with them: everything acknowledged is in the store.
     """
 
     def __init__(self, app: ASGIApp, seconds: float, begin: Callable[[], None]) -> None:
@@ -154,7 +154,7 @@ class ExitInTime:
             clock = threading.Timer(self._seconds, self._exit)
             clock.daemon = True
             clock.start()
-            # What would go on for ever, such as a stream of events, need not wait for the end of the grace.
+            # Endless answers, such as streams of events, need not wait for the end of the grace period.
             self._begin()
             if callable(servers_own):
                 servers_own(number, frame)

@@ -1,17 +1,17 @@
-"""The way in of the command `okl`: it chooses the kernels of the BLAS before numpy loads, then hands over.
+"""The entry point of the command `okl`: chooses the BLAS kernels before numpy loads, then runs the command line.
 
-OpenBLAS takes its kernels from the processor, and sums in another order with each kind of kernels. So a session that is
-replayed on another machine would differ in the last bits. `OKL_BLAS_KERNELS` says which kernels to take:
+OpenBLAS chooses its kernels by the processor, and each kind of kernels sums in a different order. So a session that is
+replayed on another machine would differ in the last bits. `OKL_BLAS_KERNELS` chooses the kernels:
 
-    auto        Haswell where the processor has AVX2 and FMA, else the most general: almost every machine the same
-    native      what OpenBLAS takes by itself, the fastest for the machine at hand
+    auto        Haswell if the processor has AVX2 and FMA, else the most general; the same on almost every machine
+    native      the choice of OpenBLAS, the fastest for the present machine
     Haswell     or another kind by its name in OpenBLAS
 
-numpy's own functions still follow the processor: its `exp` differs in the last bit where there is AVX-512, and is five times
-as fast there. `okl version --verbose` tells all that matters.
+numpy's functions still depend on the processor: with AVX-512 its `exp` differs in the last bit, and is five times as fast.
+`okl version --verbose` shows all that matters.
 
-An `OPENBLAS_CORETYPE` or `OPENBLAS_NUM_THREADS` in the environment wins. Both are read while numpy loads, so this module
-imports nothing that imports numpy.
+An `OPENBLAS_CORETYPE` or `OPENBLAS_NUM_THREADS` in the environment takes precedence. Both are read while numpy loads, so this
+module imports nothing that imports numpy.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ FEATURES: Mapping[str, frozenset[str]] = {
     "NEOVERSEN1": frozenset({"asimd"}),
     "NEOVERSEV1": frozenset({"asimd", "sve"}),
 }
-"""The kinds of kernels that can be asked for, and what a processor needs to run them, as Linux names it."""
+"""The kinds of kernels to choose from, and the processor features that they need, by their Linux names."""
 
 ALIKE: Mapping[str, tuple[str, ...]] = {"x86_64": ("Haswell", "Prescott"), "aarch64": ("ARMV8",)}
-"""What `auto` takes: the first that the processor runs."""
+"""The candidates of `auto`, which takes the first that the processor can run."""
 
 
 def check_choice(choice: str) -> str:
-    """The setting in its own spelling. Raises ValueError for a name that OpenBLAS would ignore without a word."""
+    """The setting in its canonical spelling. Raises ValueError for a name that OpenBLAS would silently ignore."""
     known = {name.lower(): name for name in ("auto", "native", *FEATURES)}
     if choice.lower() not in known:
-        raise ValueError(f"there are no kernels {choice!r}; there are {', '.join(known.values())}")
+        raise ValueError(f"unknown kernels {choice!r}; known: {', '.join(known.values())}")
     return known[choice.lower()]
 
 
 def choose(choice: str, machine: str, features: Collection[str] | None) -> str | None:
-    """The kernels to ask OpenBLAS for, None where it is left to itself.
+    """The kernels to request of OpenBLAS; None to let it choose.
 
-    `features` are the processor's, None where nobody tells them: then `auto` leaves OpenBLAS to itself. Raises ValueError
-    for kernels that the processor cannot run, since the first product would kill the process.
+    `features` are the processor's, None if they are unknown: then `auto` lets OpenBLAS choose. Raises ValueError for kernels
+    that the processor cannot run, since the first product would kill the process.
     """
     choice = check_choice(choice)
     if choice == "native":
@@ -75,19 +75,19 @@ def choose(choice: str, machine: str, features: Collection[str] | None) -> str |
 
 
 def processor_features() -> Collection[str] | None:
-    """What the first processor of this machine can do; None where the system does not tell."""
+    """The features of this machine's first processor; None if they are unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    told = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
-    return next(told, None)
+    flags = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
+    return next(flags, None)
 
 
 def read_choice(environ: Mapping[str, str]) -> str:
     """The setting from the environment, else from the configuration file, else `auto`.
 
-    A file that cannot be read counts as empty here: the settings, which read it again, say what is wrong with it.
+    An unreadable file counts as empty here: the settings, which read it again, report what is wrong with it.
     """
     for name, value in environ.items():
         if name.upper() == SETTING:
@@ -101,7 +101,7 @@ def read_choice(environ: Mapping[str, str]) -> str:
 
 
 def prepare(environ: dict[str, str] | os._Environ[str]) -> None:
-    """Set what OpenBLAS reads, where it is not set. Raises ValueError for a choice that cannot be."""
+    """Set the variables that OpenBLAS reads, unless they are set. Raises ValueError for an impossible choice."""
     environ.setdefault(THREADS, "1")
     if CORE_TYPE not in environ:
         kernels = choose(read_choice(environ), platform.machine().replace("AMD64", "x86_64"), processor_features())
@@ -111,8 +111,8 @@ def prepare(environ: dict[str, str] | os._Environ[str]) -> None:
 
 def main() -> None:
     """Run the command line."""
-    # What a signal raises in the middle of an import is printed with a traceback, or lost in what is imported (in numpy, as
-    # the tests found). Until a command has all that it needs the signals end the process without asking Python.
+    # An exception raised by a signal in the middle of an import is printed with a traceback, or swallowed by the imported
+    # module (numpy does so). Until a command has imported all it needs, signals end the process without involving Python.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -120,7 +120,7 @@ def main() -> None:
     except ValueError as error:
         print(f"{SETTING}: {error}.", file=sys.stderr)
         sys.exit(2)
-    # What is imported stays: the collector would look through it again and again, a tenth of the time that it takes.
+    # Imported objects stay alive: collections during the imports would take a tenth of their time for nothing.
     gc.disable()
     from .cli import app
 
@@ -128,10 +128,10 @@ def main() -> None:
 
 
 def heed_signals() -> None:
-    """From here on Ctrl-C is an exception, and SIGTERM ends the process also where it is the first of a container.
+    """From here on Ctrl-C raises an exception, and SIGTERM ends the process even if it is a container's first process.
 
-    All is imported: from here on there is garbage too. What is imported is no longer young, or the first collection, which
-    is soon, would look through all of it: a twentieth of a start.
+    All modules are imported, so garbage collection starts. The imported objects are frozen: otherwise the first collection,
+    which is soon, would traverse all of them and take a twentieth of the start.
     """
     gc.freeze()
     gc.enable()

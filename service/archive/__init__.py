@@ -1,1 +1,1 @@
-"""Sessions that move: as one download, to a kept state, under another name, to another store."""
+"""Moving sessions: downloads, checkpoints, renaming, files, and transfer to another store."""

@@ -1,7 +1,7 @@
-"""A session that comes from a file, tried before anything of it is written: whatever its first use would refuse.
+"""Examination of a session from a file, before anything is written: finds whatever its first use would refuse.
 
-The digests of a file tell damage. They are no signature: who makes up bytes makes up digests that fit. So what is told is
-unpacked, replayed and decoded as a worker does it, each part by itself, and what goes wrong names the part.
+The digests of a file detect damage. They are no signature: forged bytes come with digests that match. So each part is
+unpacked, replayed and decoded as a worker does it, and the error names the part.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .portable import state_in, tried, usable
 
 
 class Examining(Protocol):
-    """Is given the parts of one session in their order, the Whole first. Raises InvalidSnapshot."""
+    """Receives the parts of one session in order, the Whole first. Raises InvalidSnapshot."""
 
     def see(self, part: Part) -> None: ...
 
     def end(self) -> None:
-        """That was all."""
+        """Check the session after its last part."""
         ...
 
 
 Examine = Callable[[], Examining]
-"""Begins with another session."""
+"""Begins the examination of another session."""
 
 
 @final
 class Examination:
-    """A learner that takes more than the limits from the start, or has more inputs, is refused; one that has grown is not."""
+    """Refuses a learner that exceeds the limits from the start, or has too many inputs; not one that has grown."""
 
     def __init__(self, limits: SessionLimits) -> None:
         self._limits = limits
@@ -65,8 +65,8 @@ class Examination:
                         applied = Applied(id, answer)
                         if not is_progress(self._now.identity, applied):
                             told_first(self._now.name, self._now.identity, applied)
-            case Kept(own, state):
-                with _named(f"Checkpoint {own.name!r}"):
+            case Kept(checkpoint, state):
+                with _named(f"Checkpoint {checkpoint.name!r}"):
                     state_in(self._now.name, state, self._limits)
 
     def end(self) -> None:
@@ -94,13 +94,13 @@ class Examination:
         if snapshot is not None:
             return tried(definition, snapshot, str(position), self._limits)
         if position.tip.digest != position.identity:
-            raise StateCorrupt("it is missing, and the journal begins at that of another session.")
+            raise StateCorrupt("it is missing, and the journal does not begin at this session's first tip.")
         return Session(definition)
 
 
 @final
 class _At:
-    """The session as far as it has been seen: its journal to `tip`, on its way to `end`; `start` is the snapshot's tip."""
+    """The session as far as it has been seen: its journal up to `tip`; it must pass the snapshot's tip `start` to `end`."""
 
     def __init__(self, name: str, identity: bytes, session: Session, tip: Tip, start: Tip, end: Tip) -> None:
         self.name = name
@@ -112,7 +112,7 @@ class _At:
         self._has_started = tip == start
 
     def replay(self, entry: Entry) -> None:
-        """One behind the snapshot is read all the same: workers that are a little behind replay it."""
+        """Replay an entry; decode one behind the snapshot, which workers that lag a little will replay."""
         if follow(self._tip, [entry]) is None:
             raise StateCorrupt("it does not follow from the one before it.")
         if self._has_started:
@@ -131,10 +131,10 @@ class _At:
 
 @contextmanager
 def _named(part: str) -> Iterator[None]:
-    """Raises InvalidSnapshot that names the part."""
+    """Turn errors into InvalidSnapshot that names the part."""
     try:
         with usable(part):
             yield
     except InvalidSnapshot as error:
-        told = error.detail if error.detail.startswith(part) else f"{part} cannot be used: {error.detail}"
-        raise InvalidSnapshot(f"{told.rstrip('.')}. Nothing was imported; export the session again.") from error
+        detail = error.detail if error.detail.startswith(part) else f"{part} cannot be used: {error.detail}"
+        raise InvalidSnapshot(f"{detail.rstrip('.')}. Nothing was imported; export the session again.") from error

@@ -1,11 +1,11 @@
-"""Sessions in a file: frames one after the other, each with a digest of all that goes before.
+"""Sessions in a file: a sequence of frames, each with a digest of everything before it.
 
     file    "okl-archive 1\\n", frames
     frame   4 bytes kind, u32 length of the document, u64 length of the blobs, the document (JSON), the blobs, 16 bytes digest
     kinds   SESS begins a session, PAGE and KEPT are its parts, DONE ends it
 
-A document lists the sizes of its blobs in order. The digest is BLAKE2b over the frame, keyed by the digest before it: a frame
-that is damaged, missing or in another place is found out. A file that ends in the middle is good up to its last DONE.
+A document lists the sizes of its blobs in order. The digest is BLAKE2b over the frame, keyed by the digest before it, so that
+damaged, missing and misplaced frames are detected. A truncated file is valid up to its last DONE.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .parts import Kept, Load, Part
 
 MAGIC = b"okl-archive 1\n"
 MOST_BYTES = 1 << 30
-"""Of a frame. A value of Redis has at most 512 MiB, and one of SQLite a billion bytes."""
+"""The largest frame. A value in Redis has at most 512 MiB, in SQLite a billion bytes."""
 MOST_DOCUMENT_BYTES = 8 << 20
-"""Of what is read as JSON, which takes many times as much memory: ten times what a full page has."""
+"""The largest JSON document: ten times that of a full page. Parsing takes many times as much memory."""
 _FRAME = struct.Struct("<4sIQ")
 _TIMES = ("created_at", "updated_at", "snapshot_at")
 _COUNTS = (
@@ -45,12 +45,12 @@ _COUNTS = (
 _NUMBERS = _TIMES + _COUNTS
 _MOST_COUNT = 1 << 53
 _MOST_S = _MOST_COUNT / 1e6
-"""Later moments no store keeps: microseconds in a float."""
+"""The latest time that a store keeps exactly, as microseconds in a float."""
 _DAMAGE = (ValueError, KeyError, TypeError, IndexError, struct.error, UnicodeDecodeError, OverflowError)
 
 
 class Framed(NamedTuple):
-    """A frame before its sizes and its digest are added."""
+    """A frame without its sizes and its digest."""
 
     kind: bytes
     document: dict[str, Any]
@@ -58,7 +58,7 @@ class Framed(NamedTuple):
 
 
 class Place(NamedTuple):
-    """In a file; `digest` is that of all before it."""
+    """A position in a file; `digest` covers everything before it."""
 
     byte: int
     digest: bytes
@@ -70,80 +70,85 @@ def framed(part: Part) -> Framed:
             head = part.head
             tips = {"first": part.first, "base": part.base, "tip": head.tip, "snapshot_tip": head.snapshot_tip}
             document: dict[str, Any] = {"name": head.name} | {name: getattr(head, name) for name in _NUMBERS}
-            document |= {name: None if tip is None else _told(tip) for name, tip in tips.items()}
+            document |= {name: None if tip is None else _tip_fields(tip) for name, tip in tips.items()}
             snapshot = [] if part.snapshot is None else [part.snapshot]
             return Framed(b"SESS", document, [part.record, head.summary, *snapshot])
         case Load(entries, luggage):
             document = {
-                "entries": [[*_told(one.tip), one.count, one.id] for one in entries],
+                "entries": [[*_tip_fields(one.tip), one.count, one.id] for one in entries],
                 "held": [[one.id, one.expires_at, one.forget_at, one.is_expired] for one in luggage.held],
                 "remembered": [[one.id, one.at] for one in luggage.remembered],
             }
             blobs = [one.blob for one in (*entries, *luggage.held)] + [one.answer for one in luggage.remembered]
             return Framed(b"PAGE", document, blobs)
-        case Kept(own, state):
-            return Framed(b"KEPT", {"name": own.name, "tip": _told(own.tip), "at": own.at}, [state])
+        case Kept(checkpoint, state):
+            return Framed(
+                b"KEPT", {"name": checkpoint.name, "tip": _tip_fields(checkpoint.tip), "at": checkpoint.at}, [state]
+            )
 
 
 def part_of(frame: Framed) -> Part:
     """Raises one of _DAMAGE."""
-    told, blobs = frame.document, list(frame.blobs)
+    document, blobs = frame.document, list(frame.blobs)
     if frame.kind == b"SESS":
         bounds = dict.fromkeys(_TIMES, _MOST_S) | dict.fromkeys(_COUNTS, _MOST_COUNT)
         numbers: dict[str, Any] = {
-            name: None if told[name] is None else _number(told[name], most) for name, most in bounds.items()
+            name: None if document[name] is None else _number(document[name], most) for name, most in bounds.items()
         }
-        snapshot_tip = None if told["snapshot_tip"] is None else _tip(told["snapshot_tip"])
+        snapshot_tip = None if document["snapshot_tip"] is None else _tip(document["snapshot_tip"])
         record, summary, *snapshot = blobs
         if bool(snapshot) != (snapshot_tip is not None):
             raise ValueError("the snapshot is missing")
-        head = Head(str(told["name"]), summary, _tip(told["tip"]), snapshot_tip=snapshot_tip, **numbers)
-        return Whole(head, _tip(told["first"]), _tip(told["base"]), record, snapshot[0] if snapshot else None, [])
+        head = Head(str(document["name"]), summary, _tip(document["tip"]), snapshot_tip=snapshot_tip, **numbers)
+        return Whole(
+            head, _tip(document["first"]), _tip(document["base"]), record, snapshot[0] if snapshot else None, []
+        )
     if frame.kind == b"KEPT":
         [state] = blobs
-        return Kept(Checkpoint(str(told["name"]), _tip(told["tip"]), _time(told["at"]), len(state)), state)
+        return Kept(Checkpoint(str(document["name"]), _tip(document["tip"]), _time(document["at"]), len(state)), state)
     rest = iter(blobs)
     entries = [
-        Entry(_tip([round, digest]), _count(count), str(id), next(rest)) for round, digest, count, id in told["entries"]
+        Entry(_tip([round, digest]), _count(count), str(id), next(rest))
+        for round, digest, count, id in document["entries"]
     ]
     held = [
         HeldItem(str(id), next(rest), _time(due), _time(gone), bool(is_expired))
-        for id, due, gone, is_expired in told["held"]
+        for id, due, gone, is_expired in document["held"]
     ]
-    remembered = [RememberedItem(str(id), next(rest), _time(at)) for id, at in told["remembered"]]
+    remembered = [RememberedItem(str(id), next(rest), _time(at)) for id, at in document["remembered"]]
     return Load(entries, Luggage(held, remembered))
 
 
-def _told(tip: Tip) -> list[Any]:
+def _tip_fields(tip: Tip) -> list[Any]:
     return [tip.round, tip.digest.hex()]
 
 
-def _tip(told: Any) -> Tip:
-    round, digest = told
-    found = Tip(_count(round), bytes.fromhex(digest))
-    if len(found.digest) != DIGEST_BYTES:
-        raise ValueError("a tip is none")
-    return found
+def _tip(value: Any) -> Tip:
+    round, digest = value
+    tip = Tip(_count(round), bytes.fromhex(digest))
+    if len(tip.digest) != DIGEST_BYTES:
+        raise ValueError("a tip is malformed")
+    return tip
 
 
-def _number(told: Any, most: float) -> Any:
-    """Written so that a NaN is none."""
-    if type(told) not in (int, float) or not 0 <= told <= most:
-        raise ValueError("a number is none that a store has")
-    return told
+def _number(value: Any, most: float) -> Any:
+    """A number of a store; NaN fails the comparison, too."""
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        raise ValueError("a number is out of range")
+    return value
 
 
-def _time(told: Any) -> float:
-    return float(_number(told, _MOST_S))
+def _time(value: Any) -> float:
+    return float(_number(value, _MOST_S))
 
 
-def _count(told: Any) -> int:
-    return int(_number(told, _MOST_COUNT))
+def _count(value: Any) -> int:
+    return int(_number(value, _MOST_COUNT))
 
 
 @final
 class ArchiveReader:
-    """The frames of a file, checked. Raises DamagedArchive."""
+    """Reads and checks the frames of a file. Raises DamagedArchive."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
@@ -151,14 +156,14 @@ class ArchiveReader:
         self._size = os.fstat(file.fileno()).st_size
         if (magic := file.read(len(MAGIC))) != MAGIC:
             other = re.match(rb"okl-archive (\d+)", magic)
-            what = f"has version {int(other[1])}; this program reads version 1" if other else "is no archive of okl"
+            what = f"has version {int(other[1])}; this program reads version 1" if other else "is not an okl archive"
             raise DamagedArchive(f"{name} {what}.")
         self.digest = _first_digest()
         self.good_bytes = len(MAGIC)
-        """Up to the end of the last session that is whole."""
+        """The bytes up to the end of the last complete session."""
 
     def frames(self) -> Iterator[Framed]:
-        """Those up to the end of the file, which is to be that of a session."""
+        """Yield the frames up to the end of the file, which must be the end of a session."""
         while head := self._file.read(_FRAME.size):
             try:
                 if len(head) < _FRAME.size:
@@ -172,8 +177,8 @@ class ArchiveReader:
                 digest = _digest(self.digest, head, document, blobs)
                 if self._file.read(DIGEST_BYTES) != digest:
                     raise ValueError("a digest does not match")
-                told = from_json(document)
-                frame = Framed(kind, told, list(_cut(blobs, told.pop("sizes"))))
+                fields = from_json(document)
+                frame = Framed(kind, fields, list(_cut(blobs, fields.pop("sizes"))))
             except (*_DAMAGE, AttributeError) as error:
                 raise self._damaged(error) from error
             self.digest = digest
@@ -183,11 +188,11 @@ class ArchiveReader:
 
     @property
     def place(self) -> Place:
-        """Behind the frame that was read last."""
+        """The position after the last frame read."""
         return Place(self._file.tell(), self.digest)
 
     def go_back(self, place: Place) -> None:
-        """The frames after this place are read again."""
+        """Seek to a place, to read the frames after it again."""
         self._file.seek(place.byte)
         self.digest = place.digest
 
@@ -198,14 +203,14 @@ class ArchiveReader:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> DamagedArchive:
-        told = str(error) if isinstance(error, ValueError) else repr(error)
+        detail = str(error) if isinstance(error, ValueError) else repr(error)
         where = f"{self._name} is damaged after {self.good_bytes} bytes"
-        return DamagedArchive(f"{where}: {told}. Take another copy of it, or export again.")
+        return DamagedArchive(f"{where}: {detail}. Take another copy of it, or export again.")
 
 
 @final
 class ArchiveWriter:
-    """Appends to a file that is empty, or ends with a session that is whole, whose digest is given then."""
+    """Appends to an empty file, or to one that ends with a complete session and its `digest`."""
 
     def __init__(self, file: BinaryIO, digest: bytes | None = None) -> None:
         self._file = file
@@ -217,13 +222,13 @@ class ArchiveWriter:
         self.write(framed(part))
 
     def done(self, name: str) -> None:
-        """The session is whole, and on the disk."""
+        """End the session, and flush it to the disk."""
         self.write(Framed(b"DONE", {"name": name}, []))
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def write(self, frame: Framed) -> None:
-        """One frame, with its digest."""
+        """Write one frame with its digest."""
         blobs = b"".join(frame.blobs)
         document = to_json(frame.document | {"sizes": [len(blob) for blob in frame.blobs]})
         head = _FRAME.pack(frame.kind, len(document), len(blobs))
@@ -234,7 +239,7 @@ class ArchiveWriter:
 
 
 def sessions_in(path: Path) -> tuple[dict[str, Tip], int, bytes]:
-    """The sessions that are whole in a file, their tips, where the last one ends, and the digest there."""
+    """The complete sessions in a file with their tips, the offset at which the last one ends, and the digest there."""
     found: dict[str, Tip] = {}
     with path.open("rb") as file:
         reader = ArchiveReader(file, str(path))
@@ -263,7 +268,7 @@ def _digest(before: bytes, *parts: bytes) -> bytes:
 
 def _cut(blobs: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
     if any(type(size) is not int or size < 0 for size in sizes) or sum(sizes) != len(blobs):
-        raise ValueError("the sizes of its blobs are others")
+        raise ValueError("the sizes of its blobs do not match")
     start = 0
     for size in sizes:
         yield blobs[start : start + size]

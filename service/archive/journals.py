@@ -1,14 +1,14 @@
-"""A session's journal in files: all that it has lived, as far as somebody has looked in time.
+"""A session's journal in files: all its rounds, as far as they were archived before the store trimmed them.
 
-A folder has the file `session`, which names it, and the journal as 000001.journal, 000002.journal, ... Each of those is a
-head and entries that follow from each other:
+A folder has the file `session`, which names the session, and the journal as 000001.journal, 000002.journal, ... Each of
+those is a head and a chain of entries:
 
     head     "okl-jrnl", u16 version, u64 round and 16 bytes digest of the tip that the first entry follows
     entry    u32 count, u32 length of the id, u32 length of the bytes, the id, the bytes, 16 bytes digest
 
-The digests are those of the journal's own chain, so that no entry can be changed, lost or moved unseen. An entry that a crash
-has cut off at the end of the last file is written again. A file that does not go on where the one before it ends says that
-rounds are missing between them, or that the session was put back to another state.
+The digests are those of the journal's chain, so that changed, lost and moved entries are detected. An entry that a crash has
+truncated at the end of the last file is written again. A file that does not continue the one before it means that rounds are
+missing between them, or that the session was rolled back to another state.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MAGIC: Final = b"okl-jrnl"
 OWNER: Final = "session"
 """The file that names the session."""
 FILE_BYTES: Final = 64 << 20
-"""A file that is larger is followed by another."""
+"""A file that has grown beyond this size is followed by another."""
 
 _HEAD = struct.Struct(f"<8sHQ{DIGEST_BYTES}s")
 _ENTRY = struct.Struct("<III")
 
 
 class Archived(NamedTuple):
-    """Where the files end now, the rounds that were added, and how many are missing before them."""
+    """The tip at which the files end now, the rounds added, and the number missing before them."""
 
     tip: Tip
     rounds: int
@@ -45,7 +45,7 @@ class Archived(NamedTuple):
 
 
 async def archive(store: Store, name: str, folder: Path) -> Archived:
-    """Add to the folder what the session has lived since. Raises SessionNotFound, DamagedArchive, ConfigurationError."""
+    """Add the session's new rounds to the folder. Raises SessionNotFound, DamagedArchive, ConfigurationError."""
     if isinstance(await store.head(name), Gone):
         raise SessionNotFound(name)
     try:
@@ -55,7 +55,7 @@ async def archive(store: Store, name: str, folder: Path) -> Archived:
             place = None if last is None else last.tip
             reading = await store.read(name, place) if place is not None else None
             if reading is None or (not isinstance(reading, Gone) and reading.is_whole):
-                # Behind the snapshot there may be more than after it.
+                # Read the tail behind the snapshot, too.
                 whole = await store.whole(name)
                 if isinstance(whole, Gone):
                     raise SessionNotFound(name)
@@ -71,7 +71,7 @@ async def archive(store: Store, name: str, folder: Path) -> Archived:
 
 
 def read_archive(folder: Path) -> tuple[Tip, list[Entry]]:
-    """The newest entries that follow from each other, and the tip that they follow. Raises DamagedArchive."""
+    """The newest unbroken chain of entries, and the tip before it. Raises DamagedArchive."""
     base: Tip | None = None
     entries: list[Entry] = []
     for path in _files(folder):
@@ -97,7 +97,7 @@ def _files(folder: Path) -> list[Path]:
 def _last(folder: Path) -> _Last | None:
     files = _files(folder)
     if files and files[-1].stat().st_size < _HEAD.size:
-        # A crash came between its making and its head.
+        # The process crashed before it wrote the head.
         files.pop().unlink()
     if not files:
         return None
@@ -106,10 +106,10 @@ def _last(folder: Path) -> _Last | None:
 
 
 def _read(path: Path) -> tuple[Tip, list[Entry], int]:
-    """The tip that the first entry follows, the entries, and where the last whole one ends. Raises DamagedArchive."""
+    """The tip before the first entry, the entries, and the offset at which the last whole one ends. Raises DamagedArchive."""
     data = path.read_bytes()
     if len(data) < _HEAD.size or not data.startswith(MAGIC):
-        raise DamagedArchive(f"{path} is no journal, or is cut.")
+        raise DamagedArchive(f"{path} is not a journal, or is truncated.")
     _, version, round, digest = _HEAD.unpack_from(data)
     if version != VERSION:
         raise DamagedArchive(f"{path} has version {version}; this program reads version {VERSION}.")
@@ -132,7 +132,7 @@ def _read(path: Path) -> tuple[Tip, list[Entry], int]:
 
 
 def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]) -> tuple[Tip, int]:
-    """Append what follows; where the files end then, and the rounds added."""
+    """Append entries. Return the tip at which the files end then, and the rounds added."""
     tip = base if last is None or last.tip != base else last.tip
     if last is not None and last.tip == base and not entries:
         return base, 0
@@ -143,7 +143,7 @@ def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]
         path, end = last.path, last.end
     with path.open("r+b" if end else "xb") as file:
         if end:
-            # What a crash has cut off.
+            # Remove an entry that a crash has truncated.
             file.truncate(end)
             file.seek(end)
         else:
@@ -158,7 +158,7 @@ def _write(folder: Path, last: _Last | None, base: Tip, entries: Sequence[Entry]
 
 
 def _check_owner(folder: Path, name: str) -> None:
-    """The folder is this session's from now on. Raises ConfigurationError if it is another's."""
+    """Claim the folder for this session. Raises ConfigurationError if it belongs to another one."""
     path = folder / OWNER
     if not path.exists():
         path.write_text(name + "\n")
@@ -170,7 +170,7 @@ def _check_owner(folder: Path, name: str) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Makes the folder. Raises ConfigurationError if another process writes to it."""
+    """Create and lock the folder. Raises ConfigurationError if another process writes to it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("wb") as file:
         try:

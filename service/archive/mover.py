@@ -1,12 +1,12 @@
-"""A session that goes to another store, or to another name, without a lost round and without a moment at which it is twice.
+"""Move a session to another store, or to another name, without losing a round or ever having it open twice.
 
-    1  it is sealed for a while at the source; whoever asks is told to try again in a moment
-    2  it is copied; what arrives is sealed for good
+    1  it is sealed temporarily at the source; clients get a retryable refusal
+    2  it is copied; the copy at the target is sealed for good
     3  it is sealed for good at the source, as moved
     4  it is opened at the target
 
-Whoever dies before 3 leaves the source as it was once its seal lapses, and at the target something that nobody can use and
-the next try replaces. Whoever dies after 3 leaves what the next try recognizes by the token, and opens.
+A mover that dies before 3 leaves the source usable once its seal lapses, and at the target an unusable copy that the next
+attempt replaces. One that dies after 3 leaves a copy that the next attempt recognizes by the token, and opens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("okl.sessions")
 
 
 class Moved(NamedTuple):
-    """A session that is open at the target now, at this round. `is_new`: this call has copied it."""
+    """A session that is now open at the target, at this round; `is_new` if this call copied it."""
 
     name: str
     round: int
@@ -37,8 +37,8 @@ class Moved(NamedTuple):
 async def move(
     source: Store, target: Store, name: str, new_name: str | None = None, to: str = "", *, patience_s: float = 0.0
 ) -> Moved:
-    """Move a session; called again after a crash it finishes. `to` is where clients are told to go; `patience_s` is how long
-    to wait for the seal of another mover that may have died.
+    """Move a session; a call after a crash finishes the move. `to` is the address that clients are told; `patience_s` is the
+    time to wait for the seal of another mover that may have died.
 
     Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved.
     """
@@ -53,7 +53,7 @@ async def move(
         copy = await arrived(target, new_name, note)
         await held.finish(Seal("moved", token, to))
     except BaseException:
-        # Where the reply of the last call got lost the session may be sealed as moved: then the copy is all that will live.
+        # If the reply of the last call was lost, the session may be sealed as moved; then the copy must stay.
         with contextlib.suppress(ServiceError):
             if await held.give_back():
                 await take_away(target, new_name, Seal("arriving", token).note())
@@ -65,32 +65,32 @@ async def move(
 
 
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
-    """What an earlier call has left to be opened, or has opened already; None if it did not come so far."""
+    """The result of an earlier call that reached step 3, opened now if need be; None if the session has no permanent seal."""
     head = await source.head(name)
     if isinstance(head, Gone):
         raise SessionNotFound(name)
     if not head.seal:
         return None
-    seal, there = Seal.of(head.seal), await target.head(new_name)
-    if seal.kind == "moved" and isinstance(there, Head):
+    seal, existing = Seal.of(head.seal), await target.head(new_name)
+    if seal.kind == "moved" and isinstance(existing, Head):
         note = Seal("arriving", seal.token).note()
         if (copy := await arrived(target, new_name, note)) is not None:
             await target.unseal(new_name, note)
             return Moved(new_name, copy.tip.round, is_new=False)
         ours = await source.whole(name)
         its = await target.whole(new_name)
-        if not there.seal and not isinstance(ours, Gone) and not isinstance(its, Gone) and ours.first == its.first:
-            return Moved(new_name, there.tip.round, is_new=False)
+        if not existing.seal and not isinstance(ours, Gone) and not isinstance(its, Gone) and ours.first == its.first:
+            return Moved(new_name, existing.tip.round, is_new=False)
     raise refusal(name, head.seal)
 
 
 async def rename(store: Store, name: str, new_name: str) -> Moved:
-    """With its challengers. Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
+    """Rename a session and its challengers. Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
     if name == new_name:
         raise SessionExists(new_name)
     moved = await move(store, store, name, new_name, to=f"/sessions/{new_name}")
-    # What is left under the old name until then lets the next try finish.
-    for own in await challengers_of(store, name):
-        await rename(store, own, challenger_name(new_name, own.partition(MARK)[2]))
+    # The old name is deleted last, since its remains let the next attempt finish.
+    for challenger in await challengers_of(store, name):
+        await rename(store, challenger, challenger_name(new_name, challenger.partition(MARK)[2]))
     await store.delete(name)
     return moved

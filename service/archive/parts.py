@@ -1,4 +1,4 @@
-"""A session in parts: taken out of a store while it is sealed, and taken in by another, or under another name."""
+"""A session in parts: read from a store under a seal, and added to another store, or under another name."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..store.base import Entry, Gone, Head, Store
 from ..store.moving import Checkpoint, Luggage, Seal, Whole, aside
 
 LEASE_S = 10.0
-"""Whoever copies a session has it sealed for so long, and again: if it dies, the session goes on by itself."""
+"""The seal of a copier, which renews it; if the copier dies, the seal lapses and the session continues."""
 
 AGAIN_S = 0.1
 
 ENTRIES, ENTRY_BYTES = 1_000, 4 << 20
-"""Entries of a part, at most, and their bytes unless one alone has more."""
+"""The most entries of a part, and their most bytes; a single larger entry is a part of its own."""
 
 
 class Load(NamedTuple):
-    """Some entries of the journal, or some of what waits and what is remembered."""
+    """Some entries of the journal, or some predictions and remembered ids."""
 
     entries: list[Entry]
     luggage: Luggage
@@ -50,7 +50,7 @@ def new_token() -> str:
 
 @final
 class Held:
-    """The seal of a session that is being copied. Raises SessionMoving where it is lost, or another has it."""
+    """The seal of a session that is being copied. Raises SessionMoving if it is lost, or if another copier has it."""
 
     def __init__(self, store: Store, name: str, token: str) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Held:
         self._renewed = 0.0
 
     async def take(self, patience_s: float = 0.0) -> None:
-        """Waits so long for another's seal to lapse."""
+        """Seal the session; wait up to `patience_s` for another copier's seal to lapse."""
         give_up = time.monotonic() + patience_s
         while True:
             self._renewed = time.monotonic()
@@ -72,14 +72,14 @@ class Held:
             await asyncio.sleep(AGAIN_S)
 
     async def renew(self) -> None:
-        """If it is time."""
+        """Renew the seal if it is time."""
         now = time.monotonic()
         if now - self._renewed > LEASE_S / 3:
             await self.confirm()
             self._renewed = now
 
     async def confirm(self) -> None:
-        """It was there all the while."""
+        """Renew the seal, which proves that it has not lapsed."""
         if not await self._store.seal(self._name, self.note, LEASE_S, self.note):
             raise self._lost()
 
@@ -89,7 +89,7 @@ class Held:
             raise self._lost()
 
     async def give_back(self) -> bool:
-        """False if the session is sealed all the same."""
+        """Remove the seal; False if the session stays sealed."""
         return await self._store.unseal(self._name, self.note)
 
     def _lost(self) -> SessionMoving:
@@ -99,7 +99,7 @@ class Held:
 
 
 async def parts_of(store: Store, name: str, held: Held) -> AsyncIterator[Part]:
-    """All of a session, which is sealed meanwhile; first the Whole."""
+    """Yield the whole session, the Whole first; the seal is renewed meanwhile."""
     whole = await store.whole(name)
     if isinstance(whole, Gone):
         raise SessionNotFound(name)
@@ -140,15 +140,15 @@ def _paged(whole: Whole) -> list[list[Entry]]:
 
 
 async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> bytes:
-    """Have the session arrive under a name. It stays sealed; the note is what opens it.
+    """Write a session under a name. It stays sealed; the note that is returned opens it.
 
-    Raises SessionExists, SessionFollows, and StateCorrupt where what has arrived is not what was told. Then nothing of it is
-    left. What is left of a session that has moved away stays as it is until this one is opened.
+    Raises SessionExists, SessionFollows, and StateCorrupt if the stored session differs from the parts. After an error
+    nothing of it is left. The remains of a session that moved away stay until this one is opened.
     """
     note = Seal("arriving", token).note()
     try:
-        there = await store.head(name)
-        has_moved = isinstance(there, Head) and Seal.of(there.seal).kind == "moved"
+        existing = await store.head(name)
+        has_moved = isinstance(existing, Head) and Seal.of(existing.seal).kind == "moved"
         await _take_in(store, name, aside(name) if has_moved else name, parts, note)
     except BaseException:
         with contextlib.suppress(ServiceError):
@@ -158,20 +158,20 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
 
 
 async def let_in(store: Store, name: str, note: bytes) -> None:
-    """Open what has arrived under this note. Raises SessionMoving where it has been replaced, or deleted, meanwhile."""
+    """Open the session that arrived under this note. Raises SessionMoving if it has been replaced or deleted meanwhile."""
     if not await store.unseal(name, note):
         raise _overtaken(name)
 
 
 async def take_away(store: Store, name: str, note: bytes) -> None:
-    """What has arrived under this note."""
+    """Delete the session that arrived under this note."""
     found = await arrived(store, name, note)
     if found is not None:
         await store.delete(found.name, found.tip)
 
 
 async def arrived(store: Store, name: str, note: bytes) -> Head | None:
-    """What has arrived under this note and is not open yet: in its place, or aside."""
+    """The session that arrived under this note and is not open yet, in its place or aside."""
     for place in (name, aside(name)):
         found = await store.head(place)
         if isinstance(found, Head) and found.seal == note:
@@ -190,22 +190,22 @@ async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Par
             case Load(entries, luggage):
                 if not await store.unload(place, note, entries, luggage):
                     raise _overtaken(name)
-            case Kept(own, state):
+            case Kept(checkpoint, state):
                 if whole is None or not await store.keep(
-                    place, whole.first.digest, own.name, own.tip, state, at=own.at, note=note
+                    place, whole.first.digest, checkpoint.name, checkpoint.tip, state, at=checkpoint.at, note=note
                 ):
                     raise _overtaken(name)
     head = await store.head(place)
     if whole is None or isinstance(head, Gone) or head.seal != note:
         raise _overtaken(name)
     try:
-        # The store recomputes the chain from the first entry that it has to the tip: what leads elsewhere is still to come.
-        there = await store.whole(place)
+        # The store recomputes the chain from its first entry to the tip, and raises SessionMoving if it leads elsewhere.
+        stored = await store.whole(place)
     except SessionMoving as error:
         raise _other(name) from error
-    if isinstance(there, Gone) or there.head.seal != note:
+    if isinstance(stored, Gone) or stored.head.seal != note:
         raise _overtaken(name)
-    if (there.head.tip, there.base, there.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
+    if (stored.head.tip, stored.base, stored.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
         raise _other(name)
 
 
@@ -223,7 +223,7 @@ def renamed(whole: Whole, name: str) -> Whole:
 
 
 async def _check_champion(store: Store, name: str) -> None:
-    """A challenger without its champion would be taken for what is left of one that was deleted. Raises SessionFollows."""
+    """A challenger without its champion would be taken for the remains of a deleted one. Raises SessionFollows."""
     champion = name.partition(MARK)[0]
     if is_challenger(name) and isinstance(await store.head(champion), Gone):
         raise SessionFollows(

@@ -1,12 +1,12 @@
-"""A session's definition and state as bytes that stand for themselves: what is downloaded, put, cloned and kept.
+"""A session's definition and state as self-contained bytes, for downloads, uploads, clones and checkpoints.
 
     head     "okl-state", u16 version
     record   u32 length, the definition as the store keeps it
-    state    a snapshot, of no position
-    digest   16 bytes of BLAKE2b over all before it
+    state    a snapshot without a position
+    digest   16 bytes of BLAKE2b over everything before it
 
-The digest tells damage. It is no signature: bytes made up by a stranger get as far as the parsers, so what they hold is
-bounded by their own size, and all that goes wrong is InvalidSnapshot.
+The digest detects damage. It is no signature: forged bytes reach the parsers, so what they decode to is bounded by their
+size, and every error becomes InvalidSnapshot.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DIGEST_BYTES = 16
 _POSITION = "portable"
 _NO_IDENTITY = bytes(16)
 MOST_TOLD = 300
-"""Characters of what is wrong."""
+"""The longest error message, in characters."""
 
 
 def pack_state(session: Session) -> bytes:
@@ -45,47 +45,47 @@ def pack_state(session: Session) -> bytes:
 
 
 def unpack_state(name: str, blob: bytes, limits: SessionLimits) -> Session:
-    """The session that `pack_state` was given, under this name; it is of no template. Raises InvalidSnapshot."""
+    """The session that `pack_state` packed, under this name and without a template. Raises InvalidSnapshot."""
     with usable("The snapshot"):
         session = state_in(name, blob, limits)
         if session.nbytes > limits.bytes:
-            told = (
+            detail = (
                 f"The snapshot's learner takes {session.nbytes} bytes, the cap is {limits.bytes} (OKL_SESSION_BYTES)."
             )
-            raise InvalidSnapshot(told)
+            raise InvalidSnapshot(detail)
     return session
 
 
 def state_in(name: str, blob: bytes, limits: SessionLimits) -> Session:
-    """The same of a learner that has grown to any size. May raise anything."""
+    """As `unpack_state`, for a learner that may have grown to any size. May raise anything."""
     definition, state = _parts(blob)
     return tried(replace(definition, name=name, template=None), state, _POSITION, limits)
 
 
 def tried(definition: Definition, state: bytes, position: str, limits: SessionLimits) -> Session:
-    """The session of a snapshot that a stranger may have made. May raise anything: what would come to light in a round."""
+    """The session of a snapshot that may be forged. May raise anything that would otherwise surface in a round."""
     session = unpack(definition, state, position, limits.bytes)
     if session.dim is not None and session.dim > limits.dim:
-        told = f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim} (OKL_MAX_DIM)."
-        raise InvalidSnapshot(told)
+        detail = f"The snapshot has {session.dim} inputs; this service takes at most {limits.dim} (OKL_MAX_DIM)."
+        raise InvalidSnapshot(detail)
     session.copy().describe()
     if session.learner is not None and session.preparation is not None:
         forecast = session.learner.copy().predict(np.zeros(session.preparation.width))
         if not np.isfinite(forecast.value):
-            raise InvalidSnapshot("The snapshot's learner predicts no finite number.")
+            raise InvalidSnapshot("The snapshot's learner does not predict a finite number.")
     return session
 
 
 @contextmanager
 def usable(what: str) -> Iterator[None]:
-    """Whatever goes wrong with bytes that a stranger may have made is InvalidSnapshot."""
+    """Turn every error of bytes that may be forged into InvalidSnapshot."""
     try:
         yield
     except InvalidSnapshot:
         raise
     except ServiceError as error:
         raise InvalidSnapshot(f"{what} cannot be used: {error.detail}"[:MOST_TOLD]) from error
-    # A digest is no signature: made-up arrays reach the learners, and those may raise anything.
+    # A digest is no signature: forged arrays reach the learners, which may raise anything.
     except Exception as error:
         raise InvalidSnapshot(f"{what} cannot be used: {type(error).__name__}: {error}"[:MOST_TOLD]) from error
 
@@ -98,16 +98,16 @@ def definition_in(blob: bytes) -> Definition:
 
 def _parts(blob: bytes) -> tuple[Definition, bytes]:
     if not blob.startswith(MAGIC) or len(blob) < _HEAD.size + _DIGEST_BYTES:
-        raise InvalidSnapshot("This is no snapshot of a session, or it is cut.")
+        raise InvalidSnapshot("This is not a snapshot of a session, or it is truncated.")
     _, version, length = _HEAD.unpack_from(blob)
     if version != VERSION:
         raise InvalidSnapshot(f"The snapshot has version {version}; this service reads version {VERSION}.")
     body, digest = blob[:-_DIGEST_BYTES], blob[-_DIGEST_BYTES:]
     if digest != _digest(body):
-        raise InvalidSnapshot("The snapshot was damaged or cut: its digest does not match.")
+        raise InvalidSnapshot("The snapshot was damaged or truncated: its digest does not match.")
     end = _HEAD.size + length
     if end > len(body):
-        raise InvalidSnapshot("The snapshot is cut.")
+        raise InvalidSnapshot("The snapshot is truncated.")
     return decode_any_record(body[_HEAD.size : end])[0], body[end:]
 
 
@@ -116,8 +116,8 @@ def _digest(body: bytes) -> bytes:
 
 
 def clash(now: Session, then: Session, *, with_labels: bool = True) -> str | None:
-    """Why predictions of the one cannot be settled in the other; None if they can. Without `with_labels` it is enough that
-    the labels are the same, whether they were declared or found."""
+    """Why predictions of `now` cannot be settled in `then`; None if they can. Without `with_labels` it is enough that the
+    labels are the same, whether they were declared or found."""
     one, other = now.definition, then.definition
     declared = ("labels",) if with_labels else ()
     for field in ("dim", "schema", "hashed", "is_strict", *declared, "y_range"):
@@ -130,7 +130,7 @@ def clash(now: Session, then: Session, *, with_labels: bool = True) -> str | Non
     if _kind(now) != _kind(then):
         return "its truths are of another kind"
     names, others = now.task.truths.names, then.task.truths.names
-    # A forecast names a label by its place: one that is not there yet would be the next that comes.
+    # A forecast names a label by its index, which would go to the next new label if this one is not known yet.
     if others[: len(names)] != names:
         return "its labels are others" if others != names[: len(others)] else "it has not seen all labels yet"
     if now.task.spec.lags != then.task.spec.lags:

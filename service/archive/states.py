@@ -1,4 +1,4 @@
-"""States of sessions that are taken out, put back, cloned, kept and returned to."""
+"""Session states: download, upload, clone, checkpoint, roll back, rename."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from .portable import clash, definition_in, pack_state, unpack_state
 log = logging.getLogger("okl.sessions")
 
 TRIES = 5
-"""A session that others write to all the while is asked so often to stand still."""
+"""Attempts to replace the state of a session that others keep writing to."""
 
 Check = Callable[[Definition], None]
-"""Raises ServiceError for a definition that this service would not make a session of."""
+"""Raises ServiceError for a definition of which this service would not create a session."""
 
 
 class Taken(NamedTuple):
@@ -67,7 +67,7 @@ class States:
         self._limits = limits
 
     async def take(self, name: str) -> Taken:
-        """The session as it is now. Raises SessionNotFound."""
+        """The session's current state. Raises SessionNotFound."""
 
         def packed(session: Session, _: Head, position: Position) -> Taken:
             return Taken(pack_state(session), position.tip)
@@ -75,7 +75,7 @@ class States:
         return await self._rounds.look(name, packed)
 
     async def clone(self, name: str, new_name: str) -> Inspected:
-        """A new session with the same state, that goes on learning on its own.
+        """Create a session with the same state, which then learns independently.
 
         Raises SessionNotFound, SessionExists, LimitReached.
         """
@@ -83,12 +83,12 @@ class States:
         return await self._sessions.add(await self._unpacked(new_name, state.blob))
 
     async def create(self, name: str, blob: bytes, check: Check) -> Inspected:
-        """A new session of this state. Raises InvalidSnapshot, SessionExists, LimitReached."""
+        """Create a session from a state. Raises InvalidSnapshot, SessionExists, LimitReached."""
         check(definition_in(blob))
         return await self._sessions.add(await self._unpacked(name, blob))
 
     async def keep(self, name: str, checkpoint: str | None) -> Checkpoint:
-        """Keep the session's state as it is now, in place of one of the same name; `t<round>` unless it is given.
+        """Keep the session's current state, in place of one of the same name; the name defaults to `t<round>`.
 
         Raises SessionNotFound, LimitReached.
         """
@@ -97,14 +97,14 @@ class States:
             return position, pack_state(session)
 
         (identity, tip), blob = await self._rounds.look(name, packed)
-        own = checkpoint or f"t{tip.round}"
-        kept = await self._store.keep(name, identity, own, tip, blob)
+        label = checkpoint or f"t{tip.round}"
+        kept = await self._store.keep(name, identity, label, tip, blob)
         if isinstance(kept, Full):
             raise LimitReached(f"Session {name!r} keeps as many checkpoints as it may; delete one first.", session=name)
         if not kept:
             raise SessionNotFound(name)
-        log.info("checkpoint kept", extra={"session": name, "checkpoint": own, "t": tip.round})
-        return next(one for one in await self.kept(name) if one.name == own)
+        log.info("checkpoint kept", extra={"session": name, "checkpoint": label, "t": tip.round})
+        return next(one for one in await self.kept(name) if one.name == label)
 
     async def kept(self, name: str) -> Sequence[Checkpoint]:
         """Raises SessionNotFound."""
@@ -120,7 +120,7 @@ class States:
             raise no_checkpoint(name, checkpoint)
 
     async def roll_back(self, name: str, checkpoint: str, at: str | None) -> Inspected:
-        """The session goes on from a state that was kept, as in `put`. Raises CheckpointNotFound too."""
+        """Continue the session from a checkpoint, as in `put`. Raises CheckpointNotFound, too."""
         blob = await self._store.kept_state(name, checkpoint)
         if blob is None:
             await self.kept(name)
@@ -128,22 +128,22 @@ class States:
         return await self._go_on(name, await self._unpacked(name, blob), at)
 
     async def rename(self, name: str, new_name: str) -> Inspected:
-        """The same session under another name, with its challengers. Raises SessionNotFound, SessionExists, SessionMoving."""
+        """Rename a session and its challengers. Raises SessionNotFound, SessionExists, SessionMoving."""
         _check_free(name)
         await rename(self._store, name, new_name)
         return await self._sessions.inspect(new_name)
 
     async def put(self, name: str, blob: bytes, check: Check, at: str | None) -> Inspected:
-        """The session goes on from this state; what waits goes on waiting, and what is remembered stays.
+        """Continue the session from this state; waiting predictions and remembered ids stay.
 
-        `at` is the label of the tip at which it must be, None for any. Raises SessionNotFound, InvalidSnapshot,
+        `at` is the label of the tip at which the session must be, None for any. Raises SessionNotFound, InvalidSnapshot,
         PreconditionFailed.
         """
         check(definition_in(blob))
         return await self._go_on(name, await self._unpacked(name, blob), at)
 
     async def _unpacked(self, name: str, blob: bytes) -> Session:
-        """Not on the event loop: a large one takes a while."""
+        """Unpack a state in a thread, since a large one takes a while."""
         return await asyncio.to_thread(unpack_state, name, blob, self._limits)
 
     async def _go_on(self, name: str, session: Session, at: str | None) -> Inspected:
@@ -167,8 +167,8 @@ class States:
         raise Overloaded(f"Session {name!r} is written to all the while; try again.", session=name)
 
     async def replace(self, name: str, position: Position, session: Session, *, unless_waiting: bool = False) -> bool:
-        """Have the session go on from another one's state, if it still is at this position, and with `unless_waiting` if no
-        prediction waits: of one that is made meanwhile the position tells nothing."""
+        """Continue the session from another one's state, if it is still at this position, and with `unless_waiting` if no
+        prediction waits (a prediction that is made meanwhile does not change the position)."""
         to = Tip(session.t, secrets.token_bytes(DIGEST_BYTES))
         identity = position.identity
         return await self._store.replace(
@@ -178,7 +178,7 @@ class States:
             to,
             await asyncio.to_thread(pack, session, str(Position(identity, to))),
             summary=encode_summary(summary_of(session)),
-            # Those of another past are no news.
+            # Alarms of another history are not delivered.
             told=session.history.alarm_count,
             unless_waiting=unless_waiting,
         )

@@ -1,4 +1,4 @@
-"""Sessions of a store as a file, and back. Both go on where they were interrupted."""
+"""Export sessions of a store to a file, and import them. Both resume after an interruption."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTED = 1_000
 
 
 class Carried(NamedTuple):
-    """A session that was written or read, at this round. `is_new`: by this call. `trouble`: why it was not."""
+    """A session at this round; `is_new` if this call wrote it; `trouble` is the reason if it was not written."""
 
     name: str
     round: int = 0
@@ -34,7 +34,7 @@ Tell = Callable[[Carried], None]
 
 
 async def names_in(store: Store) -> list[str]:
-    """Of all sessions that are not moved away."""
+    """The names of all sessions that are not sealed for good."""
     found: list[str] = []
     cursor: str | None = None
     while True:
@@ -46,21 +46,21 @@ async def names_in(store: Store) -> list[str]:
 
 
 async def export(store: Store, names: Sequence[str], path: Path, tell: Tell) -> None:
-    """Write sessions to a file, each as it is at one moment. What an earlier call has written whole stays as it is.
+    """Write sessions to a file, each a consistent copy. Sessions that an interrupted call has completed stay as they are.
 
     A session is sealed while it is read. Raises ServiceError.
     """
     unfinished = path.with_name(path.name + ".part")
-    there, end, digest = _begun(unfinished)
+    done, end, digest = _begun(unfinished)
     with unfinished.open("r+b" if end else "wb") as file:
         if end:
             file.truncate(end)
             file.seek(end)
-        writer, is_worth_it = ArchiveWriter(file, digest), bool(there)
+        writer, is_worth_it = ArchiveWriter(file, digest), bool(done)
         try:
             for name in names:
-                if name in there:
-                    tell(Carried(name, there[name].round, is_new=False))
+                if name in done:
+                    tell(Carried(name, done[name].round, is_new=False))
                     continue
                 tell(await _export_one(store, name, writer))
                 is_worth_it = True
@@ -72,18 +72,18 @@ async def export(store: Store, names: Sequence[str], path: Path, tell: Tell) -> 
 
 
 def _begun(unfinished: Path) -> tuple[dict[str, Tip], int, bytes | None]:
-    """What an earlier call has written, as `sessions_in` gives it. Raises DamagedArchive."""
+    """The result of an interrupted call, as from `sessions_in`. Raises DamagedArchive."""
     if not unfinished.exists() or not unfinished.stat().st_size:
         return {}, 0, None
     try:
         return sessions_in(unfinished)
     except DamagedArchive as error:
-        raise DamagedArchive(f"{error.detail} An export that was interrupted would be there; remove it.") from error
+        raise DamagedArchive(f"{error.detail} It should be an interrupted export; remove it.") from error
 
 
 async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried:
     held = Held(store, name, new_token())
-    # One that was killed has left its seal, and may be the one that goes on here.
+    # A killed export leaves its seal, and may be the one that resumes here.
     await held.take(LEASE_S + 1.0)
     round = 0
     try:
@@ -91,7 +91,7 @@ async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried
             if isinstance(part, Whole):
                 round = part.head.tip.round
             writer.add(part)
-        # Only if it was sealed all the while is it of one moment.
+        # The copy is consistent only if the seal has not lapsed.
         await held.confirm()
         writer.done(name)
     finally:
@@ -101,10 +101,10 @@ async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried
 
 
 async def import_file(store: Store, path: Path, tell: Tell, examine: Examine, *, only: Sequence[str] = ()) -> None:
-    """Add the sessions of a file to a store. One that is there already, at that round or a later one, is left as it is.
+    """Add the sessions of a file to a store. A session that the store has at that round or a later one is left as it is.
 
-    Each is read twice: nothing of it is written before all of it was examined. Raises DamagedArchive; what stands before the
-    damage was added.
+    Each is read twice, so that all of it is examined before anything is written. Raises DamagedArchive; sessions before the
+    damage have been added.
     """
     with path.open("rb") as file:
         reader = ArchiveReader(file, str(path))
@@ -115,7 +115,7 @@ async def import_file(store: Store, path: Path, tell: Tell, examine: Examine, *,
                 raise DamagedArchive(f"{path} is damaged: a session does not begin.")
             name = begun.head.name
             if not re.fullmatch(SESSION_NAME, name):
-                raise DamagedArchive(f"{path} has a session of a name that none may have.")
+                raise DamagedArchive(f"{path} has a session with an invalid name.")
             if only and name not in only:
                 await _skip(_rest(reader, frames, begun))
                 continue
@@ -147,7 +147,7 @@ async def _import_one(
         if await _is_there(store, begun):
             return Carried(name, round, is_new=False)
         async for part in rest:
-            # Not on the event loop: to replay a journal takes a while.
+            # In a thread, as replaying a journal takes a while.
             await asyncio.to_thread(examining.see, part)
         await asyncio.to_thread(examining.end)
         reader.go_back(place)
@@ -167,6 +167,6 @@ async def _import_one(
 
 
 async def _is_there(store: Store, begun: Whole) -> bool:
-    """Is this session open in the store, at this round or a later one of the same history?"""
+    """Whether this session is open in the store, at this round or a later one of the same history."""
     found = await store.read(begun.head.name, begun.head.tip)
     return isinstance(found, Reading) and not found.head.seal and not found.is_whole

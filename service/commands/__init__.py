@@ -1,1 +1,1 @@
-"""What the longer commands of the command line do, a file each."""
+"""The longer commands of the command line, one module each."""

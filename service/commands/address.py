@@ -1,4 +1,4 @@
-"""Where the commands find the service."""
+"""The url at which the commands find the service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from okl.errors import ConfigurationError
 
 
 def service_url(url: str | None) -> str:
-    """The url that was given, or else that of a service on this machine with these settings. Raises ConfigurationError."""
+    """`url` if given, else the url of a service on this machine with these settings. Raises ConfigurationError."""
     if url is not None:
         return url
     from okl.client import local_url
@@ -15,5 +15,5 @@ def service_url(url: str | None) -> str:
 
     settings = Settings()
     if settings.port == 0:
-        raise ConfigurationError("OKL_PORT is 0, so the service took a free port: say where it is with --url.")
+        raise ConfigurationError("OKL_PORT is 0, so the service chose a free port: give its url with --url.")
     return local_url(settings.host, settings.port, "https" if settings.tls_cert else "http")

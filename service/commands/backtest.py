@@ -1,4 +1,4 @@
-"""Play the journal of a session through other learners, with the delays of its truths, and print how they compare to it."""
+"""Play a session's journal through other learners, with the delays of its truths, and print the comparison."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Backtested:
-    """The learners, the best first; the session's own errors, one a round; `is_whole`: was all of the journal played?"""
+    """The learners, the best first; the session's errors, one per round; `is_whole` if all of the journal was played."""
 
     session: Session
     contestants: Sequence[Contestant]
@@ -74,13 +74,13 @@ def backtest(console: Console, url: str, name: str, learners: Sequence[str], arc
         except ValidationError as error:
             raise ConfigurationError(f"--learner: {error.errors()[0]['msg']}") from error
         if learner is not None and learner.kind == "auto" and not learner.config and not learner.lags:
-            # The service's own choice is for what the truths are.
+            # Let the service choose by the kind of the truths.
             learner = None
         return challenger_of(session, challenger_name(name, "backtest"), learner)
 
     specs = specs_of(learners)
     limits = limits_here()
-    contestants = [Contestant(own, spec, define, limits) for own, spec in zip(names_of(specs), specs, strict=True)]
+    contestants = [Contestant(label, spec, define, limits) for label, spec in zip(names_of(specs), specs, strict=True)]
     with heeding() as stopped, _progress(console) as progress:
         bar = progress.add_task(name, total=len(steps))
         for start in range(0, len(steps), STEPS):
@@ -106,18 +106,20 @@ async def _read(url: str, name: str) -> Whole:
 
 
 def _joined(archive: Path, whole: Whole) -> tuple[Tip, Sequence[Entry]]:
-    """What is in the files, and what came after it. Raises ConfigurationError where there is something between."""
+    """The archived entries and the later ones of the store. Raises ConfigurationError if there is a gap between them."""
     base, entries = read_archive(archive)
     end = entries[-1].tip if entries else base
     tips = [whole.base, *(entry.tip for entry in whole.entries)]
     if end not in tips:
-        told = "does not reach to the journal that is kept, or the session was put back since: run `okl archive` first"
-        raise ConfigurationError(f"{archive} {told}.")
+        trouble = (
+            "does not reach the journal in the store, or the session was rolled back since: run `okl archive` first"
+        )
+        raise ConfigurationError(f"{archive} {trouble}.")
     return base, [*entries, *whole.entries[tips.index(end) :]]
 
 
 def loaded(name: str, whole: Whole) -> Session:
-    """The session as it is now: its truths are read as it reads them. Raises StateCorrupt."""
+    """The session as it is now, by which its truths are decoded. Raises StateCorrupt."""
     definition, identity = decode_record(name, whole.record)
     start = whole.head.snapshot_tip or whole.first
     blob = whole.snapshot
@@ -129,10 +131,10 @@ def loaded(name: str, whole: Whole) -> Session:
 
 
 def steps_in_time(entries: Sequence[Entry], session: Session) -> Iterator[Lesson | Question]:
-    """The rounds in order; before them, at the time at which it was issued, each prediction whose truth came late."""
+    """The rounds in order, and among them each late prediction at the time at which it was issued."""
     assert session.task is not None
     lessons = [lesson_of(entry, session.task) for entry in entries]
-    # Clocks of several workers: what is later in the journal is later.
+    # The clocks of several workers differ; the order of the journal decides.
     times = np.maximum.accumulate([lesson.at for lesson in lessons]).tolist()
     asked: dict[int, list[Question]] = {}
     for i, lesson in enumerate(lessons):
@@ -145,7 +147,7 @@ def steps_in_time(entries: Sequence[Entry], session: Session) -> Iterator[Lesson
 
 
 def table_of_backtest(found: Backtested) -> Table:
-    """As that of `okl compare`, with the session as it was."""
+    """A table as in `okl compare`, with a first line for the session itself."""
     task = found.session.task
     assert task is not None
     is_classifier = task.truths.is_classifier
@@ -157,9 +159,9 @@ def table_of_backtest(found: Backtested) -> Table:
         is_text = i in (0, len(HEADINGS) - 1, len(HEADINGS))
         table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     known = [error for error in found.errors if not math.isnan(error)]
-    own = [found.session.definition.name, _mean(known, is_classifier=is_classifier)]
-    own += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
-    table.add_row(*(Text(cell) for cell in own), style="bold")
+    cells_of_session = [found.session.definition.name, _mean(known, is_classifier=is_classifier)]
+    cells_of_session += [_mean(known[-WINDOW:], is_classifier=is_classifier), "", "", "", "", "as it was", ""]
+    table.add_row(*(Text(cell) for cell in cells_of_session), style="bold")
     for one in found.contestants:
         *cells, told = cells_of(one)
         beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")

@@ -1,4 +1,4 @@
-"""Play a file through several learners side by side, print how they did, and save pictures and a page of it."""
+"""Play a file through several learners side by side, print the results, and save figures and a page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_FIGURE: Final = (
 
 
 class Stopped:
-    """Whether Ctrl-C was pressed: the rows under way are played to their end. Pressed again, it interrupts."""
+    """Whether Ctrl-C was pressed: the current block is then played to its end. A second Ctrl-C interrupts."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -47,7 +47,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The learners, the best first, those that failed last; `is_whole`: were all rows played?"""
+    """The learners, the best first, those that failed last; `is_whole` if all rows were played."""
 
     contestants: Sequence[Contestant]
     recording: Recording
@@ -59,7 +59,7 @@ class Compared:
 
 
 def compare(console: Console, path: Path, selection: Selection, learners: Sequence[str], *, delay: int = 0) -> Compared:
-    """Raises ConfigurationError for a file, or an option, that leaves nothing to compare."""
+    """Play a file. Raises ConfigurationError for a file, or an option, that leaves nothing to compare."""
     recording = look_through(path, selection)
     contestants = _contestants(recording, specs_of(learners) if learners else usual(recording), delay)
     with heeding() as stopped:
@@ -76,11 +76,11 @@ def played_rows(
     are_labels: bool | None,
     progress: bool,
 ) -> list[Line]:
-    """What `okl.compare` does: rows from memory, in place of a file. Raises ConfigurationError."""
+    """The work of `okl.compare`: as `compare`, with rows from memory. Raises ConfigurationError."""
     recording = _of_rows(inputs, truths, are_labels=are_labels)
     several = [learners] if isinstance(learners, str | Mapping) else learners
-    given = None if several is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in several]
-    contestants = _contestants(recording, usual(recording) if given is None else given, delay)
+    specs = None if several is None else [{"kind": one} if isinstance(one, str) else dict(one) for one in several]
+    contestants = _contestants(recording, usual(recording) if specs is None else specs, delay)
     turns: Iterable[Contestant] = in_turn(recording, contestants)
     if progress:
         from rich.progress import track
@@ -97,24 +97,24 @@ def _of_rows(inputs: Sequence[Any], truths: Sequence[Any], *, are_labels: bool |
     def rows() -> Iterator[RecordedRow]:
         for number, (x, y) in enumerate(zip(inputs, truths, strict=True)):
             if not isinstance(x, Mapping | list):
-                raise ConfigurationError(f"Row {number} is no list and no object: {x!r:.100}.")
+                raise ConfigurationError(f"Row {number} is neither a list nor an object: {x!r:.100}.")
             if not isinstance(y, bool | int | float | str):
-                raise ConfigurationError(f"Truth {number} is no label and no number: {y!r}.")
+                raise ConfigurationError(f"Truth {number} is neither a label nor a number: {y!r}.")
             yield RecordedRow(number, x, y, str(number))
 
     first = inputs[0] if inputs else ()
     names = range(len(first)) if isinstance(first, list) else first if isinstance(first, Mapping) else ()
-    found = looked_through("rows", tuple(map(str, names)), rows)
-    if not found.count:
+    recording = looked_through("rows", tuple(map(str, names)), rows)
+    if not recording.count:
         raise ConfigurationError("There are no rows to compare learners on.")
     if are_labels is False:
-        if not found.are_numbers:
-            raise ConfigurationError("The truths are no numbers: some are strings or booleans.")
-        return replace(found, truths=None)
-    found = replace(found, are_numbers=False) if are_labels else found
-    if found.truths is not None and len(found.truths) < 2:
-        raise ConfigurationError("The truths are to have two different values at least.")
-    return found
+        if not recording.are_numbers:
+            raise ConfigurationError("The truths are not all numbers: some are strings or booleans.")
+        return replace(recording, truths=None)
+    recording = replace(recording, are_numbers=False) if are_labels else recording
+    if recording.truths is not None and len(recording.truths) < 2:
+        raise ConfigurationError("The truths must have at least two different values.")
+    return recording
 
 
 def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list[Contestant]:
@@ -130,7 +130,7 @@ def _contestants(recording: Recording, specs: Sequence[Any], delay: int) -> list
 
 
 def limits_here() -> SessionLimits:
-    """Those that a service with these settings would have."""
+    """The limits of a service with these settings."""
     settings = Settings()
     return SessionLimits(
         dim=settings.max_dim,
@@ -179,7 +179,7 @@ def ranked(contestants: Sequence[Contestant]) -> list[Contestant]:
 
 
 def line_of(one: Contestant) -> Line:
-    """What is told of it."""
+    """A contestant's line in the table."""
     tally, view = one.tally, one.view
     return Line(
         name=one.name,
@@ -199,7 +199,7 @@ def line_of(one: Contestant) -> Line:
 
 
 def cells_of(one: Contestant) -> list[str]:
-    """Under HEADINGS."""
+    """The cells under HEADINGS."""
     return line_of(one).cells()
 
 
@@ -208,7 +208,7 @@ def _error(one: Contestant) -> str:
 
 
 def _root(one: Contestant, mean: float | None) -> float | None:
-    """A mistake rate, or the root of a mean square."""
+    """A mistake rate as it is, or the root of a mean square."""
     return mean if mean is None or one.is_classifier else mean**0.5
 
 
@@ -222,7 +222,7 @@ def played(compared: Compared) -> str:
 
 
 def table_of(compared: Compared) -> Table:
-    """The best in bold."""
+    """The table of results, with the best in bold."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=played(compared), caption_justify="left")
     for i, heading in enumerate(HEADINGS):
         shown = compared.error_name if heading == "error" else heading
@@ -230,25 +230,25 @@ def table_of(compared: Compared) -> Table:
         table.add_column(shown, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for i, one in enumerate(compared.contestants):
         is_best = i == 0 and one.refusal is None
-        *cells, told = cells_of(one)
-        table.add_row(*(Text(cell) for cell in (*cells, short(told, TOLD))), style="bold" if is_best else None)
+        *cells, remark = cells_of(one)
+        table.add_row(*(Text(cell) for cell in (*cells, short(remark, TOLD))), style="bold" if is_best else None)
     return table
 
 
 def refusals(compared: Compared) -> Iterator[str]:
-    """What the table has no room for."""
+    """The refusals that are too long for the table."""
     for one in compared.contestants:
         if one.refusal is not None and len(one.refusal) > TOLD:
             yield f"{one.name}: {one.refusal}"
 
 
 def has_figure() -> bool:
-    """Is there what draws?"""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def save(compared: Compared, folder: Path) -> list[Path]:
-    """compare.png, compare.svg and compare.html, whole or not at all. Raises ConfigurationError where it cannot write."""
+    """Write compare.png, compare.svg and compare.html, each atomically. Raises ConfigurationError if it cannot write."""
     from .compare_page import made_of
 
     made = made_of(compared)

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, and a page with them that needs nothing else."""
+"""The figures of a comparison, and a self-contained page with them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .compare import Compared, cells_of, played
 from .contestants import Contestant
 
 INK: Final = "#010203"
-"""What is drawn in it takes the colour of the page's text."""
+"""A placeholder, replaced by the colour of the page's text."""
 
 COLOURS: Final = ("#3b7dd8", "#d9822b", "#3a9d5d", "#c23d8a", "#8a6bd1", "#c9a400", "#2aa5a5", "#cf4a3c")
-"""They can be told from white and from near black."""
+"""Visible on white and on near black."""
 
 DASHES: Final = ("-", "--", "-.", ":")
 
@@ -55,11 +55,11 @@ td:last-child { min-width: 16rem; }
 
 
 def made_of(compared: Compared) -> dict[str, bytes]:
-    """The content of each file by its name."""
+    """The contents of the files by name."""
     with mpl.rc_context(_DRAWN):
         figure = _figure(compared)
         svg = _saved(figure, "svg", transparent=False)
-        figure.set_layout_engine("none")  # what was placed stays: to do it again for each takes half the time
+        figure.set_layout_engine("none")  # keep the layout: computing it for each file would take half the time
         inline = _saved(figure, "svg", transparent=True).decode()
         png = _saved(figure, "png", transparent=False)
     drawing = inline[inline.index("<svg") :].replace(INK, "currentColor")
@@ -105,7 +105,7 @@ def _draw(axes: Axes, contestants: Sequence[Contestant], column: str) -> None:
             continue
         points = zip(view.points["t"], view.points[column], strict=True)
         found = [(t, value) for t, value in points if t is not None and value is not None]
-        # The first rounds of some are far worse than all that follows.
+        # The first rounds may be far worse than all later ones, so they do not set the scale.
         highest = max([highest, *(value for _, value in found[len(found) // 4 :])])
         dash, width = DASHES[(i // len(COLOURS)) % len(DASHES)], 2.2 if i == 0 else 1.3
         label = one.name if len(one.name) <= 40 else f"{one.name[:39]}…"
@@ -144,7 +144,7 @@ def _page(compared: Compared, drawing: str) -> str:
 <main>
 <h1>{escape(title)}</h1>
 <p>{escape(played(compared))} Losses of different kinds are not comparable.</p>
-<figure role="img" aria-label="Curves of error and loss; the table below has where they end." class="wide">
+<figure role="img" aria-label="Curves of error and loss; the table below has their last values." class="wide">
 {drawing}</figure>
 <div class="wide" tabindex="0" role="group" aria-label="The learners"><table>
 <thead><tr>{head}</tr></thead>

@@ -14,31 +14,29 @@ from .address import service_url
 
 
 def consume(
-    stream: Annotated[list[str], typer.Option(help="Stream to read; once for each.")],
-    to: Annotated[str, typer.Option(help="Stream that the answers are written to.")],
+    stream: Annotated[list[str], typer.Option(help="Stream to read; repeatable.")],
+    to: Annotated[str, typer.Option(help="Stream for the answers.")],
     redis: Annotated[
         str,
-        typer.Option(help="Redis with the streams; a password is best given in the environment.", envvar="OKL_REDIS"),
+        typer.Option(help="Redis with the streams; pass a password in the environment.", envvar="OKL_REDIS"),
     ] = "redis://127.0.0.1:6379/0",
     group: Annotated[str, typer.Option(help="Consumer group.")] = "okl",
     consumer: Annotated[
-        str | None, typer.Option(help="Name of this consumer, the same when it is started again; default: the host's.")
+        str | None, typer.Option(help="Name of this consumer, stable across restarts; default: the host's name.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the streams and the group if they are not there.")] = (
-        False
-    ),
+    create: Annotated[bool, typer.Option("--create", help="Create the streams and the group if missing.")] = False,
     refused: Annotated[str | None, typer.Option(help="Stream for refusals; default: that of the answers.")] = None,
-    max_length: Annotated[int, typer.Option(min=1, help="About so many answers are kept.")] = 1_000_000,
-    under_way: Annotated[int, typer.Option(min=1, max=100_000, help="Entries that are read and not answered.")] = 1_024,
-    sockets: Annotated[int, typer.Option(min=1, max=1_000, help="Sockets to the service: sessions at a time.")] = 64,
+    max_length: Annotated[int, typer.Option(min=1, help="Approximate number of answers kept.")] = 1_000_000,
+    under_way: Annotated[int, typer.Option(min=1, max=100_000, help="Most entries in flight.")] = 1_024,
+    sockets: Annotated[int, typer.Option(min=1, max=1_000, help="Most sockets to the service, one per session.")] = 64,
     claim_after: Annotated[
-        float, typer.Option(min=0.0, help="Seconds after which another consumer's entry is taken; 0: never.")
+        float, typer.Option(min=0.0, help="Seconds after which another consumer's entry is claimed; 0: never.")
     ] = 300.0,
     url: Annotated[
-        str | None, typer.Option(help="Where the service is; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
+        str | None, typer.Option(help="Url of the service; default: OKL_HOST and OKL_PORT.", envvar="OKL_URL")
     ] = None,
 ) -> None:
-    """Answer the messages of Redis streams in another stream, each once; until SIGTERM."""
+    """Answer the messages of Redis streams in another stream, each once, until SIGTERM."""
     import asyncio
 
     from ..consuming.consumer import Bounds, Consumer
@@ -47,7 +45,7 @@ def consume(
     from ..settings import Settings
 
     if {to, refused} & set(stream):
-        raise ConfigurationError("A stream that is read cannot take the answers: they would be answered.")
+        raise ConfigurationError("A stream that is read cannot receive the answers: they would be answered.")
     configure(Settings())
     address = service_url(url)
     if not address.startswith(("http://", "https://")):

@@ -1,4 +1,4 @@
-"""Learners side by side on the rows of a file, each a session of its own in this process."""
+"""Learners side by side on the rows of a file, each as a separate session in this process."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from ..session.task import reckoned
 from .recording import RecordedRow, Recording
 
 BLOCK: Final = 100
-"""Rows that each learner plays in turn, as many as `okl replay` sends in one request."""
+"""Rows that each learner plays in turn, as many as `okl replay` sends per request."""
 
 MOST_SPEC_BYTES: Final = 1 << 20
 MOST: Final = 64
-"""Learners at a time."""
+"""The most learners in one comparison."""
 
 TRIVIAL: Final = frozenset({"majority", "mean", "last-label", "frequencies"})
 FEW_COLUMNS: Final = 6
-"""Up to so many `packing` is worth a try."""
+"""The most columns for which `packing` is worth a try."""
 
 _MEDIAN: Final = {"kernel": {"kind": "gaussian", "sigma": "median"}}
 
@@ -50,7 +50,7 @@ Json = dict[str, Any]
 
 
 class Waited(NamedTuple):
-    """A row whose truth is not told yet: the forecast, and what went with it."""
+    """A row whose truth has not been reported yet, with its forecast and the context of that."""
 
     raw: Raw
     y: Scalar
@@ -61,7 +61,7 @@ class Waited(NamedTuple):
 
 
 def usual(recording: Recording) -> list[Json]:
-    """Learners that fit the truths: the service's choice, the trivial forecasters, and some of each kind."""
+    """Default learners for the truths: the service's choice, trivial forecasters, and some of each kind."""
     if not recording.has_labels:
         few = [{"kind": "packing", "config": {"estimate": "linear"}}] if len(recording.columns) <= FEW_COLUMNS else []
         fogd = {"kind": "fogd", "config": _MEDIAN | {"loss": "squared"}}
@@ -78,7 +78,7 @@ def usual(recording: Recording) -> list[Json]:
 
 
 def specs_of(options: Sequence[str]) -> list[Json]:
-    """Each is a kind, a spec as JSON, or a file that holds a spec or a list of them. Raises ConfigurationError."""
+    """Parse options: each is a kind, a spec as JSON, or a file with a spec or a list of them. Raises ConfigurationError."""
     found: list[Json] = []
     for option in options:
         text = option.strip()
@@ -88,10 +88,10 @@ def specs_of(options: Sequence[str]) -> list[Json]:
             found.append({"kind": text})
             continue
         try:
-            told = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"--learner {option}: not JSON: {error}.") from error
-        several = told if isinstance(told, list) else [told]
+        several = content if isinstance(content, list) else [content]
         found += [{"kind": one} if isinstance(one, str) else one for one in several]
     check_count(found)
     return found
@@ -110,12 +110,12 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
     if len(content) > MOST_SPEC_BYTES:
-        raise ConfigurationError(f"{path} has more than {MOST_SPEC_BYTES:,} bytes; it is no learner.")
+        raise ConfigurationError(f"{path} has more than {MOST_SPEC_BYTES:,} bytes; it is not a learner.")
     return content.decode("utf-8", "replace")
 
 
 def names_of(specs: Sequence[Json]) -> list[str]:
-    """The kind, with the config where another has the same kind, and a number where another has the same config too."""
+    """The kinds, with the config if another spec has the same kind, and a number if it has the same config, too."""
     kinds = [str(spec.get("kind")) if isinstance(spec, Mapping) else "?" for spec in specs]
     names: list[str] = []
     for spec, kind in zip(specs, kinds, strict=True):
@@ -128,7 +128,7 @@ def names_of(specs: Sequence[Json]) -> list[str]:
 
 @final
 class Contestant:
-    """One learner and what it has done. `refusal` says why it plays no more; the others go on."""
+    """One learner and its results. `refusal` says why it has stopped; the others continue."""
 
     def __init__(
         self, name: str, spec: Json, define: Callable[[Json], Definition], limits: SessionLimits, *, delay: int = 0
@@ -136,7 +136,7 @@ class Contestant:
         self.name = name
         self.refusal: str | None = None
         self.seconds = 0.0
-        """Of arithmetic: CPU time."""
+        """CPU time, in seconds."""
         self._limits = limits
         self._delay = delay
         self._waiting: deque[Waited] = deque()
@@ -148,10 +148,10 @@ class Contestant:
             self._session = Session(define(spec))
             self.is_trivial = spec["kind"] in TRIVIAL
         except (OklError, ServiceError, ValueError) as error:
-            self.refusal = _told(error)
+            self.refusal = _message(error)
 
     def play(self, rows: Sequence[RecordedRow]) -> None:
-        """The next rows: each is predicted, then learned when its truth comes."""
+        """Play the next rows: predict each, and learn it when its truth comes."""
         if self._session is None or self.refusal is not None:
             return
         began = time.process_time()
@@ -163,21 +163,21 @@ class Contestant:
                 self._play_at_once(self._session, rows)
             self._limits.check_room(self.name, self._session.nbytes)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+            self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
         self.seconds += time.process_time() - began
 
     def end(self) -> None:
-        """The truths that are still to come."""
+        """Learn the truths that are still outstanding."""
         if self._session is None or self.refusal is not None:
             return
         try:
             while self._waiting:
                 self._learn(self._session)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+            self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
 
     def follow(self, part: Follow) -> None:
-        """The next rounds of a session's journal, each forecast when that session forecast it."""
+        """Play the next rounds of a session's journal, each forecast when that session forecast it."""
         if self._session is None or self.refusal is not None:
             return
         session, began = self._session, time.process_time()
@@ -197,11 +197,11 @@ class Contestant:
         try:
             Follower(session, part, NO_MOMENT, self._limits, lambda *_: None, found).play(hold)
         except (OklError, ServiceError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.refusal = f"after {self.rounds:,} rounds: {_told(error)}"
+            self.refusal = f"after {self.rounds:,} rounds: {_message(error)}"
         self.seconds += time.process_time() - began
 
     def _play_at_once(self, session: Session, rows: Sequence[RecordedRow]) -> None:
-        """As a block, which gives what the rounds one by one would."""
+        """Play the rows as one block, which gives the same results as single rounds."""
         raws, tasks, truths = [], [], np.empty(len(rows))
         task, fields = session.task, session.fields
         for i, row in enumerate(rows):
@@ -227,9 +227,9 @@ class Contestant:
         self._judge(Forecasts.of(one.forecast, None), np.array([y]))
         session.learn(session.play(one.raw, y, task, issued=one.forecast, lags=one.lags, said=said))
 
-    def _judge(self, given: Forecasts, y: F64) -> None:
-        """Of n rounds the log-loss, where there are probabilities."""
-        P = given.probabilities
+    def _judge(self, forecasts: Forecasts, y: F64) -> None:
+        """Add the log-loss of n rounds, if they have probabilities."""
+        P = forecasts.probabilities
         if P is None or not self.is_classifier:
             return
         p = np.where(y > 0.0, P, 1.0 - P) if P.ndim == 1 else np.array(list(map(_given_to, P, y.astype(int))))
@@ -256,12 +256,12 @@ class Contestant:
 
     @property
     def log_loss(self) -> float | None:
-        """The mean, in nats, if each forecast had a probability."""
+        """The mean log-loss in nats, if each forecast had a probability."""
         return self._log_loss / self.rounds if self.rounds and self._with_probability == self.rounds else None
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it compares to the session whose journal it follows."""
+        """The outcome of the duel with the session whose journal it follows."""
         following = None if self._session is None else self._session.following
         return None if following is None or following.duel is None else following.duel.told()
 
@@ -291,8 +291,8 @@ class Contestant:
 def in_turn(
     recording: Recording, contestants: Sequence[Contestant], *, is_stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[Contestant]:
-    """Play all rows, a block to each learner in turn, which is told after it. Stopped, the block is played to its end."""
-    # What was appended since it was looked through is not played: its truths are not known.
+    """Play all rows, one block per learner in turn, and yield the learner after each; a stop ends after a whole block."""
+    # Rows appended since the file was looked through are not played, as their truths are not known.
     rows = islice(recording.rows(), recording.count)
     while not is_stopped() and (block := list(islice(rows, BLOCK))):
         for one in contestants:
@@ -305,18 +305,18 @@ def in_turn(
 
 
 def _given_to(probabilities: F64, k: int) -> float:  # (K,)
-    """Of a class that was not known then: what the known ones left."""
+    """The probability of class k; an unknown class gets what the known ones leave."""
     return float(probabilities[k]) if k < len(probabilities) else 1.0 - float(probabilities.sum())
 
 
 def definition_for(recording: Recording, spec: Json) -> Definition:
-    """Of a session that plays a file. Raises OklError, ServiceError."""
+    """The definition of a session that plays a file. Raises OklError, ServiceError."""
     parsed, algorithm, config = parse_spec(spec)
     is_auto = parsed.kind == "auto"
     are_labels = recording.has_labels or (not is_auto and algorithm.target(config) == "class")
-    told = recording.settings(are_labels=are_labels, with_range=not is_auto)
-    labels, y_range = told.get("labels"), told.get("y_range")
-    # The service's own choice is for what the truths are.
+    settings = recording.settings(are_labels=are_labels, with_range=not is_auto)
+    labels, y_range = settings.get("labels"), settings.get("y_range")
+    # For plain `auto`, let the service choose by the kind of the truths.
     learner = None if is_auto and not parsed.config and not parsed.lags else LearnerSpec.model_validate(spec)
     return Definition(
         name=parsed.kind,
@@ -326,7 +326,7 @@ def definition_for(recording: Recording, spec: Json) -> Definition:
     )
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, InvalidInput) and error.extra.get("errors"):
         first = error.extra["errors"][0]
         return f"{first['pointer']} {first['detail']}"

@@ -1,4 +1,4 @@
-"""okl keys create, list, revoke: straight on the store, so that the first key needs no key."""
+"""okl keys create, list, revoke: directly on the store, so that creating the first key needs no key."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def create(
     store: str, name: str, scope: str, *, prefix: str = "", expires: str | None = None, rate: str | None = None
 ) -> tuple[Key, str]:
-    """A new key in the store, and how it is written. Raises ConfigurationError, LimitReached, StoreError."""
+    """A new key in the store, and its text. Raises ConfigurationError, LimitReached, StoreError."""
     now = time.time()
     if not name.isprintable() or not 0 < len(name) <= MAX_NAME:
         raise ConfigurationError(f"A key's name has 1 to {MAX_NAME} printable characters.")
     if prefix and not _PREFIX.fullmatch(prefix):
-        raise ConfigurationError("--prefix is how names of sessions begin: letters, digits, dot, underscore and dash.")
+        raise ConfigurationError("--prefix has letters, digits, dots, underscores and dashes, as names of sessions do.")
     expires_at = None if expires is None else now + seconds_of(expires)
     allowed = None if rate is None else rate_of(rate)
 
@@ -49,12 +49,12 @@ def create(
 
 
 def all_keys(store: str) -> list[Key]:
-    """Those in the store, the oldest first; what cannot be read is left out, as the service does."""
+    """The keys in the store, oldest first; unreadable ones are left out, as in the service."""
 
     async def found(keys: KeyStore) -> list[Key]:
-        told = await keys.read("")
+        stored = await keys.read("")
         decoded: list[Key] = []
-        for id, record in ({} if told is None else told.records).items():
+        for id, record in ({} if stored is None else stored.records).items():
             try:
                 decoded.append(decode_key(id, record))
             except ValueError:
@@ -65,18 +65,18 @@ def all_keys(store: str) -> list[Key]:
 
 
 def revoke(store: str, id: str) -> bool:
-    """False if there is no such key. Whoever pastes the whole key is understood."""
+    """Revoke a key by its id or its whole text; False if there is no such key."""
     found = re.fullmatch(r"(?:okl_)?([a-z2-7]{8})(?:_.*)?", id)
     if found is None:
         raise ConfigurationError("The id of a key has eight characters; `okl keys list` shows them.")
-    was_there = _with_keys(store, lambda keys: keys.revoke(found[1], secrets.token_hex(8)))
-    if was_there:
+    existed = _with_keys(store, lambda keys: keys.revoke(found[1], secrets.token_hex(8)))
+    if existed:
         _note("keys revoke", found[1])
-    return was_there
+    return existed
 
 
 def was_one_made(store: str) -> bool:
-    """Whether the store asks for keys: there was one, though it may be revoked."""
+    """Whether the store ever had a key, even if it is revoked by now; then keys are required."""
 
     async def found(keys: KeyStore) -> bool:
         return await keys.read("") is not None
@@ -93,19 +93,19 @@ def seconds_of(span: str) -> float:
 
 
 def rate_of(text: str) -> Rate:
-    """`50` or `50,200`: so many requests a second, and so many at once, by default those of two seconds."""
+    """`50` or `50,200`: requests per second, and the burst, by default the requests of two seconds."""
     found = _RATE.fullmatch(text)
     try:
         if found is None:
-            raise ValueError("it cannot be read")
+            raise ValueError("malformed")
         per_s = float(found[1])
         return Rate(per_s, max(1.0, 2.0 * per_s) if found[2] is None else float(found[2]))
     except ValueError as error:
-        raise ConfigurationError(f"--rate is requests a second, and a burst: 50 or 50,200: {error}.") from None
+        raise ConfigurationError(f"--rate is requests per second, and a burst: 50 or 50,200: {error}.") from None
 
 
 def line_of(key: Key) -> tuple[str, ...]:
-    """id, name, scope, prefix, rate, made, expires."""
+    """A key's cells: id, name, scope, prefix, rate, made, expires."""
     rate = "" if key.rate is None else f"{key.rate.per_s:g}/s, burst {key.rate.burst:g}"
     expires = "" if key.expires_at is None else _day(key.expires_at)
     if key.is_expired(time.time()):

@@ -1,4 +1,4 @@
-"""The command `okl keys`, as it is typed and as it answers."""
+"""The command `okl keys`: its options and its output."""
 
 # No deferred annotations: see service/cli.py.
 
@@ -9,39 +9,39 @@ import typer
 
 from .outcome import REFUSED, told_in_a_line
 
-keys_app = typer.Typer(help="API keys: make, list and revoke them. Works on the store itself.", no_args_is_help=True)
+keys_app = typer.Typer(help="Create, list and revoke API keys, directly in the store.", no_args_is_help=True)
 
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
 
 
 @keys_app.command("create")
 def create_key(
-    name: Annotated[str, typer.Argument(help="What or whom the key is for.")],
+    name: Annotated[str, typer.Argument(help="What or who the key is for.")],
     scope: Annotated[
         Literal["read", "write", "admin"], typer.Option(help="write includes read, admin includes both.")
     ] = "write",
-    prefix: Annotated[str, typer.Option(help="Only sessions whose names begin so.")] = "",
-    expires: Annotated[str | None, typer.Option(help="After so long: 30m, 12h, 90d; without it never.")] = None,
+    prefix: Annotated[str, typer.Option(help="Allow only sessions whose names begin with this.")] = "",
+    expires: Annotated[str | None, typer.Option(help="Time to live: 30m, 12h, 90d; default: unlimited.")] = None,
     rate: Annotated[
         str | None,
-        typer.Option(help="Requests a second, rounds of a batch counted one each, and a burst: 50 or 50,200."),
+        typer.Option(help="Requests per second, counting each round of a batch, and a burst: 50 or 50,200."),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Make a key. It is printed once, on standard output, and cannot be had again."""
+    """Create a key. It is printed once, on standard output, and cannot be shown again."""
     from . import keys
 
     with told_in_a_line():
         key, text = keys.create(_store(store), name, scope, prefix=prefix, expires=expires, rate=rate)
     typer.echo(
-        f"{key.id}: {key.scope.word}, sessions {prefix}*; keep what follows, nobody can tell it again.", err=True
+        f"{key.id}: {key.scope.word}, sessions {prefix}*; save the key below, it cannot be shown again.", err=True
     )
     typer.echo(text)
 
 
 @keys_app.command("list")
 def list_keys(store: StoreOption = None) -> None:
-    """All keys, without their secrets."""
+    """List all keys, without their secrets."""
     from rich.console import Console
     from rich.table import Table
 
@@ -59,12 +59,12 @@ def list_keys(store: StoreOption = None) -> None:
 def revoke_key(
     id: Annotated[str, typer.Argument(help="The eight characters after `okl_`.")], store: StoreOption = None
 ) -> None:
-    """Revoke a key: within two seconds no worker takes it any more."""
+    """Revoke a key: within two seconds no worker accepts it any more."""
     from . import keys
 
     with told_in_a_line():
-        was_there = keys.revoke(_store(store), id)
-    if not was_there:
+        existed = keys.revoke(_store(store), id)
+    if not existed:
         typer.echo("There is no such key.", err=True)
         raise typer.Exit(REFUSED)
     typer.echo("The key is revoked.")

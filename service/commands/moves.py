@@ -1,4 +1,4 @@
-"""`okl export`, `okl import`, `okl move`, `okl archive`, `okl backtest`: what works on sessions in a store."""
+"""`okl export`, `okl import`, `okl move`, `okl archive`, `okl backtest`: commands on sessions in a store."""
 
 # No deferred annotations: see service/cli.py.
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REFUSED, INTERRUPTED = 1, 130
 
 StoreOption = Annotated[str | None, typer.Option(help="Store url; default: OKL_STORE, or an embedded file.")]
-Names = Annotated[list[str] | None, typer.Argument(help="Sessions; without any all of the store.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Sessions; default: all of the store.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,22 +31,22 @@ def add_to(app: typer.Typer) -> None:
     @app.command("export")
     def run_export(
         session: Names = None,
-        out: Annotated[Path, typer.Option(help="The file to write; a folder gets a file for each session.")] = Path(
+        out: Annotated[Path, typer.Option(help="The file to write; a folder gets one file per session.")] = Path(
             "sessions.okl"
         ),
         store: StoreOption = None,
     ) -> None:
-        """Write sessions to a file with all that they have; run again after an interruption, it goes on."""
+        """Write complete sessions to a file; run it again after an interruption to resume."""
         with told_in_a_line():
             _run(_url(store), lambda stores: _export(stores[0], session or [], out, out.is_dir()))
 
     @app.command("import")
     def run_import(
-        file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What `okl export` wrote.")],
-        session: Annotated[list[str] | None, typer.Argument(help="Only these of it.")] = None,
+        file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="File written by `okl export`.")],
+        session: Annotated[list[str] | None, typer.Argument(help="Sessions to import; default: all.")] = None,
         store: StoreOption = None,
     ) -> None:
-        """Add the sessions of a file to a store; run again after an interruption, it goes on."""
+        """Add the sessions of a file to a store; run it again after an interruption to resume."""
 
         from ..archive.examination import Examination
         from ..archive.transport import import_file
@@ -63,7 +63,7 @@ def add_to(app: typer.Typer) -> None:
             await import_file(stores[0], file, tell, lambda: Examination(limits), only=session or ())
             missing = set(session or ()) - {one.name for one in found}
             for name in sorted(missing):
-                typer.echo(f"{name}: is not in {file}", err=True)
+                typer.echo(f"{name}: not in {file}", err=True)
             return bool(missing) + sum(one.trouble is not None for one in found)
 
         with told_in_a_line():
@@ -71,17 +71,15 @@ def add_to(app: typer.Typer) -> None:
 
     @app.command("move")
     def run_move(
-        to: Annotated[str, typer.Option(help="Url of the store where they go.")],
+        to: Annotated[str, typer.Option(help="Url of the target store.")],
         session: Names = None,
         store: StoreOption = None,
-        tell: Annotated[
-            str, typer.Option(help="Url of the service there: clients that still ask here are told it.")
-        ] = "",
+        tell: Annotated[str, typer.Option(help="Url of the service there, told to clients that still ask here.")] = "",
     ) -> None:
-        """Move live sessions to another store, without a lost round; run again after an interruption, it finishes."""
+        """Move live sessions to another store without losing a round; run it again after an interruption to finish."""
         with told_in_a_line():
             if _url(store) == to:
-                raise ConfigurationError("The sessions are there already: --to is the store that they are in.")
+                raise ConfigurationError("The sessions are there already: --to names the store that they are in.")
             _run(_url(store), lambda stores: _move(stores[0], stores[1], session or [], tell), to)
 
 
@@ -91,13 +89,13 @@ def add_past_to(app: typer.Typer) -> None:
     @app.command("archive")
     def run_archive(
         session: Annotated[str, typer.Argument(help="The session whose journal is written.")],
-        out: Annotated[Path, typer.Option(file_okay=False, help="The folder, one a session.")],
+        out: Annotated[Path, typer.Option(file_okay=False, help="The folder, one per session.")],
         every: Annotated[
-            float | None, typer.Option(min=0.1, help="Go on, each so many seconds, until Ctrl-C; without it once.")
+            float | None, typer.Option(min=0.1, help="Repeat every so many seconds until Ctrl-C; default: once.")
         ] = None,
         store: StoreOption = None,
     ) -> None:
-        """Add to a folder what a session has lived since it was written to it last; the session stays as it is."""
+        """Add a session's new rounds to an archive folder; the session is not changed."""
         import asyncio
 
         from ..archive.journals import archive
@@ -106,7 +104,9 @@ def add_past_to(app: typer.Typer) -> None:
             while True:
                 found = await archive(stores[0], session, out)
                 if found.missing:
-                    typer.echo(f"{session}: {found.missing:,} rounds were gone before they could be written", err=True)
+                    typer.echo(
+                        f"{session}: {found.missing:,} rounds were trimmed before they could be written", err=True
+                    )
                 typer.echo(f"{session}: {found.rounds:,} rounds written, up to round {found.tip.round:,}")
                 if every is None:
                     return 0
@@ -119,15 +119,15 @@ def add_past_to(app: typer.Typer) -> None:
     def run_backtest(
         session: Annotated[str, typer.Argument(help="The session whose journal is played.")],
         learner: Annotated[
-            list[str] | None, typer.Option(help="A kind, a spec as JSON, or a file of them; once for each.")
+            list[str] | None, typer.Option(help="A kind, a spec as JSON, or a file of specs; repeatable.")
         ] = None,
         archive: Annotated[
             Path | None,
-            typer.Option(exists=True, file_okay=False, help="Folder of `okl archive`, for what was before."),
+            typer.Option(exists=True, file_okay=False, help="Folder of `okl archive` with earlier rounds."),
         ] = None,
         store: StoreOption = None,
     ) -> None:
-        """Play what a session has lived through other learners, in this process; the session stays as it is."""
+        """Play a session's journal through other learners, in this process; the session is not changed."""
         from . import backtest
 
         with told_in_a_line():
@@ -148,8 +148,8 @@ async def _export(store: "Store", names: Sequence[str], out: Path, is_folder: bo
     def say(one: "Carried") -> None:
         _say(one, "exported")
 
-    for path, own in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
-        await export(store, own, path, say)
+    for path, group in [(out / f"{name}.okl", [name]) for name in names] if is_folder else [(out, names)]:
+        await export(store, group, path, say)
     return 0
 
 
@@ -185,7 +185,7 @@ def _url(store: str | None) -> str:
 
 
 def _run(source: str | None, work: Callable[[Sequence["Store"]], Awaitable[int]], target: str | None = None) -> None:
-    """With the store that is read, and then the one that is written to. Raises typer.Exit where something was refused."""
+    """Run `work` with the source store, then the target store. Raises typer.Exit if anything was refused."""
     import asyncio
 
     from ..settings import Settings, limits_of

@@ -1,4 +1,4 @@
-"""How a command ends: done, or with one line on standard error and a code that says why."""
+"""The end of a command: success, or one line on standard error and an exit code that says why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSED, WRONG_OPTION, TRY_LATER, INTERRUPTED = 1, 2, 75, 130
 
 @contextmanager
 def told_in_a_line() -> Iterator[None]:
-    """Errors on purpose as one line, not as a traceback. Signals are heeded from here on: imports come before it."""
+    """Report expected errors as one line, without a traceback. Signals are handled from here on, so import before."""
     heed_signals()
     try:
         yield
@@ -28,7 +28,7 @@ def told_in_a_line() -> Iterator[None]:
             raise
         fail(wrong, WRONG_OPTION)
     except OSError as error:
-        # A file that was named, or a disk; not a pipe that was closed, or a bug.
+        # An error of a named file or of the disk; a closed pipe or a bug is raised.
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
         fail(f"{error.strerror}{'' if error.filename is None else f': {error.filename}'}", REFUSED)

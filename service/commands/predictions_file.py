@@ -1,4 +1,4 @@
-"""A CSV file of predictions: whole lines, no row twice, also where the command that writes it was killed and runs again."""
+"""A CSV file of predictions, with whole lines and no row twice, even if the writing command is killed and run again."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ HEADER: Final = ("row", "truth", "prediction", "probability", "low", "high")
 
 
 class PredictionsFile:
-    """Lines go to a file beside `path`, with `.part` behind its name, which takes the place of `path` at the end, however
-    that comes. If it was left behind by a process that was killed, its whole lines are kept.
+    """Writes lines to `path` with the suffix `.part`, which replaces `path` on exit, even after an error. If a killed process
+    left the part file behind, its whole lines are kept.
 
-    Raises ConfigurationError for a file that holds something else.
+    Raises ConfigurationError for a file with other content.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.next_row = 0
-        """The row after the last one that is written."""
+        """The row after the last one written."""
         self._part = path.with_name(f"{path.name}.part")
         self._file: TextIO | None = None
 
@@ -53,7 +53,8 @@ class PredictionsFile:
         os.replace(self._part, self.path)
 
     def write(self, row: int, truth: Any, answer: dict[str, Any]) -> None:
-        """A prediction as the service answers it, unless this row is written already. Returns when a kill cannot lose it."""
+        """Write a prediction as the service answers it, unless the row is written already. A kill after the return cannot
+        lose it."""
         if row < self.next_row:
             return
         assert self._file is not None
@@ -78,7 +79,7 @@ class PredictionsFile:
 
 
 def check_file(path: Path) -> None:
-    """Raises ConfigurationError where it, or the file with `.part` behind its name, holds something else."""
+    """Raises ConfigurationError if the file, or its part file, has other content."""
     header = ",".join(HEADER).encode() + b"\n"
     for one in (path, path.with_name(f"{path.name}.part")):
         try:
@@ -89,11 +90,11 @@ def check_file(path: Path) -> None:
         except OSError as error:
             raise ConfigurationError(f"{one} cannot be read: {error.strerror}.") from error
         if not header.startswith(found):
-            raise ConfigurationError(f"{one} is no file of predictions; name another one.")
+            raise ConfigurationError(f"{one} is not a file of predictions; name another one.")
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    """Those that end."""
+    """The lines that end with a line feed."""
     while (line := file.readline()).endswith(b"\n"):
         yield line.decode("utf-8", "replace")
 

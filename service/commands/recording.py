@@ -1,4 +1,4 @@
-"""A CSV file as a stream: looked through once for what its truths are, then read row by row."""
+"""A CSV file as a stream: scanned once for the kind of its truths, then read row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from okl_core.records.texts import number_in
 from okl_core.types import MAX_CLASSES
 
 MOST_LETTERS: Final = 8 << 20
-"""Of one line: what has no end of line is not read into memory whole."""
+"""The longest line, so that a file without line ends is not read into memory whole."""
 
 PREVIOUS: Final = "previous"
 
@@ -25,7 +25,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 class RecordedRow(NamedTuple):
-    """`number` counts from 0; `id` follows from this row and all before it, so that a file that has grown keeps its ids."""
+    """A row. `number` counts from 0; `id` depends on this row and all before it, so that a file that grows keeps its ids."""
 
     number: int
     x: Any
@@ -35,8 +35,8 @@ class RecordedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is taken of a file: its truths from the column `label`, all other columns but those of `drop`, or only `only`; in
-    place of an empty cell `fill`, the cell above it, or null; `rows` at most."""
+    """The part of a file to use: truths from the column `label`; inputs from all other columns except `drop`, or from `only`;
+    `fill`, the cell above, or null for an empty cell; at most `rows` rows."""
 
     label: str
     drop: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Selection:
 
     @classmethod
     def of(cls, label: str, *, drop: str | None, only: str | None, fill: str, rows: int | None = None) -> Selection:
-        """From options: names with commas between them; a value, `previous` or `none`. Raises ConfigurationError."""
+        """Parse options: names separated by commas; a value, `previous` or `none`. Raises ConfigurationError."""
         if drop is not None and only is not None:
             raise ConfigurationError("Give --drop or --only, not both.")
         value = None if fill.lower() == "none" else _cell(fill)
@@ -55,8 +55,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A stream that was looked through: `count` rows, which `rows` reads anew. `truths` are the different values of the
-    truths, None where they are too many to be labels; `low` and `high` those of numbers."""
+    """A scanned stream: `count` rows, which `rows` reads again. `truths` are the distinct truths, None if they are too many
+    to be labels; `low` and `high` are the range of the numbers."""
 
     title: str
     columns: tuple[str, ...]
@@ -69,32 +69,32 @@ class Recording:
 
     @property
     def has_labels(self) -> bool:
-        """Are the truths labels, as long as nobody says what they are? What has two values is."""
+        """Whether the truths are labels by default: they are not numbers, or have just two values."""
         return not self.are_numbers or (self.truths is not None and len(self.truths) == 2)
 
     def settings(self, *, are_labels: bool, with_range: bool) -> dict[str, Any]:
-        """What a session is told of the truths. Raises ConfigurationError."""
+        """A session's settings for the truths. Raises ConfigurationError."""
         if are_labels:
             if self.truths is None:
-                raise ConfigurationError(f"The label column has over {MAX_CLASSES} values; labels are fewer.")
+                raise ConfigurationError(f"The label column has over {MAX_CLASSES} values, too many for labels.")
             return {"labels": sorted(self.truths, key=lambda value: (str(type(value)), value))}
         return {"y_range": [self.low, self.high]} if with_range else {}
 
 
 def look_through(path: Path, selection: Selection) -> Recording:
-    """Raises ConfigurationError for a file that cannot be a stream; so do its `rows`."""
+    """Scan a file. Raises ConfigurationError for a file that cannot be a stream; so do its `rows`."""
     columns = _columns(path, selection)
     title = f"{path.name}: {selection.label}"
     found = looked_through(title, columns, lambda: _rows(path, selection, columns))
     if not found.count:
         raise ConfigurationError(f"{path} has no rows below its header.")
     if found.truths is not None and len(found.truths) < 2:
-        raise ConfigurationError("The label column is to have two different values at least.")
+        raise ConfigurationError("The label column must have at least two different values.")
     return found
 
 
 def looked_through(title: str, columns: tuple[str, ...], rows: Callable[[], Iterator[RecordedRow]]) -> Recording:
-    """What there is of rows from anywhere."""
+    """Scan rows from any source."""
     truths: set[Cell] | None = set()
     count, are_numbers, low, high = 0, True, float("inf"), float("-inf")
     for row in rows():
@@ -115,7 +115,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _cell(text: str) -> Cell:
-    """Cells as a session takes them: numbers, booleans and other text; null for an empty one."""
+    """A cell as a session takes it: a number, a boolean or other text; null if it is empty."""
     text = text.strip()
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
@@ -124,26 +124,26 @@ def _cell(text: str) -> Cell:
 
 
 def _columns(path: Path, selection: Selection) -> tuple[str, ...]:
-    """Those of the inputs, in the order of the file."""
+    """The columns of the inputs, in the order of the file."""
     names = next(_cells(path), (0, []))[1]
     label, known = selection.label, ", ".join(names)
     if not names:
         raise ConfigurationError(f"{path} has no rows below its header.")
     if len(set(names)) != len(names) or "" in names:
-        raise ConfigurationError(f"{path}: every column needs a name of its own; it has {known}.")
+        raise ConfigurationError(f"{path}: every column needs a unique name; it has {known}.")
     for name in (label, *selection.drop, *selection.only):
         if name not in names:
             raise ConfigurationError(f"{path} has no column {name!r}; it has {known}.")
     if label in (*selection.drop, *selection.only):
-        raise ConfigurationError(f"{label!r} is the column of the truths: it is neither dropped nor an input.")
+        raise ConfigurationError(f"{label!r} is the column of the truths: it cannot be dropped or be an input.")
     wanted = set(selection.only or names) - {label, *selection.drop}
     if not wanted:
-        raise ConfigurationError(f"{path} has no column beside {label!r}.")
+        raise ConfigurationError(f"{path} has no column besides {label!r}.")
     return tuple(name for name in names if name in wanted)
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines that are not empty, with their numbers."""
+    """The non-empty lines, with their numbers."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(_lines(file, path))
@@ -151,7 +151,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
                 if cells:
                     yield reader.line_num, cells
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigurationError(f"{path} is no CSV file in UTF-8: {error}.") from error
+        raise ConfigurationError(f"{path} is not a CSV file in UTF-8: {error}.") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -159,7 +159,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _lines(file: TextIO, path: Path) -> Iterator[str]:
     while line := file.readline(MOST_LETTERS + 1):
         if len(line) > MOST_LETTERS:
-            raise ConfigurationError(f"{path} is no CSV file: a line has more than {MOST_LETTERS:,} letters.")
+            raise ConfigurationError(f"{path} is not a CSV file: a line has more than {MOST_LETTERS:,} characters.")
         yield line
 
 
@@ -170,7 +170,7 @@ def _rows(path: Path, selection: Selection, columns: Sequence[str]) -> Iterator[
     digest = hashlib.blake2b(repr((selection.label, columns, selection.fill)).encode(), digest_size=6)
     for number, (line, texts) in enumerate(islice(cells, selection.rows)):
         if len(texts) != len(names):
-            raise ConfigurationError(f"{path}, line {line}: another number of values than the header has.")
+            raise ConfigurationError(f"{path}, line {line}: the number of values differs from the header's.")
         values = dict(zip(names, map(_cell, texts), strict=True))
         y = values[selection.label]
         if y is None:

@@ -1,4 +1,4 @@
-"""Feed a CSV file to a session, in order and from where it stopped."""
+"""Feed a CSV file to a session, in order, resuming where it stopped."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How a file is sent: `batch` rounds in one request; from the row `start`; predictions to the file `out`; the truth of a
-    row after `delay` more were predicted; the first `warmup` rows neither scored nor written."""
+    """Options for sending a file: `batch` rounds per request; from the row `start`; predictions to the file `out`; the truth
+    of a row after `delay` more were predicted; the first `warmup` rows neither scored nor written."""
 
     batch: int = 100
     start: int | None = None
@@ -36,14 +36,14 @@ class Sending:
 
 @dataclass(slots=True)
 class Scored:
-    """Of the rows that were sent now, without those of the warm-up: and their mistakes, or squared errors, in all."""
+    """The number of rows sent by this run, without the warm-up, and their total mistakes or squared errors."""
 
     rows: int = 0
     total: float = 0.0
     is_of_numbers: bool = False
 
     def add(self, y: Any, answer: Json) -> None:
-        """A prediction as the service answers it; one that says nothing yet, before the first truth, is no row."""
+        """Add a prediction as the service answers it; an empty one, before the first truth, does not count."""
         if "value" in answer:
             self.total += (answer["value"] - y) ** 2
         elif "label" in answer:
@@ -54,16 +54,16 @@ class Scored:
         self.rows += 1
 
     def told(self, warmup: int) -> str:
-        """In words."""
+        """The score as text."""
         if not self.rows:
-            return f"no row after the first {warmup:,} was sent now"
+            return f"no row after the first {warmup:,} was sent in this run"
         mean = self.total / self.rows
         how = f"RMSE {mean**0.5:.6g}" if self.is_of_numbers else f"mistake rate {mean:.2%}"
-        return f"{how} over {self.rows:,} rows that were sent now, those after the first {warmup:,}"
+        return f"{how} over the {self.rows:,} rows after the first {warmup:,} that were sent in this run"
 
 
 def create_session(client: Client, session: str, learner: Json | str | None, recording: Recording) -> None:
-    """A session that fits the file: its labels, or the range of its truths."""
+    """Create a session that fits the file: its labels, or the range of its truths."""
     kind = learner if isinstance(learner, str) else str((learner or {}).get("kind", "auto"))
     are_labels = recording.has_labels
     if learner is not None and kind != "auto":
@@ -82,10 +82,10 @@ def replay(
     learner: Json | str | None,
     way: Sending,
 ) -> tuple[Json, Scored]:
-    """Send the rows that the session has not seen; returns what the service says of the session at the end, and the score.
+    """Send the rows that the session has not seen; return the session as the service describes it then, and the score.
 
-    A row is a round, so the session's t is the row to go on from; `start` says otherwise for a session that other
-    streams feed too. Ids are made of the rows: what is sent again is not learned twice.
+    A row is a round, so the session's t is the row to resume from; `start` overrides it for a session that other streams
+    feed too. Ids derive from the rows, so a row that is sent again is not learned twice.
     """
     recording = look_through(path, selection)
     if way.out is not None:
@@ -117,7 +117,7 @@ def replay(
 
 @dataclass(slots=True)
 class _Sender:
-    """Its methods send rows, and yield how many of the file are done."""
+    """Sends rows; its methods yield how many rows of the file are done."""
 
     client: Client
     console: Console
@@ -129,23 +129,23 @@ class _Sender:
     def in_batches(self, rows: Iterator[RecordedRow]) -> Iterator[int]:
         while batch := list(islice(rows, self.way.batch)):
             first, last = batch[0].number, batch[-1].number + 1
-            told = self.client.rounds(
+            answers = self.client.rounds(
                 self.session,
                 [self._input(row) for row in batch],
                 [row.y for row in batch],
                 id=f"{batch[-1].id}-{first}",
             )
             for i, row in enumerate(batch):
-                # A request that was sent before is answered without its forecasts where they are many.
-                answer = {name: told[f"{name}s"][i] for name in ("value", "label") if f"{name}s" in told}
+                # The answer to a retry has no forecasts if they were many.
+                answer = {name: answers[f"{name}s"][i] for name in ("value", "label") if f"{name}s" in answers}
                 self._score(row, answer)
             yield last
 
     def one_by_one(self, rows: Iterator[RecordedRow], done: int) -> Iterator[int]:
-        """Each row is predicted, written, and its truth reported when `delay` more were predicted.
+        """Predict and write each row, and report its truth when `delay` more were predicted.
 
-        Killed and run again, it finds the predictions that wait under the ids of their rows. A row is written before its
-        truth is reported: what was learned is in the file.
+        A run after a kill finds the waiting predictions under the ids of their rows. A row is written before its truth is
+        reported, so every learned row is in the file.
         """
         waiting: deque[RecordedRow] = deque()
         with nullcontext() if self.way.out is None else PredictionsFile(self.way.out) as out:
@@ -171,25 +171,25 @@ class _Sender:
                 yield row.number + 1
 
     def _ask(self, due: RecordedRow | None, row: RecordedRow) -> Json | None:
-        """Report the truth that is due and predict this row; None if its round was learned already."""
+        """Report the due truth and predict this row; None if its round was learned already."""
         x = self._input(row)
         if due is None:
             try:
                 return self.client.predict(self.session, x, id=row.id)
             except IdConflict:
                 return None
-        told = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
-        if "refused" not in told:
-            return told["predict"]
-        if told["refused"]["type"].endswith(f"/{IdConflict.slug}"):
+        answer = self.client.step(self.session, due.y, id=due.id, x=self._input(due), next_x=x, next_id=row.id)
+        if "refused" not in answer:
+            return answer["predict"]
+        if answer["refused"]["type"].endswith(f"/{IdConflict.slug}"):
             return None
-        raise ServiceError(told["refused"]["detail"])
+        raise ServiceError(answer["refused"]["detail"])
 
     def _check(self, out: PredictionsFile, done: int) -> None:
         """Raises ConfigurationError for predictions of other rows than this replay's."""
         if self.way.start is None and out.next_row > done + self.way.delay + 1:
             raise ConfigurationError(
-                f"{out.path} ends with row {out.next_row - 1:,}, and session {self.session!r} has learned {done:,} rows: "
+                f"{out.path} ends with row {out.next_row - 1:,}, but session {self.session!r} has learned {done:,} rows: "
                 "they are not of one replay; name another file."
             )
 

@@ -1,4 +1,4 @@
-"""Stores that commands work on: SQLite would make one of a name that is mistyped, and lose one that is in memory."""
+"""Checks of the stores that commands work on: SQLite would create a file for a mistyped name, and lose a store in memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from okl.errors import ConfigurationError
 
 
 def check_kept(url: str) -> None:
-    """Raises ConfigurationError for a store that ends with the command."""
+    """Raises ConfigurationError for a store in memory, which ends with the command."""
     _file_of(url)
 
 
 def check_there(url: str) -> None:
-    """Raises ConfigurationError for a store that is to be read, and is no file yet."""
+    """Raises ConfigurationError for a store to read whose file does not exist."""
     path = _file_of(url)
     if path is not None and not path.exists():
         raise ConfigurationError(f"There is no store {path}; give another --store.")
 
 
 def _file_of(url: str) -> Path | None:
-    """None for one that is no file."""
+    """The file of a store; None for other kinds of stores."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc:
         return None

@@ -1,4 +1,4 @@
-"""Where the commands print."""
+"""The console on which the commands print."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @cache
 def console() -> Console:
-    """As wide as the terminal; 100 letters where there is none."""
+    """The console, as wide as the terminal; 100 characters if there is none."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 100)

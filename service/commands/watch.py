@@ -1,4 +1,4 @@
-"""A session in the terminal, as it goes: its verdict, its errors beside the trivial forecaster's, its last rounds."""
+"""A live view of a session in the terminal: its verdict, its errors beside the trivial forecaster's, its last rounds."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from okl.client import Client
 from okl.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
 
 LAST: Final = 10
-"""Rounds that are shown."""
+"""The number of rounds shown."""
 
 EVERY_S: Final = 2.0
-"""Between two looks, where events are refused."""
+"""The polling interval if events are refused."""
 
 POLLS: Final = 15
-"""Looks until events are asked for again."""
+"""The number of polls before events are requested again."""
 
 AGAIN_S: Final = 0.5
-"""Until events that ended, or were cut, are asked for again."""
+"""The pause before events that ended, or were cut off, are requested again."""
 
 PATIENCE_S: Final = 30.0
-"""A service that does not answer any more is waited for so long: it may be starting anew."""
+"""How long to wait for a service that has stopped answering: it may be restarting."""
 
 SPARKS: Final = 60
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 LABEL: Final = 16
-"""Characters of a prediction and of a truth."""
+"""The widest prediction or truth, in characters."""
 
 Json = dict[str, Any]
 
 
 class SessionGone(ServiceError):
-    """It was there, and was deleted meanwhile."""
+    """The session was deleted while it was watched."""
 
     title = "Session gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What is known at a moment: the session, its history, its last rounds, the newest first; rounds a second, None where
-    nobody has told."""
+    """A view of the session at one moment: its description, its history, its last rounds, newest first; rounds per second,
+    None if unknown."""
 
     session: Json
     history: Json
@@ -66,26 +66,26 @@ class Glance:
         return self.history["error_name"] == "mistake rate"
 
     def last(self, column: str) -> float | None:
-        """Of the history's points."""
+        """The last value of a column of the history."""
         points = self.history["points"]
         return points[column][-1] if points else None
 
     @property
     def verdict(self) -> str:
-        told, frozen = self.session["verdict"], self.session["frozen"]
-        if told is None and frozen is not None:
+        verdict, frozen = self.session["verdict"], self.session["frozen"]
+        if verdict is None and frozen is not None:
             return f"frozen at round {frozen['t']:,} of {frozen['session']}: it predicts, and learns nothing"
-        return "no rounds yet" if told is None else told["text"]
+        return "no rounds yet" if verdict is None else verdict["text"]
 
     @property
     def errors(self) -> str:
-        """Those of the last rounds, of all rounds, and of the trivial forecaster."""
+        """The errors of the last rounds, of all rounds, and of the trivial forecaster."""
         if not self.history["points"]:
             return ""
         window, total, rival = (self._error(f"{name}_error") for name in ("window", "total", "window_rival"))
         rounds = int(self.last("window") or 0)
-        told = f"{self.history['error_name']} {window} of the last {rounds:,} rounds, {total} of all"
-        return f"{told}; {self.history['rival']}: {rival} of the last"
+        text = f"{self.history['error_name']} {window} of the last {rounds:,} rounds, {total} of all"
+        return f"{text}; {self.history['rival']}: {rival} of the last"
 
     def _error(self, column: str) -> str:
         error = self.last(column)
@@ -104,7 +104,7 @@ class Glance:
 
 
 def watch(client: Client, console: Console, name: str, *, once: bool) -> None:
-    """Raises ServiceError: SessionGone when the session was deleted."""
+    """Show the session, once or for ever. Raises ServiceError; SessionGone if the session was deleted."""
     if once:
         console.print(frame(_now(client, name)))
     elif console.is_terminal:
@@ -120,7 +120,7 @@ def watch(client: Client, console: Console, name: str, *, once: bool) -> None:
 
 
 def _now(client: Client, name: str) -> Glance:
-    """With the rate that an event tells, if there is one."""
+    """The current view, with the rate of the first event if events are available."""
     rate = None
     with suppress(Overloaded), closing(client.events(name)) as events:
         rate = next((told["rate"] for _, told in events), None)
@@ -128,7 +128,7 @@ def _now(client: Client, name: str) -> Glance:
 
 
 def looks(client: Client, name: str) -> Iterator[Glance]:
-    """One whenever the session has changed, for ever. Raises SessionGone, and Unreachable when the patience is over."""
+    """Yield a view whenever the session has changed. Raises SessionGone, and Unreachable when the patience is over."""
     last_id: str | None = None
     give_up, polls = math.inf, 0
     yield Glance.at(client, name)
@@ -143,7 +143,7 @@ def looks(client: Client, name: str) -> Iterator[Glance]:
             for id, told in client.events(name, last_id):
                 give_up, last_id = math.inf, id
                 yield Glance.at(client, name, told["rate"])
-            # It ended: the session was deleted, or the worker stops.
+            # The events ended: the session was deleted, or the worker is stopping.
             client.inspect(name)
         except Overloaded:
             polls = POLLS
@@ -157,20 +157,20 @@ def looks(client: Client, name: str) -> Iterator[Glance]:
 
 
 def line(look: Glance) -> str:
-    """A look as one line."""
+    """A view as one line."""
     parts = (f"t {look.session['t']:,}", look.verdict, look.errors, look.state, look.alarm)
     return " · ".join(part for part in parts if part)
 
 
 def frame(look: Glance) -> RenderableType:
-    """A look as a page of the terminal."""
+    """A view as a page in the terminal."""
     session, points = look.session, look.history["points"]
     title = Text(f"{session['name']}  ", style="bold").append(f"{session['kind']}, {session['t']:,} rounds", "dim")
     parts: list[RenderableType] = [title, Text(look.verdict, style="bold"), Text(look.errors)]
     if points:
-        own, rival = points["window_error"], points["window_rival_error"]
-        highest = max((error for error in (*own, *rival) if error is not None), default=0.0)
-        parts.append(Text(f"{'this session':<16}").append(sparks(own, highest), "green"))
+        errors, rival = points["window_error"], points["window_rival_error"]
+        highest = max((error for error in (*errors, *rival) if error is not None), default=0.0)
+        parts.append(Text(f"{'this session':<16}").append(sparks(errors, highest), "green"))
         parts.append(Text(f"{look.history['rival']:<16}").append(sparks(rival, highest), "yellow"))
     parts.append(Text(look.state))
     if look.alarm:
@@ -181,7 +181,7 @@ def frame(look: Glance) -> RenderableType:
 
 
 def sparks(errors: Sequence[float | None], highest: float) -> str:
-    """SPARKS of them, evenly taken, as bars from 0 to `highest`; a blank where there is none.
+    """At most SPARKS errors, evenly sampled, as bars from 0 to `highest`; a blank for a missing one.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def sparks(errors: Sequence[float | None], highest: float) -> str:
 
 
 def _table(rounds: Sequence[Json]) -> Table:
-    """The input has the room that the others leave: of a terminal that is narrow, it is cut."""
+    """The last rounds. The input gets the remaining width, so it is truncated in a narrow terminal."""
     table = Table(box=None, padding=(0, 2, 0, 0), expand=True)
     table.add_column("round", justify="right", no_wrap=True)
     table.add_column("predicted", no_wrap=True, max_width=LABEL)
@@ -207,11 +207,11 @@ def _table(rounds: Sequence[Json]) -> Table:
     table.add_column("waited", justify="right", no_wrap=True)
     table.add_column("input", no_wrap=True, ratio=1)
     for one in rounds:
-        told = one["label"] if one["value"] is None else f"{one['value']:.4g}"
+        predicted = one["label"] if one["value"] is None else f"{one['value']:.4g}"
         waited = "" if one["waited_s"] is None else f"{one['waited_s']:.1f} s"
         loss = "" if one["loss"] is None else f"{one['loss']:.3g}"
         truth = f"{one['y']:.4g}" if one["value"] is not None and one["y"] is not None else str(one["y"])
-        cells = (f"{one['t']:,}", "" if told is None else str(told), truth, loss, waited, _input(one["x"]))
+        cells = (f"{one['t']:,}", "" if predicted is None else str(predicted), truth, loss, waited, _input(one["x"]))
         table.add_row(*(Text(_short(cell)) for cell in cells), style="red" if one["mistake"] else None)
     return table
 
@@ -222,6 +222,6 @@ def _input(x: Any) -> str:
 
 
 def _short(cell: str) -> str:
-    """On one line, without what would steer the terminal."""
+    """A cell on one line, without control characters."""
     plain = "".join(letter if letter.isprintable() else "·" for letter in cell[:60])
     return plain if len(cell) <= 60 else f"{plain}…"

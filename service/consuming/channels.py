@@ -1,4 +1,4 @@
-"""A socket to each session that has messages: they are sent in order, many under way, again where the socket breaks."""
+"""One socket per session with messages, which are pipelined in order and sent again if the socket breaks."""
 
 from __future__ import annotations
 
@@ -21,38 +21,37 @@ from okl.problems import error_of
 from .entries import Consumed, refusal
 
 UNDER_WAY: Final = 128
-"""Messages of a session that are sent and not answered; the service takes 256."""
+"""The most messages of a session in flight; the service takes 256."""
 
 TOGETHER: Final = 16
 FRAME_BYTES: Final = 64 << 10
-"""Messages of one frame, and their size where there are several."""
+"""The most messages of one frame, and their most bytes if there are several."""
 
 MOST_ANSWER_BYTES: Final = 16 << 20
 IDLE_S: Final = 5.0
 LOOK_S: Final = 0.25
 TURN_S: Final = 1.0
-"""A socket is left after so long if others wait for a turn."""
+"""A socket is closed after this time if other sessions wait for a turn."""
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 
 PASSING: Final = (401, 429, 502, 503, 504)
-"""Refusals that have nothing to do with the message: a key that has ended or has used up its rate, a service or a store that
-is away. The same message is sent again."""
+"""Retryable refusals, independent of the message: an expired key, an exhausted rate, an unavailable service or store."""
 
 FINAL: Final = (SessionNotFound, InvalidInput, SessionFailed, StateCorrupt)
-"""What is wrong with the session itself. All else that refuses a socket passes, and is waited for."""
+"""Errors of the session itself. Every other refusal of a socket is retryable."""
 
 TOO_LARGE: Final = 1009
 
 log = logging.getLogger("okl.consume")
 
 Answered = Callable[[Consumed, bytes, bool], None]
-"""Told of each message with its answer, and whether that is a refusal."""
+"""Called with each message, its answer, and whether that is a refusal."""
 
 
 class Lost(Exception):
-    """The socket can be used no more. What was not answered is sent again on another one, the first `alone` of it singly."""
+    """The socket is unusable. Unanswered messages are sent again on another one, the first `alone` of them singly."""
 
     def __init__(self, detail: str, alone: int = 0) -> None:
         super().__init__(detail)
@@ -65,7 +64,7 @@ def pause_after(failures: int) -> float:
 
 @final
 class Turns:
-    """So many sockets at a time; `in_line` wait for one."""
+    """A limit on open sockets; `in_line` counts the sessions that wait for one."""
 
     def __init__(self, most: int) -> None:
         self.in_line = 0
@@ -86,7 +85,7 @@ class Turns:
 
 @final
 class Channels:
-    """Those of all sessions that have messages; `most` sockets at a time."""
+    """The channels of all sessions with messages, with at most `most` open sockets."""
 
     def __init__(self, url: str, answered: Answered, *, most: int) -> None:
         self._url = "ws" + url.rstrip("/").removeprefix("http")
@@ -106,7 +105,7 @@ class Channels:
         channel.put(message)
 
     def written(self, message: Consumed) -> None:
-        """Its answer is in the output."""
+        """Note that the message's answer is in the output."""
         channel = self._channels.get(message.session)
         if channel is not None:
             channel.written(message)
@@ -125,7 +124,7 @@ class Channels:
 
 @final
 class Channel:
-    """To one session. It ends when it has had nothing to do for a while."""
+    """The messages to one session. It ends when there are none for a while."""
 
     def __init__(self, address: str, turns: Turns, answered: Answered) -> None:
         self._address = address
@@ -134,8 +133,8 @@ class Channel:
         self._waiting: deque[Consumed] = deque()
         self._sent: deque[list[Consumed]] = deque()
         self._count = 0
-        # A prediction that is sent again after its truth was learned is refused: so the truth is sent when the prediction's
-        # answer is in the output, where no crash can bring it back.
+        # A prediction that is sent again after its truth was learned is refused. So the truth is held back until the
+        # prediction's answer is in the output; no crash causes a retry of the prediction then.
         self._asking: dict[str, Consumed] = {}
         self._alone = 0
         self._failures = 0
@@ -171,7 +170,7 @@ class Channel:
                 self._again(error)
                 await self._pause(str(error) or type(error).__name__)
             except Exception as error:
-                # Something that is no okl, perhaps: an end of this task would leave its messages unanswered for good.
+                # The peer may not be okl. If this task ended, its messages would never be answered.
                 log.exception("the service answers what cannot be read", extra={"address": self._address})
                 self._again(error)
                 await self._pause(type(error).__name__)
@@ -224,7 +223,7 @@ class Channel:
                 await reader
 
     def _next(self) -> list[Consumed]:
-        """The messages of the next frame, now under way; none, where they have to wait."""
+        """The messages of the next frame, which are now in flight; none if they have to wait."""
         frame: list[Consumed] = []
         size, room = 0, min(TOGETHER, UNDER_WAY - self._count)
         if self._alone:
@@ -244,7 +243,7 @@ class Channel:
         return frame
 
     async def _read(self, socket: ClientConnection) -> None:
-        """Raises Lost, ConnectionClosed: there is always more to come."""
+        """Read answers until the socket fails. Raises Lost, ConnectionClosed."""
         async for data in socket:
             if not self._sent:
                 raise Lost("The service answers what it was not asked.")
@@ -263,7 +262,7 @@ class Channel:
         raise Lost("The service closed the socket.")
 
     def _again(self, error: Exception) -> None:
-        """All that was not answered is to be sent again, in its order."""
+        """Queue all unanswered messages again, in order."""
         unanswered = [message for frame in self._sent for message in frame]
         self._sent.clear()
         self._count = 0
@@ -273,7 +272,7 @@ class Channel:
         if isinstance(error, Lost):
             self._alone = max(self._alone, error.alone)
         elif isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == TOO_LARGE:
-            # Which of them it was shows when each is sent alone.
+            # Send each alone to find the message that is too large.
             if not self._alone:
                 self._alone = len(unanswered)
             elif unanswered:
@@ -289,13 +288,13 @@ def _joined(frame: list[Consumed]) -> bytes:
 
 
 def _split(data: str | bytes, count: int) -> list[bytes]:
-    """The answers to a frame of so many messages. Raises Lost."""
+    """The answers to a frame of `count` messages. Raises Lost."""
     text = data.encode() if isinstance(data, str) else data
     if count == 1:
         return [text]
     answers: Any = json.loads(text)
     if isinstance(answers, dict) and "refused" in answers:
-        # The frame as a whole: what is wrong with one of its messages shows when each is sent alone.
+        # The whole frame is refused: send each message alone to find the cause.
         is_passing = answers["refused"]["status"] in PASSING
         raise Lost(answers["refused"]["detail"], alone=0 if is_passing else count)
     if not isinstance(answers, list) or len(answers) != count:

@@ -1,4 +1,4 @@
-"""From the entries of Redis streams to answers in another: read, sent to the service, written once, however often it dies."""
+"""Read entries of Redis streams, send them to the service, and write each answer once, even after crashes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .entries import Consumed, read_entry, refusal
 from .group import Delivered, Group, Written
 
 MOST_BYTES: Final = 32 << 20
-"""Of the messages that are under way, and of the answers that wait to be written."""
+"""The most bytes of messages in flight and of answers to be written."""
 
 READ_ENTRIES: Final = 256
 READ_BYTES: Final = 4 << 20
-"""Entries of one reply, and what they should have together, by the largest of the reply before."""
+"""The most entries of one reply, and their intended total size, estimated by the largest entry of the reply before."""
 
 WRITE_ENTRIES: Final = 256
 WRITE_BYTES: Final = 1 << 20
@@ -36,7 +36,8 @@ log = logging.getLogger("okl.consume")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Entries under way, sockets at a time, and how long another consumer's entry rests before it is taken; 0: for ever."""
+    """The most entries in flight, the most open sockets, and the time after which another consumer's entry is claimed; 0 for
+    never."""
 
     under_way: int = 1_024
     sockets: int = 64
@@ -45,7 +46,7 @@ class Bounds:
 
 @final
 class Consumer:
-    """Reads until it is stopped. Made for one `run`."""
+    """Reads until it is stopped; `run` can be called once."""
 
     def __init__(self, group: Group, url: str, streams: Sequence[str], *, create: bool, bounds: Bounds) -> None:
         self.consumed = self.answered = self.refused = 0
@@ -62,16 +63,16 @@ class Consumer:
         self._has_room = asyncio.Event()
         self._stopping = asyncio.Event()
         self._count = 16
-        # The entry after which those are read that this consumer was given and did not answer; None: there are no more.
+        # The entry after which to read entries that were delivered to this consumer and not answered; None if all are read.
         self._given: dict[str, str | None] = dict.fromkeys(streams, "0")
 
     def stop(self) -> None:
-        """Read nothing more; what is under way is answered first, if that takes no longer than FINISH_S."""
+        """Stop reading; entries in flight are answered first, within FINISH_S."""
         self._stopping.set()
         self._has_room.set()
 
     async def run(self) -> None:
-        """Raises ConfigurationError for what Redis refuses."""
+        """Consume until `stop`. Raises ConfigurationError if Redis refuses a command."""
         writing = asyncio.create_task(self._write())
         telling = asyncio.create_task(self._tell())
         reading = asyncio.create_task(self._read())
@@ -121,7 +122,7 @@ class Consumer:
                 failures = 0
             except AWAY as error:
                 log.warning("redis does not answer", extra={"detail": str(error) or type(error).__name__})
-                # What was on its way to us when the connection broke is ours, and nobody else reads it.
+                # Entries that were lost with the connection belong to this consumer: nobody else reads them.
                 self._given = dict.fromkeys(self._streams, "0")
                 failures += 1
                 with contextlib.suppress(TimeoutError):
@@ -129,8 +130,8 @@ class Consumer:
                         await self._stopping.wait()
 
     async def _room(self) -> bool:
-        """Whether there is room for more; waits until something has changed if there is none."""
-        # Once it is full, some is waited for: to read each entry as one is answered costs more than to answer it.
+        """Whether there is room for more; if there is none, wait until something has changed."""
+        # When full, wait until a quarter is free: reading entries one by one would cost more than answering them.
         share = 0.75 if self._is_full else 1.0
         self._is_full = len(self._under_way) >= share * self._bounds.under_way or self._bytes >= share * MOST_BYTES
         if not self._is_full:
@@ -148,7 +149,7 @@ class Consumer:
                 self._take(found)
                 self._given[stream] = found[-1].entry if found else None
                 return
-        # The count is that of each stream.
+        # COUNT applies to each stream.
         self._take(await self._group.read(self._streams, max(1, room // len(self._streams))))
 
     def _most(self) -> int:
@@ -192,7 +193,7 @@ class Consumer:
     # -- write ----------------------------------------------------------------------------------------------------------
 
     def _answer(self, message: Consumed, answer: bytes, is_refused: bool) -> None:
-        # From here on its answer takes the room.
+        # From here on the answer takes the message's room.
         self._bytes += len(answer) - message.size
         message.data, message.size = b"", len(answer)
         self._answers.append((message, Written(message.entry, message.session, answer, is_refused)))
@@ -208,7 +209,7 @@ class Consumer:
             try:
                 self.answered += await self._group.write(some[0][0].stream, [answer for _, answer in some])
             except AWAY as error:
-                # Those that were written all the same are not written again.
+                # Answers that were written before the error are not written again.
                 log.warning("redis takes no answers", extra={"detail": str(error) or type(error).__name__})
                 failures += 1
                 await asyncio.sleep(pause_after(failures))
@@ -223,7 +224,7 @@ class Consumer:
             self._has_room.set()
 
     def _next_answers(self) -> list[tuple[Consumed, Written]]:
-        """The first ones, of one stream."""
+        """The first answers, all of one stream."""
         some: list[tuple[Consumed, Written]] = []
         size = 0
         for message, answer in self._answers:

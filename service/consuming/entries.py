@@ -1,4 +1,4 @@
-"""An entry of a Redis stream as a message to a session: what it names, and the ids that make it safe to send again."""
+"""An entry of a Redis stream as a message to a session, with the ids that make it safe to retry."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..api.slices import opened_in
 from ..api.values import Name
 
 SESSION, MESSAGE = b"session", b"message"
-"""The fields of an entry; others are left alone."""
+"""The fields of an entry; others are ignored."""
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
-"""What the service takes in one message, unless OKL_MAX_ROW_BYTES says less."""
+"""The largest message that the service takes, unless OKL_MAX_ROW_BYTES is lower."""
 
 NESTED: Final = 150
-"""Arrays and objects of a message that goes alone. The service refuses a frame as a whole, all its messages with it, if it is
-nested deeper than 200, or if there are more than 20,000 in it."""
+"""A message with at least this many arrays and objects is sent alone: the service refuses a whole frame with all its
+messages if it is nested deeper than 200, or has more than 20,000 of them."""
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 _IN_AN_ID: Final = re.compile(r"[A-Za-z0-9_][\x21-\x7e]{0,79}")
@@ -32,12 +32,12 @@ _IN_AN_ID: Final = re.compile(r"[A-Za-z0-9_][\x21-\x7e]{0,79}")
 
 @final
 class Consumed:
-    """A message on its way: `asks` are the ids of its predictions, `settles` that of its truth."""
+    """A message in flight: `asks` has the ids of its predictions, `settles` the id of its truth."""
 
     __slots__ = ("asks", "data", "entry", "is_nested", "session", "settles", "size", "stream")
 
     def __init__(self, stream: str, entry: str, session: str, data: bytes) -> None:
-        """Of what is no message `data` is empty."""
+        """`data` is empty for an invalid entry."""
         self.stream = stream
         self.entry = entry
         self.session = session
@@ -49,10 +49,10 @@ class Consumed:
 
 
 def read_entry(stream: str, entry: str, fields: Mapping[bytes, bytes] | None) -> Consumed:
-    """The message of an entry; without fields it is one that was deleted before it was read.
+    """The message of an entry; one without fields was deleted before it was read.
 
-    A message that names no id gets one that follows from the entry: delivered again, it is the same message. Raises
-    InvalidInput, MalformedBody, PayloadTooLarge for what can never be sent.
+    A message without an id gets one derived from the entry, so that a redelivery is the same message. Raises InvalidInput,
+    MalformedBody, PayloadTooLarge for a message that can never be sent.
     """
     if not fields:
         raise InvalidInput("The entry was deleted from the stream before it was answered.", errors=[])
@@ -82,14 +82,14 @@ def read_entry(stream: str, entry: str, fields: Mapping[bytes, bytes] | None) ->
 
 
 def id_of_entry(stream: str, entry: str) -> str:
-    """`STREAM-MS-SEQ`; a stream whose name is long or has other characters than an id stands there by a digest."""
+    """`STREAM-MS-SEQ`; a digest replaces a stream's name that is too long, or has characters that an id must not have."""
     if not _IN_AN_ID.fullmatch(stream):
         stream = hashlib.blake2b(stream.encode(), digest_size=16).hexdigest()
     return f"{stream}-{entry}"
 
 
 def _name(message: dict[str, Any], id: str, found: Consumed) -> bool:
-    """Give an id to each part that changes anything and has none; whether there was one. Nothing else is looked at."""
+    """Give an id to each part that changes anything and has none. Return whether the message changed; check nothing else."""
     if "update" in message or "predict" in message:
         update, predict = message.get("update"), message.get("predict")
         is_changed = False
@@ -102,7 +102,7 @@ def _name(message: dict[str, Any], id: str, found: Consumed) -> bool:
 
 
 def _name_update(update: dict[str, Any], id: str, found: Consumed) -> bool:
-    # Where there is no input either, it names no round: the service says so.
+    # An update without id and input names no round; the service refuses it.
     is_changed = update.get("id") is None and update.get("x") is not None
     if is_changed:
         update["id"] = id
@@ -123,7 +123,7 @@ def _name_predict(predict: dict[str, Any], id: str, found: Consumed) -> bool:
 
 
 def refusal(error: ServiceError) -> bytes:
-    """The answer to what was refused here: as the service tells it, without the name of a request."""
+    """The answer to a message refused here: as from the service, without the name of a request."""
     document = document_of(error, "")
     del document["instance"]
     return to_json({"refused": document})

@@ -1,4 +1,4 @@
-"""A consumer group on streams of Redis: what is read, and answers that are written once, whoever writes them."""
+"""A consumer group on Redis streams: reads entries, and writes each answer once, whichever consumer does it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from okl.errors import ConfigurationError
 from ..store.redis_errors import is_refusal
 
 AWAY_S: Final = 10.0
-"""A server that answers nothing for so long is away."""
+"""A server that does not answer within this time is considered unavailable."""
 
 BLOCK_MS: Final = 500
 
 WRITE: Final = """
--- Write the answers of the entries that are still pending, each to the stream that its number names, and acknowledge them.
--- An entry that was answered before, by a script whose reply was lost or by another consumer, is pending no more.
+-- Write the answers of the entries that are still pending, each to the stream with its number, and acknowledge the entries.
+-- An entry that was answered before, by a script whose reply was lost or by another consumer, is no longer pending.
 local written = 0
 for i = 3, #ARGV, 4 do
     local entry = ARGV[i]
@@ -38,7 +38,7 @@ return written
 
 
 class Delivered(NamedTuple):
-    """An entry of a stream; without fields it was deleted since it was given to a consumer."""
+    """An entry of a stream; `fields` is None if it was deleted after its delivery to a consumer."""
 
     stream: str
     entry: str
@@ -46,7 +46,7 @@ class Delivered(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The answer of an entry."""
+    """The answer to an entry."""
 
     entry: str
     session: str
@@ -56,7 +56,7 @@ class Written(NamedTuple):
 
 @final
 class Group:
-    """One consumer of a group. Calls raise RedisError, OSError where Redis is away, ConfigurationError where it refuses."""
+    """One consumer of a group. Raises RedisError, OSError if Redis is unavailable, ConfigurationError if it refuses."""
 
     def __init__(self, url: str, *, group: str, consumer: str, output: str, refused: str, max_length: int) -> None:
         """Raises ConfigurationError, which never quotes the url: it may hold a password."""
@@ -76,15 +76,13 @@ class Group:
                 socket_keepalive=True,
             )
         except (ValueError, TypeError, RedisError):
-            raise ConfigurationError(
-                "--redis: the url cannot be understood; write special characters as %XX."
-            ) from None
+            raise ConfigurationError("--redis: the url is malformed; write special characters as %XX.") from None
 
     async def close(self) -> None:
         await self._redis.aclose()
 
     async def open(self, stream: str, *, create: bool) -> None:
-        """Make the group where it is asked for; see that all that will be needed is allowed."""
+        """Create the group if requested, and check that Redis permits the commands needed later."""
         if create:
             try:
                 await self._call("XGROUP", "CREATE", stream, self._group, "0", "MKSTREAM")
@@ -95,7 +93,7 @@ class Group:
         await self._call("XACK", stream, self._group, "0-1")
 
     async def read(self, streams: Sequence[str], count: int) -> list[Delivered]:
-        """What nobody has been given; waits a moment for it."""
+        """New entries that no consumer has received; wait a moment for them."""
         found = await self._call(
             *("XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, "BLOCK", BLOCK_MS, "STREAMS"),
             *streams,
@@ -104,28 +102,29 @@ class Group:
         return [one for name, entries in found or () for one in _entries(name.decode(), entries)]
 
     async def given(self, stream: str, after: str, count: int) -> list[Delivered]:
-        """What this consumer was given after an entry, and did not answer."""
+        """Entries after `after` that were delivered to this consumer, which has not answered them."""
         found = await self._call(
             *("XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, "STREAMS", stream, after)
         )
         return [one for name, entries in found or () for one in _entries(name.decode(), entries)]
 
     async def claim(self, stream: str, idle_ms: int, start: str, count: int) -> tuple[str, list[Delivered]]:
-        """What another consumer was given so long ago and did not answer, and where to go on; "0-0" is the end."""
+        """Claim entries that other consumers have left unanswered for `idle_ms`. Return the cursor, "0-0" at the end, and the
+        entries."""
         cursor, entries, *_ = await self._call(
             *("XAUTOCLAIM", stream, self._group, self._consumer, idle_ms, start, "COUNT", count)
         )
         return cursor.decode(), _entries(stream, entries)
 
     async def write(self, stream: str, answers: Sequence[Written]) -> int:
-        """How many of them were written: the others had been before."""
+        """Write answers. Return how many were written; the others had been written before."""
         arguments: list[Any] = [self._group, self._max_length]
         for one in answers:
             arguments += (one.entry, 3 if one.is_refused else 2, one.session, one.answer)
         return await self._call("EVAL", WRITE, 3, stream, *self._outputs, *arguments)
 
     async def lag(self, stream: str) -> int | None:
-        """Entries that nobody has been given; None where Redis cannot tell."""
+        """The number of entries not yet delivered to any consumer; None if Redis cannot tell."""
         for group in await self._call("XINFO", "GROUPS", stream):
             facts = dict(zip(group[::2], group[1::2], strict=True)) if isinstance(group, list) else group
             if facts[b"name"] == self._group.encode():
@@ -134,13 +133,13 @@ class Group:
 
     async def _call(self, *command: Any) -> Any:
         try:
-            # As it comes: the driver's own reading of replies stumbles over entries that were deleted.
+            # Read the raw reply: the driver's parser fails on deleted entries.
             connection = await self._redis.connection_pool.get_connection()
             try:
                 await connection.send_command(*command)
                 return await connection.read_response()
             except BaseException as error:
-                # A reply that was not read would be that of the next command.
+                # An unread reply would be taken for that of the next command.
                 if not isinstance(error, ResponseError):
                     await connection.disconnect(nowait=True)
                 raise

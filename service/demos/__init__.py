@@ -1,1 +1,1 @@
-"""The demonstrations of `okl demo`: real data through a real service process, and the usual way beside it."""
+"""The demonstrations of `okl demo`: real data through a real service process, compared with the usual way."""

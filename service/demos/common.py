@@ -1,4 +1,4 @@
-"""What the demonstrations share: a service that is shown and stopped, sessions that go on, what is imported beforehand."""
+"""Shared parts of the demonstrations: running a service, resuming sessions, importing in advance."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..settings import Settings
 from .processes import Process, Processes, processes, start_service
 
 Story = Callable[[Processes, Process, str], None]
-"""Gets the processes, the service among them, and the url of the service."""
+"""Called with the processes, the service's process, and the service's url."""
 
 
 def import_all() -> None:
-    """What the first client and the first output import on the way: an interrupt in the middle of an import may be lost."""
+    """Import what the first client and the first output would import, as an interrupt during an import may be lost."""
     "localhost".encode("idna")
     Client("http://localhost").close()
     magic()
@@ -31,9 +31,9 @@ def import_all() -> None:
 
 
 def run_story(settings: Settings, console: Console, story: Story, *, workers: int, stop: bool) -> None:
-    """Start the service, say where it is, tell the story; go on serving unless `stop`.
+    """Start the service, print its url, run the story; keep serving unless `stop`.
 
-    Raises KeyboardInterrupt where Ctrl-C or SIGTERM comes before the story is told.
+    Raises KeyboardInterrupt if Ctrl-C or SIGTERM comes before the story ends.
     """
     with processes() as running:
         server, url = start_service(running, settings, workers=workers)
@@ -50,7 +50,7 @@ def run_story(settings: Settings, console: Console, story: Story, *, workers: in
 
 
 def found_or_created(client: Client, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `inspect` says of the session; it is created if it is not there."""
+    """The session as `inspect` describes it; it is created if it does not exist."""
     try:
         return client.inspect(name)
     except SessionNotFound:
@@ -58,7 +58,7 @@ def found_or_created(client: Client, name: str, settings: Mapping[str, Any]) -> 
 
 
 def asked(found: Mapping[str, Any]) -> int:
-    """How many predictions a session has been asked for that were to wait for their truth."""
+    """The number of waiting predictions that the session has ever made."""
     return found["t"] + found["waiting"] + found["never_came"]
 
 

@@ -1,4 +1,4 @@
-"""Clients that play the events of a stream in their order, each update until it is answered, and account for the answers."""
+"""Clients that play a stream's events in order, retry each update until it is answered, and account for the answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENTS = 8
 PATIENCE_S = 60.0
 ANSWER_S = 10.0
 REQUESTS_A_CONNECTION = 30
-"""Then a client connects anew: which worker takes a connection is the system's choice, once for its whole life."""
+"""After these a client reconnects, as the system assigns a connection to a worker for its whole life."""
 
 LATE, DELAY = "flights-late", "flights-delay"
 SESSIONS = (LATE, DELAY)
@@ -26,12 +26,12 @@ SESSIONS = (LATE, DELAY)
 
 @dataclass(slots=True)
 class Account:
-    """What the clients were told. `rounds` are those of each session's acknowledged updates, by the flight's number."""
+    """The answers to the clients. `rounds` has each session's rounds of acknowledged updates, by flight number."""
 
     rounds: dict[str, dict[int, int]] = field(default_factory=lambda: {name: {} for name in SESSIONS})
     duplicates: int = 0
     cut: int = 0
-    """Requests that were sent again, since their answer did not come."""
+    """Requests that were sent again because their answer was lost."""
     mistakes: int = 0
     done: int = 0
 
@@ -48,7 +48,7 @@ def truth(session: str, flight: Flight) -> Any:
 
 @final
 class Crew:
-    """`times` is how often each update is sent. Where predictions do not wait, an update brings its input again."""
+    """Each update is sent `times` times. With `is_waited` predictions wait for it; otherwise it repeats its input."""
 
     def __init__(self, url: str, events: Sequence[Event], *, times: int, is_waited: bool) -> None:
         self.account = Account()
@@ -63,7 +63,7 @@ class Crew:
         self._labels: dict[int, Any] = {}
 
     def play(self, look: Callable[[Account], None]) -> None:
-        """Until all events are played; `look` is called now and then, in this thread."""
+        """Play all events; `look` is called periodically, in this thread."""
         threads = [threading.Thread(target=self._client) for _ in range(CLIENTS)]
         try:
             for thread in threads:
@@ -108,13 +108,13 @@ class Crew:
 
     def _ask(self, connection: _Connection, flight: Flight) -> None:
         for session in SESSIONS:
-            told = connection.send(lambda okl, s=session: okl.predict(s, flight.x, id=_id(flight)))
+            answer = connection.send(lambda okl, s=session: okl.predict(s, flight.x, id=_id(flight)))
             if session == LATE:
-                self._labels[flight.number] = told.get("label")
+                self._labels[flight.number] = answer.get("label")
         self._asked[flight.number].set()
 
     def _report(self, connection: _Connection, flight: Flight) -> None:
-        """Whoever has asked may not have its answer yet."""
+        """Report the truth, once the client that asks for the prediction has its answer."""
         while not self._asked[flight.number].wait(0.1):
             if self._stop.is_set():
                 raise _Stopped
@@ -122,10 +122,10 @@ class Crew:
         for _ in range(self._times):
             for session in SESSIONS:
                 y = truth(session, flight)
-                told = connection.send(lambda okl, s=session, y=y: okl.update(s, y, id=_id(flight), x=x))
+                answer = connection.send(lambda okl, s=session, y=y: okl.update(s, y, id=_id(flight), x=x))
                 with self._lock:
-                    self.account.rounds[session].setdefault(flight.number, told["t"])
-                    self.account.duplicates += told.get("duplicate", False)
+                    self.account.rounds[session].setdefault(flight.number, answer["t"])
+                    self.account.duplicates += answer.get("duplicate", False)
         with self._lock:
             self.account.mistakes += (self._labels[flight.number] == "late") != flight.is_late
 
@@ -139,7 +139,7 @@ class _Stopped(Exception):
 
 
 class _Connection:
-    """Sends until there is an answer."""
+    """A connection that retries until there is an answer."""
 
     def __init__(self, url: str, stop: threading.Event) -> None:
         self.cut = 0
@@ -177,5 +177,5 @@ class _Connection:
 
 
 def learned_by_usual(client: Client, session: str) -> Counter[int]:
-    """How often the model of the usual way has learned each flight."""
+    """The number of times that the usual way's model has learned each flight."""
     return Counter({int(number): count for number, count in client.inspect(session)["times"].items()})

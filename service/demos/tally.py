@@ -1,4 +1,4 @@
-"""What became of the updates that were acknowledged: lost, learned, learned twice."""
+"""The fate of acknowledged updates: lost, learned once, or learned more than once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class UpdateTally(NamedTuple):
-    """`learned` counts an update as often as it was learned; lost and doubled are told by the updates' own numbers."""
+    """Counts of updates. `learned` counts every time that an update was learned; `lost` and `doubled` compare by number."""
 
     acknowledged: int
     learned: int
@@ -23,7 +23,7 @@ class UpdateTally(NamedTuple):
 
 
 def tally(acknowledged: Collection[int], times: Mapping[int, int]) -> UpdateTally:
-    """From the numbers of the updates that were acknowledged, and how often the model has learned each.
+    """The tally of acknowledged updates by number, and of how often the model has learned each.
 
     Examples
     --------
@@ -36,9 +36,9 @@ def tally(acknowledged: Collection[int], times: Mapping[int, int]) -> UpdateTall
 
 
 def tally_of_rounds(rounds: Mapping[int, int], before: int, now: int) -> UpdateTally:
-    """The same of a session of ours, from the round that each acknowledged update was told to be.
+    """The tally of one of our sessions, from the round number in the answer to each acknowledged update.
 
-    Each update is learned exactly once if and only if these are the rounds from `before` + 1 to `now`, each of them once.
+    Each update was learned exactly once if and only if these are the rounds from `before` + 1 to `now`, each of them once.
 
     Examples
     --------
@@ -47,5 +47,5 @@ def tally_of_rounds(rounds: Mapping[int, int], before: int, now: int) -> UpdateT
     >>> str(tally_of_rounds({7: 11, 8: 12, 9: 12}, before=10, now=13))
     '1 lost, 1 doubled'
     """
-    there = {t for t in rounds.values() if before < t <= now}
-    return UpdateTally(len(rounds), now - before, len(rounds) - len(there), now - before - len(there))
+    distinct = {t for t in rounds.values() if before < t <= now}
+    return UpdateTally(len(rounds), now - before, len(rounds) - len(distinct), now - before - len(distinct))

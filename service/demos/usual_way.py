@@ -1,16 +1,16 @@
 """The usual way to serve a model that learns: a River model behind FastAPI, pickled to a store that all workers share.
 
-It answers the calls of `Client` that a stream needs, so that the same client plays the same rounds here and with us:
-predict, update, inspect, is_ready. USUAL_STORE, which is redis://... or a folder, is where models are kept. How they are is
-the first part of the path:
+It answers the calls of `Client` that a stream needs, so that the same client plays the same rounds here and with okl:
+predict, update, inspect, is_ready. USUAL_STORE is the store of the models, redis://... or a folder. The first part of the
+path is how they are stored:
 
-    /memory       nowhere: each worker has a model of its own
+    /memory       not at all: each worker has a separate model
     /snapshots    in memory, and in the store after each hundred updates; a worker reads it when it starts
-    /pickled      in the store alone: each update is GET, learn, SET
-    /watched      the same as a transaction of Redis, which is tried again where another was first
+    /pickled      only in the store: each update is GET, learn, SET
+    /watched      as /pickled, in a transaction of Redis that is retried on a conflict
 
-An update brings its input again, so that nothing is lost with a prediction that waits. Beside each model are the counts of
-the updates that it has learned, a byte each, by the number at the end of the update's id; nothing else is ours.
+An update repeats its input, so that nothing depends on stored predictions. Each model also counts how often it has learned
+each update, one byte each, by the number at the end of the update's id; nothing else is specific to us.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UpdateIn(BaseModel):
 
 
 class UsualModel:
-    """A pipeline, made when the first truth tells of which kind, and what it has learned."""
+    """A pipeline, built when the first truth shows which kind is needed, and the counts of learned updates."""
 
     def __init__(self) -> None:
         self.pipeline: Any = None
@@ -97,7 +97,7 @@ class Shelf(Protocol):
 
 
 class FolderShelf:
-    """A file a model; one that is read is whole."""
+    """One file per model, replaced atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -150,7 +150,7 @@ def _unpickled(blob: Any) -> UsualModel:
 
 
 class Models:
-    """The models of this worker that are kept in one way: `saves` is after how many updates, 0 for never."""
+    """This worker's models of one way, saved after every `saves` updates, 0 for never."""
 
     def __init__(self, shelf: Shelf, saves: int) -> None:
         self._shelf = shelf
@@ -214,6 +214,6 @@ async def update(way: Way, session: str, body: UpdateIn) -> dict[str, Any]:
 
 @app.get("/{way}/sessions/{session}")
 async def inspect(way: Way, session: str) -> dict[str, Any]:
-    """`t` is how many updates the model has learned, `times` how often each."""
+    """`t` is the number of updates that the model has learned, `times` how often it has learned each."""
     model = await ways[way].get(f"{way}-{session}")
     return {"t": sum(model.learned), "times": {number: n for number, n in enumerate(model.learned) if n}}

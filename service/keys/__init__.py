@@ -1,1 +1,1 @@
-"""API keys: what a key is and may do, how a worker knows all of them, how often one may ask, and who did what."""
+"""API keys: permissions and records, the workers' copy of all keys, rate limits, and the audit log."""

@@ -1,6 +1,6 @@
-"""The audit log: who did what, when, and what came of it. Of a key it has the id, never the secret.
+"""The audit log: who did what, when, and with what outcome. It shows a key's id, never its secret.
 
-It is the logger `okl.audit`: with the other logs, and where OKL_AUDIT_FILE names a file, there as lines of JSON.
+It is the logger `okl.audit`, which writes with the other logs, and as lines of JSON to OKL_AUDIT_FILE if that is set.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Final, final
 log = logging.getLogger("okl.audit")
 
 FILES: Final = 5
-"""The file and those before it: `audit.log`, `audit.log.1`, ..."""
+"""The number of files kept: `audit.log`, `audit.log.1`, ..."""
 
 REFUSALS_A_SECOND: Final = 20
-"""More are counted, not told: nobody drives the acts of others out of the file by asking for what is refused."""
+"""Beyond these, refusals are only counted, so that a flood of them does not rotate the acts of others out of the file."""
 
 
 @final
 class Audit:
-    """What a worker tells. `clock` is monotonic."""
+    """Writes a worker's audit records. `clock` is monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -32,12 +32,12 @@ class Audit:
         self._told = self._left_out = 0
 
     def done(self, facts: dict[str, Any], status: int) -> None:
-        """An act that was let in, with the status of its answer; 0 if there was none."""
+        """Log an act that was permitted, with the status of its answer; 0 if there was none."""
         outcome = "done" if 200 <= status < 400 else "failed"
         log.info("audit", extra=facts | {"outcome": outcome, "status": status})
 
     def refused(self, facts: dict[str, Any], status: int, problem: str) -> None:
-        """A request that was not let in."""
+        """Log a request that was not admitted."""
         second = int(self._clock())
         if second != self._second:
             if self._left_out:
@@ -53,7 +53,7 @@ class Audit:
 def facts_of(
     key: str | None, method: str, route: str, sessions: Sequence[str], instance: str, claimed: str | None = None
 ) -> dict[str, Any]:
-    """`claimed` is the id that a request named without being its key."""
+    """The fields of a record; `claimed` is the id of a key that the request named but did not prove."""
     facts: dict[str, Any] = {"key": key or "none", "method": method, "route": route, "instance": instance}
     if claimed is not None:
         facts["claimed"] = claimed
@@ -64,13 +64,13 @@ def facts_of(
 
 @final
 class AuditFile(logging.Handler):
-    """Appends to a file that several processes share, and begins a new one where it would grow beyond `most_bytes`.
+    """Appends to a file that several processes share, and rotates it before it grows beyond `most_bytes`.
 
-    Each line is written under a lock of the file `<path>.lock`, and into the file that the path names at that moment.
+    Each line is written under a lock of the file `<path>.lock`, to the file that the path names at that moment.
     """
 
     def __init__(self, path: str, most_bytes: int) -> None:
-        """Raises OSError where the file cannot be written."""
+        """Raises OSError if the file cannot be written."""
         super().__init__()
         self._path = Path(path)
         self._most_bytes = most_bytes

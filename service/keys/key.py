@@ -1,6 +1,6 @@
-"""An API key: what it may do, how it is written, and what is stored of it.
+"""An API key: its permissions, its text, and its record in the store.
 
-`okl_<id>_<secret>`: the id is public, eight characters; the secret has 32 random bytes. It is told once, when it is made.
+`okl_<id>_<secret>`: the id is public and has eight characters; the secret has 32 random bytes and is shown once, on creation.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MAX_RATE, MAX_BURST = 1e6, 1e6
 _TOKEN = re.compile(r"okl_([a-z2-7]{8})_([A-Za-z0-9_-]{43})")
 _COOKIE = re.compile(r"([a-z2-7]{8})\.([0-9]{1,12})\.([0-9a-f]{64})")
 SIGNED_IN_S: Final = 12 * 3_600
-"""How long a browser that signed in stays so."""
+"""How long a browser stays signed in."""
 
 _NOBODY: Final = bytes(32)
-"""An id that nobody has is compared, too: it takes as long as a wrong secret."""
+"""Compared for an unknown id, so that it takes as long as a wrong secret."""
 
 
 def without_secrets(text: str) -> str:
-    """The text with the ids alone of the keys that are in it."""
+    """The text with all keys in it reduced to their ids."""
     return _TOKEN.sub(r"okl_\1_...", text) if "okl_" in text else text
 
 
 class KeyScope(IntEnum):
-    """What a key may do; each includes the one before it."""
+    """A key's permissions; each scope includes the one before it."""
 
     READ = 1
     WRITE = 2
@@ -47,7 +47,7 @@ class KeyScope(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many requests a second in the long run, and so many at once. A request of several rounds counts for each."""
+    """Requests per second in the long run, and the largest burst. A request counts once for each of its rounds."""
 
     per_s: float
     burst: float
@@ -55,13 +55,13 @@ class Rate:
     def __post_init__(self) -> None:
         if not (0.0 < self.per_s <= MAX_RATE and 1.0 <= self.burst <= MAX_BURST):
             raise ValueError(
-                f"a rate is above 0 and at most {MAX_RATE:g}, its burst at least 1 and at most {MAX_BURST:g}"
+                f"a rate must be above 0 and at most {MAX_RATE:g}, its burst at least 1 and at most {MAX_BURST:g}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is stored of a key. Times are seconds since the epoch; `prefix` is how its sessions' names begin."""
+    """The record of a key. Times are seconds since the epoch; the names of its sessions begin with `prefix`."""
 
     id: str
     name: str
@@ -85,26 +85,26 @@ def mint(
     expires_at: float | None = None,
     rate: Rate | None = None,
 ) -> tuple[Key, str]:
-    """A new key, and how it is written: the only time that its secret is known."""
+    """A new key and its text, which has the secret and exists only now."""
     id = base64.b32encode(secrets.token_bytes(ID_BYTES)).decode().lower()
     text = f"okl_{id}_{secrets.token_urlsafe(SECRET_BYTES)}"
     return Key(id, name, scope, digest_of(text), prefix, now, expires_at, rate), text
 
 
 def digest_of(text: str) -> bytes:
-    """The only trace of a secret in the store. It has 256 random bits, which nobody guesses however fast the hash is: what a
-    slow hash is for, passwords that people choose, does not occur."""
+    """The digest of a key, the only trace of its secret in the store. A fast hash is enough: the secret has 256 random bits,
+    while slow hashes protect passwords that people choose."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
 def id_in(text: str) -> str | None:
-    """The id that a key names, genuine or not; None for what is no key."""
+    """The id in the text of a key or in a cookie, genuine or not; None for other text."""
     found = _TOKEN.fullmatch(text) or _COOKIE.fullmatch(text)
     return None if found is None else found[1]
 
 
 def is_genuine(key: Key | None, text: str) -> bool:
-    """Whether `text` is this key. Takes the same time wherever it differs, and for None."""
+    """Whether `text` is this key, in constant time, also if the key is None."""
     expected = _NOBODY if key is None else key.digest
     return hmac.compare_digest(digest_of(text), expected) and key is not None
 
@@ -113,13 +113,13 @@ def is_genuine(key: Key | None, text: str) -> bool:
 
 
 def cookie_of(key: Key, now: float) -> tuple[str, int]:
-    """What a browser keeps in place of the key, and for how many seconds: it ends by itself, and with the key."""
+    """The cookie that replaces the key in a browser, and its time to live in seconds, which ends with the key's."""
     until = now + SIGNED_IN_S if key.expires_at is None else min(now + SIGNED_IN_S, key.expires_at)
     return f"{key.id}.{int(until)}.{_signature(key.digest, key.id, int(until))}", max(int(until - now), 0)
 
 
 def is_genuine_cookie(key: Key | None, cookie: str, now: float) -> bool:
-    """Whether the cookie was made for this key, and has not ended."""
+    """Whether the cookie was made for this key and has not expired."""
     found = _COOKIE.fullmatch(cookie)
     if found is None:
         return False
@@ -149,15 +149,15 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(id: str, record: bytes) -> Key:
-    """Raises ValueError for what no program of ours has written."""
+    """Decode a key's record. Raises ValueError for a malformed one."""
     try:
-        told = json.loads(record)
-        digest = bytes.fromhex(told["digest"])
+        fields = json.loads(record)
+        digest = bytes.fromhex(fields["digest"])
         if len(digest) != hashlib.sha256().digest_size:
             raise ValueError("a digest of another length")
-        rate = None if told["rate"] is None else Rate(*map(float, told["rate"]))
-        expires_at = None if told["expires_at"] is None else float(told["expires_at"])
-        scope, created_at = KeyScope[told["scope"].upper()], float(told["created_at"])
-        return Key(id, str(told["name"]), scope, digest, str(told["prefix"]), created_at, expires_at, rate)
+        rate = None if fields["rate"] is None else Rate(*map(float, fields["rate"]))
+        expires_at = None if fields["expires_at"] is None else float(fields["expires_at"])
+        scope, created_at = KeyScope[fields["scope"].upper()], float(fields["created_at"])
+        return Key(id, str(fields["name"]), scope, digest, str(fields["prefix"]), created_at, expires_at, rate)
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not the record of a key: {type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""What a worker knows of the keys: all of them, as they were in the store a moment ago."""
+"""A worker's copy of all keys, as they were in the store a moment ago."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .rates import Allowances
 log = logging.getLogger("okl.keys")
 
 SEEN_S: Final = 2.0
-"""A key that was made or revoked is so for every worker after this time at most."""
+"""Every worker knows of a new or revoked key within this time."""
 
 READ_WITHIN_S: Final = 2.0
-"""A store that takes longer counts as one that does not answer."""
+"""The time-out of a read; a slower store counts as one that does not answer."""
 
 
 def is_open_without_keys(settings: Settings) -> bool:
-    """Whether everybody may do everything as long as no key was ever made: on this machine alone, or where that is wanted."""
+    """Whether access is open until the first key is created: if only this machine reaches the service, or if allowed."""
     return not settings.require_keys and (settings.allow_anonymous or is_loopback(settings.host))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -42,9 +42,9 @@ def is_loopback(host: str) -> bool:
 
 @final
 class Keyring:
-    """The keys of a store, read again at most every SEEN_S seconds, and only when somebody asks.
+    """The keys of a store, refreshed at most every SEEN_S seconds, and only on demand.
 
-    Once there was a key, keys are required for good, though the last one be revoked: what was closed does not open by itself.
+    Once a key was created, keys stay required even after the last one is revoked: a closed service never opens by itself.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Keyring:
         self._allowances = Allowances(clock)
 
     def keep(self, store: object) -> None:
-        """From now on the keys are those of this store; none if it keeps none."""
+        """Use the keys of this store; none if it keeps no keys."""
         self._store = store.keys if isinstance(store, KeepsKeys) else None
 
     @property
@@ -77,7 +77,7 @@ class Keyring:
         return self._store is not None and self._clock() >= self._due
 
     async def refresh(self) -> None:
-        """Know what the store has. Raises StoreError where keys are required and the store does not answer."""
+        """Read the keys of the store. Raises StoreError if keys are required and the store does not answer."""
         if self._store is None:
             return
         if self._reading is None:
@@ -90,7 +90,7 @@ class Keyring:
                 if isinstance(error, StoreError):
                     raise
                 raise StoreTimeout("The store did not say in time which keys there are.") from error
-            # Nobody is kept out who was in: what needs the store says so itself.
+            # Without keys access stays open; requests that need the store fail by themselves.
             self._due = self._clock() + SEEN_S
 
     async def _read(self) -> None:
@@ -107,13 +107,13 @@ class Keyring:
             self._reading = None
 
     def key_of(self, text: str) -> Key | None:
-        """The key that is written so; None if there is none, or no more."""
-        # Where the id of a key stands; the digest is that of the whole.
+        """The key with this text; None if there is none, or if it has expired."""
+        # The slice is the key's id; the digest covers the whole text.
         key = self._keys.get(text[4:12])
         return key if is_genuine(key, text) and not self._is_over(key) else None
 
     def key_of_cookie(self, cookie: str) -> Key | None:
-        """The key that a browser signed in with."""
+        """The key with which a browser signed in; None if the cookie is invalid or expired."""
         key = self._keys.get(id_in(cookie) or "")
         return key if is_genuine_cookie(key, cookie, self._wall_clock()) and not self._is_over(key) else None
 
@@ -124,18 +124,18 @@ class Keyring:
         return key is None or key.is_expired(self._wall_clock())
 
     async def admit(self, key: Key) -> None:
-        """Take what one request costs. Raises TooManyRequests, or a StoreError."""
+        """Charge one request to the key. Raises TooManyRequests, or a StoreError."""
         if key.rate is not None and self._store is not None:
             await self._allowances.admit(key.id, key.rate, self._store)
 
     def spend(self, key: Key, count: float) -> None:
-        """Take what the request costs beyond the one: it is let in, and the next ones wait for it."""
+        """Charge `count` more rounds of an admitted request, for which the next requests wait."""
         if key.rate is not None:
             self._allowances.spend(key.id, count)
 
 
 def _decoded(found: KeyRecords, known: KeyRecords, keys: Mapping[str, Key]) -> dict[str, Key]:
-    """A record that is the same is not read again; one that cannot be read is nobody's key."""
+    """Decode changed records; an unreadable record is left out."""
     decoded: dict[str, Key] = {}
     for id, record in found.records.items():
         if known.records.get(id) == record and id in keys:

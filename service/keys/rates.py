@@ -1,8 +1,8 @@
-"""How often a key may ask. The bucket of tokens is in the store, one for all workers; a worker takes some ahead.
+"""Rate limits of keys. The token bucket is in the store, shared by all workers; each worker leases tokens in advance.
 
-A worker that has a token lets a request in without asking the store. It takes a tenth of the burst at a time, and no more
-than flow in a tenth of a second, but one at least; call that the lease. So in any time T all W workers together let in at
-most burst + rate T + W leases; and a request may be refused while the others hold W - 1 leases that they do not use.
+A worker with a token admits a request without asking the store. A lease is a tenth of the burst, but no more than flows in
+within a tenth of a second, and at least one token. So in any time T all W workers together admit at most
+burst + rate T + W leases; and a request may be refused while the other workers hold W - 1 unused leases.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LEASED_S: Final = 0.1
 
 
 def lease_of(rate: Rate) -> float:
-    """Tokens that a worker takes at a time."""
+    """The number of tokens that a worker leases at a time."""
     return max(1.0, min(LEASED_SHARE * rate.burst, LEASED_S * rate.per_s))
 
 
 @final
 class Allowance:
-    """A worker's tokens of one key; below nothing it owes them to the bucket."""
+    """A worker's tokens of one key; a negative number is owed to the bucket."""
 
     __slots__ = ("closed_until", "lock", "tokens")
 
@@ -40,44 +40,44 @@ class Allowance:
 
 @final
 class Allowances:
-    """Those of all keys."""
+    """The allowances of all keys."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._of: dict[str, Allowance] = {}
 
     def keep(self, ids: Collection[str]) -> None:
-        """Forget those of other keys."""
+        """Forget the allowances of all other keys."""
         self._of = {id: one for id, one in self._of.items() if id in ids}
 
     async def admit(self, id: str, rate: Rate, store: KeyStore) -> None:
         """Take one token. Raises TooManyRequests, or a StoreError."""
-        own = self._of.get(id)
-        if own is None:
-            own = self._of[id] = Allowance()
-        if own.tokens >= 1.0:
-            own.tokens -= 1.0
+        allowance = self._of.get(id)
+        if allowance is None:
+            allowance = self._of[id] = Allowance()
+        if allowance.tokens >= 1.0:
+            allowance.tokens -= 1.0
             return
-        self._check(own)
-        async with own.lock:
-            if own.tokens < 1.0:
-                # Who waited for the lock is told what the one before was told.
-                self._check(own)
-                owed = max(-own.tokens, 0.0)
+        self._check(allowance)
+        async with allowance.lock:
+            if allowance.tokens < 1.0:
+                # A request that waited for the lock shares the refusal of the one before it.
+                self._check(allowance)
+                owed = max(-allowance.tokens, 0.0)
                 grant = await store.take(id, owed, lease_of(rate), rate.per_s, rate.burst)
-                own.tokens += owed + grant.tokens
+                allowance.tokens += owed + grant.tokens
                 if not grant.tokens:
-                    own.closed_until = self._clock() + grant.wait_s
-                    self._check(own)
-            own.tokens -= 1.0
+                    allowance.closed_until = self._clock() + grant.wait_s
+                    self._check(allowance)
+            allowance.tokens -= 1.0
 
     def spend(self, id: str, count: float) -> None:
-        """Take more tokens, whether they are there or not."""
-        own = self._of.get(id)
-        if own is not None:
-            own.tokens -= count
+        """Take more tokens, even if there are not enough."""
+        allowance = self._of.get(id)
+        if allowance is not None:
+            allowance.tokens -= count
 
-    def _check(self, own: Allowance) -> None:
-        wait_s = own.closed_until - self._clock()
+    def _check(self, allowance: Allowance) -> None:
+        wait_s = allowance.closed_until - self._clock()
         if wait_s > 0.0:
             raise TooManyRequests(wait_s)

@@ -1,7 +1,7 @@
-"""The request under way as far as keys go: whose it is, and which sessions it may name.
+"""Authorization of the current request: its key, and the sessions that it may name.
 
-Every name of a session that a request gives, in its path, its query or its body, is read as a `Name` of `service.api.values`,
-and each `Name` passes through `named` here. So no route needs a check of its own, and none can forget it.
+Every session name in a request, in its path, its query or its body, is parsed as a `Name` of `service.api.values`, and each
+`Name` passes through `named` here. So no route needs a separate check, and none can forget it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from .key import Key, KeyScope
 from .keyring import Keyring
 
 MOST_NAMED: Final = 8
-"""So many sessions are told in the audit log."""
+"""The most sessions in one record of the audit log."""
 
 
 @dataclass(slots=True)
 class Visit:
-    """A request that was let in; `key` is None where no key is required."""
+    """An admitted request; `key` is None if no key is required."""
 
     key: Key | None
     keyring: Keyring
     has_cookie: bool = False
     sessions: tuple[str, ...] = ()
     outside: str | None = None
-    """A session that it may not name, and has."""
+    """A session that the request named without permission."""
 
     @property
     def key_id(self) -> str | None:
         return None if self.key is None else self.key.id
 
     def enter(self, session: str) -> None:
-        """Raises Forbidden, whether or not there is such a session."""
+        """Note a session that the request names. Raises Forbidden, whether or not the session exists."""
         if session not in self.sessions and len(self.sessions) < MOST_NAMED:
             self.sessions += (session,)
         if self.key is not None and not session.startswith(self.key.prefix):
@@ -45,7 +45,7 @@ class Visit:
 
 
 PACED_S: Final = 10.0
-"""So long the messages of a frame, or a block of lines, wait for the rate of their key; meanwhile nothing more is read."""
+"""The longest wait of a frame's messages, or a block of lines, for the rate of their key; meanwhile nothing more is read."""
 
 LEAST_WAIT_S: Final = 0.01
 
@@ -53,7 +53,7 @@ current: Final[ContextVar[Visit | None]] = ContextVar("visit", default=None)
 
 
 def named(session: str) -> str:
-    """The name, if the request may give it. Raises Forbidden."""
+    """The name, if the request may use it. Raises Forbidden."""
     visit = current.get()
     if visit is not None:
         visit.enter(session)
@@ -61,34 +61,34 @@ def named(session: str) -> str:
 
 
 def prefix() -> str:
-    """How the names of the sessions begin that the request may see."""
+    """The prefix of the names of all sessions that the request may see."""
     visit = current.get()
     return "" if visit is None or visit.key is None else visit.key.prefix
 
 
 def may(scope: KeyScope) -> bool:
-    """Whether the request may do what this scope is for; to show or to hide it, not to guard it."""
+    """Whether the request has this scope. Use it to show or hide an action, not to guard it."""
     visit = current.get()
     return visit is None or visit.key is None or visit.key.scope >= scope
 
 
 def spend(rounds: int) -> None:
-    """Count all rounds of a request against its key's rate; the request itself has counted for the first."""
+    """Count all rounds of a request against its key's rate; the first is counted already, with the request."""
     visit = current.get()
     if visit is not None and visit.key is not None and rounds > 1:
         visit.keyring.spend(visit.key, rounds - 1)
 
 
 def give_back(rounds: int) -> None:
-    """Of what was spent on a request whose rounds are told again: all but the one. Else a body that is sent again, to go on
-    where it was refused, would spend on what was learned before all that has flowed in, and never go on."""
+    """Refund a request whose rounds are duplicates, except for the request itself. Otherwise a body that is sent again, to
+    resume where it was refused, would spend all new tokens on rounds that were learned before, and never advance."""
     visit = current.get()
     if visit is not None and visit.key is not None and rounds > 1:
         visit.keyring.spend(visit.key, 1 - rounds)
 
 
 async def admit() -> None:
-    """Count one more request, such as a message of an open socket. Raises TooManyRequests; or Unauthenticated, once the key
+    """Count one more request, such as a message of an open socket. Raises TooManyRequests, or Unauthenticated once the key
     is revoked or has expired."""
     visit = current.get()
     if visit is None or visit.key is None:
@@ -101,7 +101,7 @@ async def admit() -> None:
 
 
 async def paced(until: float) -> None:
-    """The same, once the key's rate lets it in. Raises as `admit`, where it does not before that time of the loop."""
+    """As `admit`, but wait for the key's rate. Raises as `admit` if the wait would last beyond the loop's time `until`."""
     while True:
         try:
             return await admit()

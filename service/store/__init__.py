@@ -1,1 +1,1 @@
-"""Where sessions are kept: the contract of a store, and the stores SQLite and Redis."""
+"""Session stores: the contract of a store, and its implementations on SQLite and Redis."""

@@ -1,14 +1,14 @@
-"""The store contract: where sessions live. Bytes, numbers and tips only; a store has no idea what a learner is.
+"""The store contract: where sessions live. A store handles bytes, numbers and tips; it knows nothing about learners.
 
 A session in the store is a *head* (a small record and its counters), the latest *snapshot* (the bytes of the whole state at
 one tip), the *journal* of entries after it, the *waiting* predictions, and the *remembered* ids with their answers.
 
-Where a session stands is a `Tip`: a round number and the digest of all entries up to it. A caller names the tip that it
-knows; the store does what was asked only at that tip. A caller whose tip is an earlier one is told the entries that it has
-not seen. A caller whose tip never was, or is no more (a fail-over, a restored backup, a session deleted and made again), is
-told everything: the snapshot and the journal.
+A session's position is a `Tip`: a round number and the digest of all entries up to it. This is optimistic concurrency: a
+caller names the tip that it knows, and the store acts only if the session is at that tip. A caller with an earlier tip gets
+the entries that it has not seen. A caller whose tip is not on the chain (after a fail-over, a restored backup, or a session
+deleted and created again) gets everything: the snapshot and the journal.
 
-`commit` is the only write on the hot path: one round trip, atomic, all or nothing.
+`commit` is the only write on the hot path: one atomic round trip.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from .moving import Moving
 DIGEST_BYTES = 16
 
 REMEMBERED_AFTER_EXPIRY_S = 86_400.0
-"""An expired prediction is remembered for as long again as it waited, and for a day at most."""
+"""An expired prediction is remembered for as long again as it waited, at most a day."""
 
 SWEPT_AT_ONCE = 1_000
-"""One commit expires and forgets at most so many, so that a session that comes back after a day holds up nobody."""
+"""One commit expires and forgets at most this many, so that a session that returns after a day blocks nobody."""
 
 SUMMARY_BYTES = 4 << 10
-"""A summary's most bytes: a list of 1,000 sessions has as many summaries."""
+"""The largest summary. A list of 1,000 sessions carries 1,000 summaries."""
 
 PAGE_ITEMS, PAGE_BYTES = 1_000, 4 << 20
-"""A page of what waits has at most so many, and so many bytes of blobs unless the first one has more."""
+"""The largest page of waiting predictions, in items and in bytes of blobs; a single larger item is a page of its own."""
 
 LAST_BYTES = 4 << 20
-"""The newest entries are told up to so many bytes of blobs."""
+"""The most bytes of blobs in a reply with the newest entries."""
 
 EDGES = 32
-"""Of what waits so many counts are given at once."""
+"""The most counts of waiting predictions per call."""
 
 _LINK = struct.Struct("<QI")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a store keeps of one session, at most. The oldest goes first, except that a full waiting room refuses."""
+    """The most that a store keeps per session. The oldest is evicted first, except that a full waiting room refuses."""
 
     waiting: int = 100_000
     waiting_bytes: int = 64 << 20
@@ -58,7 +58,7 @@ class Limits:
     remembered_bytes: int = 32 << 20
     remembered_s: float = 86_400.0
     tail: int = 256
-    """Entries behind the snapshot, so that a worker that is a little behind need not read the snapshot."""
+    """Entries kept behind the snapshot, so that a worker that lags a little need not read the snapshot."""
     tail_bytes: int = 256 << 10
     checkpoints: int = 16
     checkpoint_bytes: int = 256 << 20
@@ -67,7 +67,7 @@ class Limits:
 class Tip(NamedTuple):
     """A session's position: the rounds committed, and the digest of the chain of entries that led there.
 
-    The first tip of a session is its identity: its digest is drawn at random when the session is made.
+    The first tip of a session is its identity: its digest is drawn at random when the session is created.
     """
 
     round: int
@@ -75,7 +75,7 @@ class Tip(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The tip as text, for people and for the ETag of HTTP."""
+        """The tip as text, for people and for HTTP's ETag."""
         return f"{self.round}-{self.digest.hex()}"
 
     def then(self, count: int, id: str, blob: bytes) -> Tip:
@@ -91,8 +91,8 @@ class Tip(NamedTuple):
 class Entry:
     """One entry of the journal: `count` rounds that were committed together and lead to `tip`.
 
-    Every entry has an id, the client's or one that a worker made, so two equal entries at one tip are one request, sent
-    twice. An `answer` is remembered under the id; an id that nobody will name again has None.
+    Every entry has an id, chosen by the client or by a worker, so two equal entries at one tip are a request and its retry.
+    An `answer` is remembered under the id; it is None if nobody will use the id again.
     """
 
     tip: Tip
@@ -101,11 +101,11 @@ class Entry:
     blob: bytes
     answer: bytes | None = None
     is_fresh: bool = False
-    """Of one with an answer: it is refused where a prediction waits under its id, or has expired and is remembered."""
+    """For an entry with an answer: refuse it if a prediction waits under its id, or has expired and is remembered."""
 
 
 class Hold(NamedTuple):
-    """A prediction to be kept for `wait_s` seconds, by the store's clock, or until its truth comes."""
+    """A prediction to keep until its truth comes, for at most `wait_s` seconds by the store's clock."""
 
     id: str
     blob: bytes
@@ -121,7 +121,7 @@ class Waiting(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The id belongs to a committed round. `answer` is what its client was told."""
+    """The id belongs to a committed round. `answer` is the reply that its client got."""
 
     id: str
     answer: bytes
@@ -139,12 +139,12 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the store knows of a session without decoding anything; `summary` is what is told of it in a list.
+    """A session's metadata, which the store knows without decoding anything; `summary` is its entry in a list.
 
-    Times are seconds since the epoch by the store's clock. `journal_rounds` and `journal_bytes` count what lies after the
+    Times are seconds since the epoch by the store's clock. `journal_rounds` and `journal_bytes` count the journal after the
     snapshot, `tail_bytes` the blobs that are kept behind it. `never_came` counts the predictions that expired or were
-    cancelled and whose truth has not come after all. `waiting` and `never_came` are as of the last commit or cancellation:
-    what has expired since is among those that wait until the next one.
+    cancelled and whose truth has not come since. `waiting` and `never_came` are as of the last commit or cancellation: a
+    prediction that has expired since then still counts as waiting until the next one.
     """
 
     name: str
@@ -164,18 +164,18 @@ class Head:
     remembered_bytes: int = 0
     never_came: int = 0
     summary_round: int = 0
-    """The round of which the summary tells; at first the session's first."""
+    """The round that the summary describes; initially the session's first."""
     told: int = 0
-    """How many of the session's alarms were delivered, as its workers count them. It only grows."""
+    """The number of the session's alarms that were delivered, as its workers count them. Only `replace` lowers it."""
     seal: bytes = b""
-    """The note of the seal that it has for good."""
+    """The note of a permanent seal; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The entries that lead from `start` to the head's tip; with a `snapshot` that is the state at `start`.
+    """The entries that lead from `start` to the head's tip; a `snapshot` is the state at `start`.
 
-    Without a snapshot `start` is the tip that was asked for, or the session's first.
+    Without a snapshot `start` is the tip that the caller named, or the session's first.
     """
 
     head: Head
@@ -183,8 +183,7 @@ class Reading:
     entries: Sequence[Entry]
     snapshot: bytes | None = None
     record: bytes | None = None
-    """Given where the reading is all there is, and not what follows the tip that was asked for: the caller starts from
-    nothing."""
+    """Present if the reading is the whole session, not what follows the caller's tip: the caller starts from scratch."""
 
     @property
     def is_whole(self) -> bool:
@@ -195,8 +194,8 @@ class Reading:
 
 
 class Committed(NamedTuple):
-    """The entries are in the journal. `holds` has one outcome a hold, in order: None for one that waits now, or what is
-    there under its id. A hold with an outcome was not kept. `waiting` and `never_came` are the head's after the commit."""
+    """The entries are in the journal. `holds` has one outcome per hold, in order: None if it now waits, else why it was not
+    kept (what is stored under its id, or Full). `waiting` and `never_came` are the head's after the commit."""
 
     holds: Sequence[Waiting | Applied | Full | None] = ()
     waiting: int = 0
@@ -205,14 +204,14 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The session is not at the tip that was named, and nothing was written."""
+    """The session is not at the caller's tip, and nothing was written."""
 
     reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is there under an id. `missed` leads from the caller's tip to the head, None where there is nothing to miss."""
+    """What is stored under an id. `missed` leads from the caller's tip to the head; None if the caller is up to date."""
 
     what: Waiting | Applied | None
     missed: Reading | None = None
@@ -220,7 +219,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Heads in the order of their names; `cursor` asks for the next page, None at the end."""
+    """Heads ordered by name; `cursor` asks for the next page, None at the end."""
 
     heads: Sequence[Head]
     cursor: str | None
@@ -236,7 +235,7 @@ class WaitingItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WaitingPage:
-    """What waits at `now`, by the store's clock, what expires first first; `cursor` asks for the next page, None at the
+    """Predictions that wait at `now`, by the store's clock, ordered by expiry; `cursor` asks for the next page, None at the
     end."""
 
     items: Sequence[WaitingItem]
@@ -254,7 +253,7 @@ class Store(Moving, Protocol):
     async def ping(self) -> None: ...
 
     async def warnings(self) -> Sequence[str]:
-        """What is wrong with the store's configuration, in sentences that say what may be lost and what to set."""
+        """Faults in the store's configuration, as sentences that say what may be lost and what to set."""
         ...
 
     async def create(
@@ -262,8 +261,8 @@ class Store(Moving, Protocol):
     ) -> None:
         """Add a session at its first tip, with the snapshot of that tip if it does not start at round 0.
 
-        Raises SessionExists, but not where the session's first tip is this one (a reply got lost); ValueError for a summary
-        of more than SUMMARY_BYTES.
+        Raises SessionExists, unless the existing session has the same first tip (a retry whose first reply was lost);
+        ValueError for a summary of more than SUMMARY_BYTES.
         """
         ...
 
@@ -272,17 +271,17 @@ class Store(Moving, Protocol):
         ...
 
     async def read(self, name: str, after: Tip | None = None) -> Reading | Gone:
-        """The entries after a tip; the record, the snapshot and all entries after it where `after` is None or not on the
+        """The entries after a tip; the record, the snapshot and all entries after it if `after` is None or not on the
         chain."""
         ...
 
     async def salvage(self, name: str) -> Reading | Gone:
-        """All there is, up to the first entry that does not follow from the one before it: its entries need not lead to the
-        head."""
+        """The whole session up to the first entry that does not follow from the one before it; the entries need not lead to
+        the head."""
         ...
 
     async def find(self, name: str, tip: Tip, id: str) -> Found | Gone:
-        """What is there under an id, and what the caller has missed since its tip."""
+        """What is stored under an id, and what the caller has missed since its tip."""
         ...
 
     async def commit(
@@ -290,87 +289,91 @@ class Store(Moving, Protocol):
     ) -> Committed | Applied | Waiting | Behind | Gone:
         """Append entries that follow `tip`, settle the waiting predictions that they name, remember their answers; then
         keep predictions that wait for their truth, made at the tip after the entries. With entries, `progress` is remembered
-        too, in the place of what is under its id.
+        too, and replaces what is remembered under its id.
 
-        Checks in this order: Gone; the last entry is in the journal -> Committed, without appending (a reply got lost);
-        an entry's id was applied before -> Applied, the first such; Behind; what is there under the id of an entry that is
-        fresh -> Waiting, the first such. A refused commit writes nothing.
+        Checks, in this order:
 
-        Of the holds, in order: the id was applied -> Applied; it waits -> Waiting (None if the blob is equal: a reply got
-        lost); no room -> Full. A commit of nothing writes nothing: it asks whether the session is at `tip`, and is told
-        the head's counts as they are.
+        - there is no session -> Gone;
+        - the last entry is in the journal -> Committed, without appending (a retry whose first reply was lost);
+        - an entry's id was applied before -> Applied, for the first such entry;
+        - the session is not at `tip` -> Behind;
+        - a prediction is stored under the id of a fresh entry -> Waiting, for the first such entry.
+
+        A refused commit writes nothing. Outcomes of the holds, in order: the id was applied -> Applied; it waits -> Waiting
+        (None if the blob is equal: a retry); no room -> Full. An empty commit writes nothing: it only checks that the session
+        is at `tip`, and returns the head's counts.
 
         Each commit also expires and forgets what is due, at most SWEPT_AT_ONCE of each. A prediction that expires adds one
-        to `never_came`; the truth of one that has expired and is still remembered takes it off again.
+        to `never_came`; if its truth comes while it is still remembered, the count decreases again.
         """
         ...
 
     async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
-        """Keep the state at a tip, if that is on the chain and later than the snapshot there is (else False), then trim the
-        journal behind it to the tail."""
+        """Keep the state at a tip, then trim the journal behind it to the tail. False, and nothing is kept, unless the tip is
+        on the chain and later than the present snapshot."""
         ...
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
-        """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is its
-        snapshot's tip or that of an entry after it. A summary of a later round counts as one of `to`."""
+        """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is the tip
+        of its snapshot (else its first) or of an entry after that. A summary of a later round counts as one of `to`."""
         ...
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
-        """The newest entries, oldest first, the tail behind the snapshot included: the fewest that have `rounds` rounds
-        together, or all that are kept; of these the newest with at most LAST_BYTES of blobs, none if one has more."""
+        """The newest entries, oldest first, including the tail behind the snapshot: the fewest that cover `rounds` rounds, or
+        all that are kept; of these the newest with at most LAST_BYTES of blobs in total, none if the newest has more."""
         ...
 
     async def waiting(self, name: str, after: str | None, limit: int) -> WaitingPage | Gone:
-        """What waits and has not expired, in the order of expiry and then of ids, from the start or after a page's cursor;
-        at most `limit`, PAGE_ITEMS and PAGE_BYTES. Whatever is committed between two pages, nothing that waits all the
-        while is left out or told twice.
+        """Waiting predictions that have not expired, ordered by expiry and then by id, from the start or after a page's
+        cursor; at most `limit`, PAGE_ITEMS and PAGE_BYTES. Commits between two pages never cause a prediction that keeps
+        waiting to be skipped or repeated.
 
-        Raises ValueError for a limit below 1, and for a cursor that no page gives.
+        Raises ValueError for a limit below 1, and for a malformed cursor.
         """
         ...
 
     async def count_waiting(self, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
-        """For each number of seconds how many of those that wait expire within it from now; all of them for infinity.
+        """For each number of seconds, how many waiting predictions expire within it from now; infinity counts all.
 
-        Raises ValueError for more than EDGES numbers, and for one that is none.
+        Raises ValueError for more than EDGES numbers, and for NaN.
         """
         ...
 
     async def cancel(self, name: str, id: str) -> bool:
-        """Have a prediction expire now: it takes no room, counts in `never_came`, and is remembered for as long as one that
-        expires by itself. Expires and forgets what is due, too.
+        """Expire a prediction now: it frees its room, counts in `never_came`, and is remembered for as long as one that
+        expires by itself. Also expires and forgets what is due.
 
-        False if none waits under the id: none was made, it was applied, or it has expired. A driver that sends this again
-        because the reply got lost answers False for what it has cancelled itself.
+        False if none waits under the id: none was made, it was applied, or it has expired. A retry after a lost reply returns
+        False although the first attempt cancelled the prediction.
         """
         ...
 
     async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
-        """Replace the head's summary by that of a round; False if there is a later round's, or no session of this name whose
-        first tip has the digest `identity`.
+        """Replace the head's summary by that of a round; False if it has a later round's, or if there is no session of this
+        name whose first tip has the digest `identity`.
 
-        Beside the commits: it moves no tip, and no commit is refused for it. It may be lost where the store loses writes
-        that it has acknowledged; the next one makes up for that. Raises ValueError for more than SUMMARY_BYTES.
+        Independent of commits: it moves no tip and refuses no commit. It may be lost if the store loses acknowledged writes;
+        the next summary makes up for that. Raises ValueError for more than SUMMARY_BYTES.
         """
         ...
 
     async def told(self, name: str, identity: bytes, count: int) -> bool:
-        """Note that `count` alarms were delivered; False if not fewer were before, or there is no such session.
+        """Note that `count` alarms were delivered; False unless that is more than before, or if there is no such session.
 
-        Beside the commits, as `summarize`. Raises ValueError for a count below 0 or above 2^53.
+        Independent of commits, as `summarize`. Raises ValueError for a count below 0 or above 2^53.
         """
         ...
 
     async def list(self, cursor: str | None, limit: int) -> Page:
-        """Sessions in the order of their names, after the one that is the cursor."""
+        """Sessions ordered by name, after the one that the cursor names."""
         ...
 
     async def count(self, prefix: str = "") -> int:
-        """How many sessions there are whose names begin so, by an index."""
+        """The number of sessions whose names begin with `prefix`, by an index."""
         ...
 
     async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
-        """Remove the session and all it holds; False if there was none, if it is not at the tip that is given, or with
+        """Remove the session and all it holds; False if there was none, if it is not at the tip `at`, or with
         `unless_waiting` if a prediction waits for its truth."""
         ...
 
@@ -385,7 +388,7 @@ STORE_MODULES = {
 
 
 def open_store(url: str, limits: Limits | None = None) -> Store:
-    """The store that `url` names, not yet opened. Raises ConfigurationError for a scheme that nothing serves.
+    """The store that `url` names, not yet opened. Raises ConfigurationError for an unknown scheme.
 
     sqlite:///relative/path.sqlite3, sqlite:////absolute/path.sqlite3, sqlite:// (in memory, for tests);
     redis://host:port/db, rediss://..., redis+sentinel://host:port,host:port/service, redis+cluster://host:port.

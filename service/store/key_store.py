@@ -1,6 +1,6 @@
-"""The contract of the keys' store: records by id, and a bucket of tokens a key. A store of sessions may keep keys, too.
+"""The contract of the key store: records by id, and one token bucket per key. A session store may keep keys, too.
 
-It knows nothing of what a key may do: bytes and numbers only, as `base` has it of sessions.
+Like a session store, it handles bytes and numbers; it does not know what a key permits.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ MOST_KEYS = 10_000
 """Each worker holds all of them, about 500 bytes each."""
 
 RECORD_BYTES = 1 << 10
-"""A record's most bytes."""
+"""The largest record."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRecords:
-    """All records by id. `version` is another after each change; empty where there never was a key."""
+    """All records by id. `version` differs after each change; empty if there never was a key."""
 
     version: str
     records: Mapping[str, bytes]
 
 
 class Grant(NamedTuple):
-    """Tokens that were taken out of a bucket: none, or at least one; then `wait_s` is how long until there is one."""
+    """Tokens taken out of a bucket: at least one, or none; in that case one is available after `wait_s`."""
 
     tokens: float
     wait_s: float
@@ -35,25 +35,25 @@ class KeyStore(Protocol):
     """Errors: StoreUnavailable, StoreTimeout, StoreCorrupt."""
 
     async def add(self, id: str, record: bytes, version: str) -> bool:
-        """Keep a key; False if another one has its id. The same again is True (a reply got lost).
+        """Keep a key; False if another key has its id. Adding the same record again returns True (a retry).
 
         Raises LimitReached beyond MOST_KEYS, ValueError for more than RECORD_BYTES.
         """
         ...
 
     async def revoke(self, id: str, version: str) -> bool:
-        """Forget a key and its bucket; False if there is none."""
+        """Forget a key and its bucket; False if there is no such key."""
         ...
 
     async def read(self, version: str) -> KeyRecords | None:
-        """All keys; None if they are still those of this version."""
+        """All keys; None if `version` is current."""
         ...
 
     async def take(self, id: str, owed: float, wanted: float, rate: float, burst: float) -> Grant:
-        """Up to `wanted` tokens out of the key's bucket, after the `owed` ones, which may leave it below nothing.
+        """Take up to `wanted` tokens out of the key's bucket, after the `owed` ones, which may make it negative.
 
-        By the store's clock `rate` tokens flow into it a second, until it has `burst`; a new one is full. A driver that sends
-        this again because the reply got lost takes twice: fewer tokens are left, never more.
+        By the store's clock, `rate` tokens per second flow into the bucket, up to `burst`; a new one is full. A retry after a
+        lost reply takes twice: the bucket then has too few tokens, never too many.
         """
         ...
 

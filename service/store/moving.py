@@ -1,12 +1,12 @@
-"""The part of the store contract by which sessions move: states that are kept beside them, seals, and all that there is.
+"""The part of the store contract that moves sessions: checkpoints, seals, and the export and import of whole sessions.
 
-A *seal* stops whoever would change a session: each such call raises SessionMoving or SessionMoved. One for a while lapses
-by itself, by the store's clock, so that whoever made it may die; one for good stays until it is taken off. What a seal
-says is its *note*; only who knows the note may change it.
+A *seal* blocks changes to a session: each such call raises SessionMoving or SessionMoved. A temporary seal lapses by itself,
+by the store's clock, so that its maker may die; a permanent one stays until it is removed. The content of a seal is its
+*note*; only a caller that knows the note may change the seal.
 
-A session is taken out as a `Whole` and pages of `Luggage`, and arrives in another store, or under another name, in the same
-parts. It arrives sealed for good, so that nobody sees a part of it; taking off this seal is what opens it. Where what is left
-of one that moved away has the name, it arrives *aside*, and takes the place when it is opened; until then nothing changes.
+A session leaves as a `Whole` and pages of `Luggage`, and arrives in another store, or under another name, in the same parts.
+It arrives sealed for good, so that nobody sees a part of it; removing this seal opens it. If the remains of a session that
+moved away have the name, the new one arrives *aside* and takes their place when it is opened; until then nothing changes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FOR_GOOD = float("inf")
 _ASIDE = "}"
 NOTE_BYTES = 1024
 LUGGAGE_ITEMS, LUGGAGE_BYTES = 2_000, 4 << 20
-"""A page of luggage has at most so many items, and so many bytes unless the first one has more."""
+"""The largest page of luggage, in items and in bytes; a single larger item is a page of its own."""
 
 
 class Seal(NamedTuple):
-    """Why a session is sealed. `token` is drawn at random by who seals it; `to` is where the session goes, as clients know
-    the place, if it is to be told."""
+    """Why a session is sealed. `token` is drawn at random by the caller that seals it; `to` is the destination as clients
+    know it, if they may be told."""
 
     kind: Literal["held", "arriving", "moved"]
     token: str
@@ -42,7 +42,7 @@ class Seal(NamedTuple):
 
     @classmethod
     def of(cls, note: bytes) -> Seal:
-        """Also of a note that is damaged: the session is sealed all the same."""
+        """Decode a note; a damaged one still seals the session."""
         try:
             kind, token, to = from_json(note)
             return cls(kind, str(token), str(to))
@@ -51,10 +51,10 @@ class Seal(NamedTuple):
 
 
 def refusal(name: str, note: bytes) -> ServiceError:
-    """What is told to whoever would change a sealed session."""
+    """The error for an attempt to change a sealed session."""
     seal = Seal.of(note)
     if seal.kind == "moved":
-        where = f"; it goes on at {seal.to}" if seal.to else ""
+        where = f"; it continues at {seal.to}" if seal.to else ""
         return SessionMoved(
             f"Session {name!r} has moved{where}.", session=name, **({"location": seal.to} if seal.to else {})
         )
@@ -62,7 +62,7 @@ def refusal(name: str, note: bytes) -> ServiceError:
 
 
 class Checkpoint(NamedTuple):
-    """A state that is kept beside the session: of which tip, since when by the store's clock, and its size."""
+    """A state kept beside the session: its tip, its time by the store's clock, and its size."""
 
     name: str
     tip: Tip
@@ -72,8 +72,8 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A session but for its luggage: the head, the first tip, the tip that the oldest entry kept follows, the entries from
-    there, and the snapshot and record that it starts from."""
+    """A session without its luggage: the head, the first tip, `base` (the tip before the oldest entry kept), the entries
+    from there, and the snapshot and record that it starts from."""
 
     head: Head
     first: Tip
@@ -84,7 +84,7 @@ class Whole:
 
 
 class HeldItem(NamedTuple):
-    """A prediction that waits, or has expired and is remembered; in seconds since the epoch by the store's clock."""
+    """A prediction that waits, or has expired and is remembered. Times are seconds since the epoch by the store's clock."""
 
     id: str
     blob: bytes
@@ -94,7 +94,7 @@ class HeldItem(NamedTuple):
 
 
 class RememberedItem(NamedTuple):
-    """The id of an applied update, its answer, and when that was."""
+    """The id of an applied update, its answer, and the time."""
 
     id: str
     answer: bytes
@@ -103,8 +103,8 @@ class RememberedItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """A page of what a session holds beside its journal: predictions, and then remembered ids, the oldest first. `cursor`
-    asks for the next page, None at the end; it is good only while nobody changes the session."""
+    """A page of what a session holds beside its journal: predictions, then remembered ids, oldest first. `cursor` asks for
+    the next page, None at the end; it is valid only while nobody changes the session."""
 
     held: Sequence[HeldItem]
     remembered: Sequence[RememberedItem]
@@ -126,12 +126,12 @@ class Moving(Protocol):
         told: int = 0,
         unless_waiting: bool = False,
     ) -> bool:
-        """Go on from another state: the record, the snapshot and the tip become these, and the journal is empty, without a
-        tail. False unless the session is at `at`, or `to` is on its chain already (a reply got lost); with `unless_waiting`
-        if a prediction waits for its truth.
+        """Continue from another state: replace the record, the snapshot and the tip, and empty the journal and its tail.
+        False unless the session is at `at`, or `to` is on its chain already (a retry); with `unless_waiting` also False if
+        a prediction waits for its truth.
 
-        `to` has a digest of its own, drawn at random, so that every copy of what was is off the chain. What waits and what
-        is remembered stay, and so do the first tip, the times and the counts; `told` of the new state's alarms count as
+        `to` has a new random digest, which takes every copy of the old state off the chain. Waiting predictions and
+        remembered ids stay, and so do the first tip, the times and the counts; `told` of the new state's alarms count as
         delivered. Raises ValueError for a summary of more than SUMMARY_BYTES.
         """
         ...
@@ -147,62 +147,62 @@ class Moving(Protocol):
         at: float | None = None,
         note: bytes = b"",
     ) -> bool | Full:
-        """Keep a state beside the session, in place of one of the same name. Full where there are as many as may be, or as
-        many bytes; False if there is no session of this name whose first tip has the digest `identity`.
+        """Keep a state beside the session, in place of one of the same name. Full at the limit of checkpoints or of their
+        bytes; False if there is no session of this name whose first tip has the digest `identity`.
 
-        `at` is now unless it is given; `note` is that of the seal under which a session arrives.
+        `at` defaults to now; `note` is that of the seal under which a session arrives.
         """
         ...
 
     async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
-        """In the order of their names."""
+        """The session's checkpoints, ordered by name."""
         ...
 
     async def kept_state(self, name: str, checkpoint: str) -> bytes | None:
-        """None if there is none of this name."""
+        """The state of a checkpoint; None if there is none of this name."""
         ...
 
     async def drop(self, name: str, checkpoint: str) -> bool:
-        """False if there is none of this name."""
+        """Delete a checkpoint; False if there is none of this name."""
         ...
 
     async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
-        """Seal the session for so many seconds, or for good (infinity). False if there is none, or if it is sealed with
-        another note; with `over` False unless it is sealed by that note, or already by this one.
+        """Seal the session for `for_s` seconds, or for good (infinity). False if there is no session, or if it is sealed with
+        another note; with `over` False unless it is sealed with that note, or already with this one.
 
         Raises ValueError for a note of more than NOTE_BYTES.
         """
         ...
 
     async def unseal(self, name: str, note: bytes) -> bool:
-        """False if there is no such session, or if it is sealed with another note. What is aside with this note takes the
-        place of the session, if that is sealed for good, in one step."""
+        """Remove a seal; False if there is no such session, or if it is sealed with another note. A session aside with this
+        note atomically takes the place of the session, if that is sealed for good."""
         ...
 
     async def whole(self, name: str) -> Whole | Gone:
-        """All that there is but its luggage, as of one moment. Raises StoreCorrupt where the entries lead nowhere."""
+        """A consistent copy of the session without its luggage. Raises StoreCorrupt if the entries do not lead to its tip."""
         ...
 
     async def luggage(self, name: str, cursor: str | None = None) -> Luggage | Gone:
-        """The page after a cursor, of a session that is sealed. Raises ValueError for what is no cursor."""
+        """The page of a sealed session's luggage after a cursor. Raises ValueError for a malformed cursor."""
         ...
 
     async def arrive(self, name: str, whole: Whole, note: bytes) -> None:
-        """Make a session of these parts without the entries, sealed for good with this note; whatever is there under the
-        name and sealed for good gives way. Raises SessionExists if something else is there.
+        """Create a session from these parts without the entries, sealed for good with this note. It replaces a session of
+        the name that is sealed for good; any other raises SessionExists.
 
-        One that arrives aside is in no list and no count, and is deleted with the session whose place it is to take.
+        A session that arrives aside is in no list and no count, and is deleted with the session that it is to replace.
         """
         ...
 
     async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
-        """Add to what has arrived: entries in order, predictions, remembered ids in order. What is there already is left as
-        it is. False unless the session is sealed for good with this note."""
+        """Add to an arriving session: entries in order, predictions, remembered ids in order. Items that exist already stay
+        as they are. False unless the session is sealed for good with this note."""
         ...
 
 
 def aside(name: str) -> str:
-    """Under what a session arrives that is to take the place of another. No client may give such a name, and its keys are in
+    """The name under which a session arrives that is to replace another. No client can use such a name, and its keys are in
     the same slot of a cluster."""
     return name + _ASIDE
 
@@ -216,7 +216,7 @@ def page_cursor(part: str, offset: int) -> str:
 
 
 def page_place(cursor: str | None, parts: Sequence[str]) -> tuple[int, int]:
-    """Which of the parts a page begins in, and where there. Raises ValueError."""
+    """The index of the part in which a page begins, and the offset in it. Raises ValueError."""
     if cursor is None:
         return 0, 0
     part, _, offset = cursor.partition(":")

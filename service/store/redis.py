@@ -1,7 +1,7 @@
-"""Sessions in Redis: a single server, behind Sentinel, or a Cluster. Every operation on one is one Lua script.
+"""Sessions in Redis: a single server, behind Sentinel, or a Cluster. Every change of a session is one Lua script.
 
-A command whose connection broke before its reply is sent again: it may have been executed. The scripts answer the second
-one by what they find (`lua/commit.lua`, `lua/create.lua`).
+A command whose connection broke before its reply is sent again, although it may have been executed. The scripts recognize
+the retry by what they find (`lua/commit.lua`, `lua/create.lua`).
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ from .store_checks import (
 )
 
 SESSIONS = "okl:sessions"
-"""The names of all sessions: a sorted set with score 0, so that it is ordered by name."""
+"""The names of all sessions: a sorted set whose scores are all 0, so that it is ordered by name."""
 
 SWEPT_HERE = 100
-"""Fewer than the contract allows, as a script holds up all clients of the server: 1,000 predictions take it 19 ms."""
+"""Fewer than the contract allows, as a script blocks all clients of the server: 1,000 predictions take 19 ms."""
 
 LISTED_AT_ONCE = 100
-"""To send for 100 heads and to read them takes 2 ms, in which the event loop does nothing else."""
+"""Requesting and decoding 100 heads blocks the event loop for 2 ms."""
 
 LIMITS = struct.Struct("<7d")
 """As in `lua/sweep.lua`."""
@@ -118,11 +118,11 @@ class RedisStore:
         self, name: str, record: bytes, tip: Tip, snapshot: bytes | None = None, *, summary: bytes = b""
     ) -> None:
         check_summary(summary)
-        # The index is another slot. Before: a session is never unlisted. After: a `delete` or a `list` at the same
-        # time may have taken the name out in between.
+        # The index is in another slot. Added before, so that a session is never unlisted; and again after, as a concurrent
+        # `delete` or `list` may have removed the name in between.
         await self._index("ZADD", 0, name)
-        given = () if snapshot is None else (snapshot,)
-        is_created = await self._run(scripts.CREATE, name, record, summary, text_of(tip), *given, is_write=True)
+        arguments = () if snapshot is None else (snapshot,)
+        is_created = await self._run(scripts.CREATE, name, record, summary, text_of(tip), *arguments, is_write=True)
         await self._index("ZADD", 0, name, is_write=True)
         if not is_created:
             raise SessionExists(name)
@@ -133,8 +133,8 @@ class RedisStore:
             return Gone() if all(field is None for field in fields) else to_head(name, fields)
 
     async def read(self, name: str, after: Tip | None = None) -> Reading | Gone:
-        given = () if after is None else (text_of(after),)
-        answer = await self._run(scripts.READ, name, *given)
+        arguments = () if after is None else (text_of(after),)
+        answer = await self._run(scripts.READ, name, *arguments)
         with Damage(name):
             return Gone() if answer[0] == b"gone" else to_reading(name, answer[1])
 
@@ -193,8 +193,8 @@ class RedisStore:
     ) -> bool:
         check_summary(summary)
         check_number(told)
-        given = (text_of(at), record, text_of(to), snapshot, summary, told, int(unless_waiting))
-        return bool(await self._run(scripts.REPLACE, name, *given, is_write=True))
+        arguments = (text_of(at), record, text_of(to), snapshot, summary, told, int(unless_waiting))
+        return bool(await self._run(scripts.REPLACE, name, *arguments, is_write=True))
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         answer = await self._run(scripts.LAST, name, rounds, LAST_BYTES)
@@ -222,7 +222,7 @@ class RedisStore:
 
     async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
         check_summary(summary, round)
-        # Not `is_write`: what is written anew every second waits for no replica.
+        # Not `is_write`: a summary is rewritten every second, so it need not wait for replicas.
         return bool(await self._run(scripts.SUMMARIZE, name, identity, round, summary))
 
     async def told(self, name: str, identity: bytes, count: int) -> bool:
@@ -247,8 +247,8 @@ class RedisStore:
         return await self._index("ZLEXCOUNT", f"[{prefix}", f"({after_prefix(prefix)}")
 
     async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
-        given = ("" if at is None else text_of(at), int(unless_waiting))
-        is_deleted = await self._run(scripts.DELETE, name, 0, *given, is_write=True)
+        arguments = ("" if at is None else text_of(at), int(unless_waiting))
+        is_deleted = await self._run(scripts.DELETE, name, 0, *arguments, is_write=True)
         await self._unlist(name)
         return bool(is_deleted)
 
@@ -263,8 +263,8 @@ class RedisStore:
         at: float | None = None,
         note: bytes = b"",
     ) -> bool | Full:
-        given = moves.kept_arguments(identity, self._checkpoints, checkpoint, tip, at, note, blob)
-        answer = await self._run(scripts.KEEP, name, *given, is_write=True)
+        arguments = moves.kept_arguments(identity, self._checkpoints, checkpoint, tip, at, note, blob)
+        answer = await self._run(scripts.KEEP, name, *arguments, is_write=True)
         return Full() if answer < 0 else bool(answer)
 
     async def kept(self, name: str) -> Sequence[Checkpoint] | Gone:
@@ -305,15 +305,15 @@ class RedisStore:
         is_listed = not is_aside(name)
         if is_listed:
             await self._index("ZADD", 0, name)  # as in `create`
-        is_there = await self._run(scripts.ARRIVE, name, *moves.arrive_arguments(whole, note), is_write=True)
+        has_arrived = await self._run(scripts.ARRIVE, name, *moves.arrive_arguments(whole, note), is_write=True)
         if is_listed:
             await self._index("ZADD", 0, name, is_write=True)
-        if not is_there:
+        if not has_arrived:
             raise SessionExists(name)
 
     async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
-        given = (note, self._remembered_us, *moves.unload_arguments(entries, luggage))
-        return bool(await self._run(scripts.UNLOAD, name, *given, is_write=True))
+        arguments = (note, self._remembered_us, *moves.unload_arguments(entries, luggage))
+        return bool(await self._run(scripts.UNLOAD, name, *arguments, is_write=True))
 
     async def _listed(self, name: str, reply: Any) -> Head | None:
         try:
@@ -325,7 +325,7 @@ class RedisStore:
         except StoreCorrupt as error:
             _log.warning("a session cannot be listed", extra={"session": name, "error": str(error.__cause__)})
             return None
-        # Its head was evicted, or it is being deleted.
+        # The head was evicted, or the session is being deleted.
         await self._run(scripts.DELETE, name, 1)
         await self._unlist(name)
         return None
@@ -360,5 +360,5 @@ class RedisStore:
 
 
 def from_url(url: str, limits: Limits) -> RedisStore:
-    """The query takes the driver's own connection options, `max_connections` among them, and those of `redis_url`."""
+    """The url's query takes the driver's connection options, such as `max_connections`, and those of `redis_url`."""
     return RedisStore(connections_from_url(url), limits)

@@ -1,4 +1,4 @@
-"""Calls of a Redis Cluster."""
+"""Calls to a Redis Cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .redis_errors import FAILURES, is_refusal, log_failure, store_error
 
 @final
 class Cluster:
-    """The connections to a cluster: the driver's own, which knows where a slot is."""
+    """The connections to a cluster: the driver's cluster client, which locates slots."""
 
     def __init__(self, client: RedisCluster, *, at_once: int, deadline_s: float = DEADLINE_S) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class Cluster:
         self._free: asyncio.Semaphore | None = None
 
     async def open(self) -> None:
-        # A first use by several tasks at once would have each of them find out the nodes.
+        # Initialize here: on a concurrent first use, each task would discover the nodes.
         self._free = asyncio.Semaphore(self._at_once)
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -51,7 +51,7 @@ class Cluster:
 
         replies = await self._served(send) if commands else []
         for number, reply in enumerate(replies):
-            # A pipeline whose errors are replies does not find out the nodes anew; a command alone does.
+            # A pipeline that returns errors as replies does not rediscover the nodes; a single command does.
             if isinstance(reply, Exception) and not is_refusal(reply):
                 try:
                     replies[number] = await self._execute(commands[number])
@@ -69,7 +69,7 @@ class Cluster:
         if self._free is None:
             raise StoreUnavailable("The store is not open.")
         try:
-            # A node's pool does not wait, so that there are never more calls than it has connections.
+            # A node's pool raises instead of waiting, so the semaphore bounds calls by its connections.
             async with asyncio.timeout(self._deadline_s), self._free:
                 try:
                     return await send()

@@ -1,8 +1,8 @@
-"""Calls of Redis over a few connections of the driver's pool. Those of one turn of the event loop leave in one write.
+"""Calls to Redis over a few connections of the driver's pool. The calls of one turn of the event loop leave in one write.
 
-A *lane* is a held connection. A call that finds no other under way is carried by its caller, at once. Others wait for the
-turn's end: a task sends them together and reads their replies in order. A connection with a reply missing is closed, never
-used again.
+A *lane* is a held connection. If no other call is in flight, the caller sends its call itself, at once. Otherwise calls wait
+for the end of the turn: a task sends them as a batch and reads their replies in order. A connection with a reply missing is
+closed, never reused.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from .redis_errors import (
 from .redis_lane import Lane, LaneCall
 
 DEADLINE_S = 5.0
-"""For an operation with all its retries."""
+"""The time limit of an operation with all its retries."""
 
 ATTEMPTS_IN_DEADLINE = 2.5
-"""A connection that does not answer is given up after the deadline's share, so that there is time for another one."""
+"""A connection that does not answer is dropped after this share of the deadline, which leaves time for another attempt."""
 
 RETRIES = 3
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.25)
 TICK_S = 0.05
 WATCH_S = 1.0
-"""Between two questions to the Sentinels who the master is."""
+"""The interval at which the Sentinels are asked for the master."""
 BATCH_CALLS = 128
 BATCH_BYTES = 64 << 10
-"""A call that is larger leaves alone: nobody waits behind it."""
+"""A larger call is sent alone, so that no other call waits behind it."""
 
 CLOSED_MEANWHILE = (AttributeError, TypeError, RuntimeError)
-"""What the driver's cluster client raises (8.1; redis-py issue 4287) where one call closes the connection that another one
-is about to write to: the last by uvloop, the others by asyncio."""
+"""What the driver's cluster client raises (8.1; redis-py issue 4287) if one call closes the connection that another call
+is about to write to: RuntimeError under uvloop, the others under asyncio."""
 
 Command = Sequence[bytes | str | int | float]
 
 
 class Connections(Protocol):
-    """Errors: StoreUnavailable, StoreTimeout, and the driver's ResponseError where the server refused the command itself."""
+    """Errors: StoreUnavailable, StoreTimeout, and the driver's ResponseError if the server refused the command itself."""
 
     async def open(self) -> None: ...
 
@@ -66,11 +66,11 @@ class Connections(Protocol):
     async def call(self, command: Command, *, is_write: bool = False) -> Any: ...
 
     async def call_all(self, commands: Sequence[Command]) -> Sequence[Any]:
-        """The replies of commands that read, in order; a refusal of one of them is its reply."""
+        """The replies to read-only commands, in order; the reply to a refused command is its error."""
         ...
 
     async def call_each(self, command: Command) -> Sequence[Any]:
-        """The reply of every server that takes writes."""
+        """The replies of all servers that take writes."""
         ...
 
 
@@ -131,8 +131,8 @@ class Lanes:
             await sentinel.aclose()
 
     async def _watch(self, find_master: Callable[[], Awaitable[object]]) -> None:
-        """Leave a master that is none any more. One that lives takes writes for ten seconds after another was promoted, until
-        the Sentinels make it a replica: then all that it took is lost.
+        """Leave a demoted master. If it still runs, it takes writes for ten seconds after another one was promoted, until the
+        Sentinels make it a replica; then these writes are lost.
         """
         known: object = None
         while True:
@@ -150,7 +150,7 @@ class Lanes:
         return await self._call(b"".join(map(_pack, commands)), commands=len(commands)) if commands else ()
 
     async def call(self, command: Command, *, is_write: bool = False) -> Any:
-        """The reply. A command whose connection broke is sent again, at once and then after a pause."""
+        """The reply to a command. A command whose connection broke is retried at once, then with back-off."""
         return await self._call(_pack(command), is_write=is_write)
 
     async def _call(self, packed: bytes, *, is_write: bool = False, commands: int | None = None) -> Any:
@@ -176,7 +176,7 @@ class Lanes:
     async def _ask(self, call: LaneCall, loop: asyncio.AbstractEventLoop) -> Any:
         self._pending.append(call)
         if self._ticker is None:
-            # It goes on while there is work and is not made and cancelled for every call.
+            # One timer runs while there is work, instead of one per call.
             self._ticker = loop.call_later(TICK_S, self._tick, loop)
         if not self._is_gathering and (lane := self._take_lane()) is not None:
             if len(self._free) + 1 < len(self._lanes):
@@ -199,7 +199,7 @@ class Lanes:
         return lane
 
     def _start(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
-        """Others are under way: the calls of this turn of the loop leave together."""
+        """Send the calls of this turn of the loop together, as others are in flight."""
         self._is_gathering = True
         task = loop.create_task(self._carry_on(lane, loop))
         lane.taken_by(task)
@@ -235,7 +235,7 @@ class Lanes:
             self._ticker = loop.call_later(TICK_S, self._tick, loop)
 
     async def _carry(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
-        """One exchange for calls that wait. Whatever happens each of them has an answer then."""
+        """Run one exchange for pending calls. Afterwards each of them has an answer, whatever happened."""
         batch = self._take()
         if self._pending and (another := self._take_lane()) is not None:
             self._release(another)
@@ -259,14 +259,14 @@ class Lanes:
             raise asyncio.CancelledError
 
     async def _give_up(self, lane: Lane, error: Exception) -> None:
-        """What broke one connection (the server was started again) broke the others too: they are left as well."""
+        """Drop a lane's connection, and retire all others: what broke one (a server restart) broke them too."""
         log_failure(error, _server(lane.connection))
         if lane.connection is not None and lane.epoch == self._epoch:
             self._epoch += 1
         await self._drop(lane)
 
     def _take(self) -> list[LaneCall]:
-        """The calls to send next: one large call, or many small ones."""
+        """The next batch: one large call, or many small ones."""
         batch: list[LaneCall] = []
         size = 0
         while self._pending and len(batch) < BATCH_CALLS and size < BATCH_BYTES:
@@ -281,7 +281,7 @@ class Lanes:
     async def _exchange(self, lane: Lane, batch: list[LaneCall], loop: asyncio.AbstractEventLoop) -> None:
         packed = [call.packed for call in batch]
         lane.due = min([call.deadline for call in batch])
-        if len(packed[0]) < BATCH_BYTES:  # a large call may need all its time
+        if len(packed[0]) < BATCH_BYTES:  # a large call may need its whole deadline
             lane.due = min(lane.due, loop.time() + self._attempt_s)
         connection = lane.connection
         if connection is None or lane.epoch != self._epoch or await connection.can_read():
@@ -307,7 +307,7 @@ class Lanes:
                 call.answer(reply if is_error or is_replicated else NotReplicatedError(f"{acknowledged} acknowledged"))
 
     async def _connect(self, lane: Lane) -> AbstractConnection:
-        """A new connection: the server has closed the one that was there, or it was left for another server."""
+        """Replace the lane's connection, which the server has closed or which belongs to an earlier epoch."""
         await self._drop(lane)
         lane.epoch = self._epoch
         lane.connection = await self._pool.get_connection()
@@ -322,18 +322,18 @@ class Lanes:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel until it is heard."""
+    """Cancel the task until it ends, as the driver may swallow a cancellation."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=TICK_S)
 
 
 def _pack(command: Command) -> bytes:
-    return hiredis.pack_command(tuple(command))  # pyright: ignore[reportArgumentType]  # its stub takes one value only
+    return hiredis.pack_command(tuple(command))  # pyright: ignore[reportArgumentType]  # the stub takes one value only
 
 
 async def _read(connection: AbstractConnection) -> Any:
-    # Without a timeout of the driver's: where one is named, it answers None when the network gives up (ETIMEDOUT).
+    # Without the driver's timeout: with one, it returns None when the network gives up (ETIMEDOUT).
     try:
         return await connection.read_response()
     except ResponseError as error:
@@ -341,7 +341,7 @@ async def _read(connection: AbstractConnection) -> Any:
 
 
 async def _read_all(connection: AbstractConnection, count: int) -> Any:
-    """The replies in order, or the first of them that says that the server cannot serve."""
+    """The replies in order, or the first error which says that the server cannot serve."""
     replies = [await _read(connection) for _ in range(count)]
     failures = (reply for reply in replies if isinstance(reply, Exception) and not is_refusal(reply))
     return next(failures, replies)

@@ -1,4 +1,4 @@
-"""What the driver's exceptions say: which of the store's errors they are, and whether to try again."""
+"""Map the driver's exceptions to the store's errors, and decide which are retryable."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from okl.errors import StoreCorrupt, StoreError, StoreRefused, StoreTimeout, Sto
 FAILURES = (RedisError, RedisClusterException, OSError)
 _REFUSED = (AuthenticationError, AuthorizationError)
 MOVED_ON = (ReadOnlyError, MasterDownError, BusyLoadingError)
-"""The server is not, or not yet, the one that takes writes."""
+"""The server no longer takes writes, or not yet."""
 
 _DAMAGE = ("WRONGTYPE", "user_script:", "The ID specified in X")
-"""How the answers begin that come from what a script finds under a session's keys."""
+"""Prefixes of errors caused by what a script finds under a session's keys."""
 
 _FORBIDDEN = ("The user executing the script can't", "ACL failure in script")
-"""Of Redis 7.0, and of Redis 8 and Valkey."""
+"""The first is from Redis 7.0, the second from Redis 8 and Valkey."""
 
 _log = logging.getLogger("okl.store")
 
 
 class NotReplicatedError(RedisTimeoutError):
-    """Too few replicas have acknowledged a write in time."""
+    """Too few replicas acknowledged a write in time."""
 
 
 def store_error(error: Exception) -> StoreError:
-    """The driver's error as one of the store's; where the server stands is for the log alone."""
+    """The driver's error as one of the store's, without the server's address, which only the log shows."""
     match error:
         case NotReplicatedError():
             return StoreTimeout("Too few replicas of Redis have acknowledged the write in time.")
@@ -73,7 +73,7 @@ def store_error(error: Exception) -> StoreError:
 
 
 def refused(error: ResponseError, what: str, **extra: str) -> StoreError:
-    """What a command about `what` was refused for: what is stored, or what the server is allowed or able to do."""
+    """The error for a refused command about `what`: damaged data, or a server that cannot or may not serve."""
     if str(error).startswith(_DAMAGE):
         return damaged(what, **extra)
     log_failure(error)
@@ -85,7 +85,7 @@ def damaged(what: str, **extra: str) -> StoreCorrupt:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server is well and refused this one command."""
+    """Whether the server is healthy and refused just this command."""
     if not isinstance(error, ResponseError):
         return False
     if isinstance(error, (*MOVED_ON, OutOfMemoryError, ClusterDownError, TryAgainError)):

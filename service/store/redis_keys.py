@@ -1,4 +1,4 @@
-"""Keys in Redis, by the store's own connections: one hash of all keys, and a hash a bucket, which expires when it is full."""
+"""Keys in Redis, over the store's connections: one hash of all keys, and one hash per bucket, which expires when full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .redis_connections import Connections
 from .redis_scripts import Script, Value
 
 KEYS_KEY: Final = "okl:keys"
-"""No session's keys begin so: theirs have braces."""
+"""Distinct from every session's keys, which have braces."""
 
 _KEYS, _TAKE = Script("keys"), Script("take")
 _OF: Final = "The list of keys"
@@ -31,10 +31,10 @@ class RedisKeys:
         return bool(outcome)
 
     async def revoke(self, id: str, version: str) -> bool:
-        was_there = await self._run(_KEYS, KEYS_KEY, "revoke", version, id, is_write=True)
-        # In a cluster the bucket is another slot. One that a worker fills once more expires by itself.
+        existed = await self._run(_KEYS, KEYS_KEY, "revoke", version, id, is_write=True)
+        # In a cluster the bucket is in another slot. If a worker recreates it, it expires by itself.
         await self._connections.call(("DEL", _bucket_of(id)), is_write=True)
-        return bool(was_there)
+        return bool(existed)
 
     async def read(self, version: str) -> KeyRecords | None:
         answer = await self._run(_KEYS, KEYS_KEY, "ring", version)

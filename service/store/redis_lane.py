@@ -1,4 +1,4 @@
-"""One connection of a Redis store, whoever uses it at present, and what it is asked to carry."""
+"""One connection of a Redis store with the task that uses it, and the calls that it carries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.asyncio.connection import AbstractConnection
 
 @final
 class LaneCall:
-    """`packed` is one command with one reply, or `commands` of them whose replies are a list."""
+    """A call: `packed` is one command with one reply, or `commands` commands whose replies are a list."""
 
     __slots__ = ("commands", "deadline", "is_write", "packed", "reply")
 
@@ -25,16 +25,16 @@ class LaneCall:
         self.reply = reply
 
     def answer(self, reply: Any) -> None:
-        """Errors are replies too: a caller that is gone need not retrieve them."""
+        """Errors are set as results too, so that asyncio does not complain if the caller is gone."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
 
 @final
 class Lane:
-    """`carrier` is the task that uses it; the exchange under way is broken off at `due`, and `broken_by` says why.
+    """A connection. `carrier` is the task that uses it; its exchange is broken off at `due`, for the reason `broken_by`.
 
-    The carrier may be cancelled by others too: `cancelling` is how often it was before, `breaks` how often it was from here.
+    Others may cancel the carrier too: `cancelling` counts the cancellations before its exchange, `breaks` those by the lane.
     """
 
     __slots__ = ("breaks", "broken_by", "cancelling", "carrier", "connection", "due", "epoch")
@@ -52,14 +52,14 @@ class Lane:
         self.carrier, self.cancelling = carrier, carrier.cancelling()
 
     def break_off(self, error: Exception) -> None:
-        """Have the carrier wait no longer. The driver may swallow that (wait_for of Python 3.11): then it is said again."""
+        """Cancel the carrier's wait. The driver may swallow that (wait_for of Python 3.11); then the next tick repeats it."""
         if self.carrier is not None:
             self.broken_by = error
             self.breaks += 1
             self.carrier.cancel()
 
     def settle(self) -> bool:
-        """The exchange is over. Was the carrier cancelled by somebody else?"""
+        """End the exchange. Return whether somebody else cancelled the carrier."""
         self.due, self.broken_by = math.inf, None
         if self.carrier is None:
             return False

@@ -1,4 +1,4 @@
-"""How sessions move, in the words of Redis: arguments of the scripts, and their replies."""
+"""Moving sessions in Redis: the arguments of the scripts, and their replies."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _APPLIED = struct.Struct("<d")
 
 
 def time_us(time: float | None) -> int:
-    """When something was, or is to be: any time, and 0 for never."""
+    """Any time in microseconds; 0 for None."""
     return round((time or 0.0) * US)
 
 
 def to_checkpoints(answer: Mapping[bytes, bytes] | Sequence[bytes]) -> Sequence[Checkpoint]:
     found: list[Checkpoint] = []
-    # A Cluster's driver makes a dictionary of it.
+    # The driver's cluster client returns a dictionary.
     fields = answer if isinstance(answer, Mapping) else dict(zip(answer[::2], answer[1::2], strict=True))
-    for name, told in fields.items():
-        at, size, tip = told.split(b":", 2)
+    for name, value in fields.items():
+        at, size, tip = value.split(b":", 2)
         found.append(Checkpoint(name.decode(), to_tip(tip), int(at) / US, int(size)))
     return sorted(found)
 
 
 def to_whole(name: str, answer: Sequence[Any]) -> Whole:
-    _, told, first, base_text, rows = answer
-    reading, base = to_reading(name, told), to_tip(base_text)
+    _, reading_answer, first, base_text, rows = answer
+    reading, base = to_reading(name, reading_answer), to_tip(base_text)
     entries = check_last(name, base, [to_entry(*row) for row in rows], reading.head.tip)
     return Whole(reading.head, to_tip(first), base, reading.record or b"", reading.snapshot, entries)
 
@@ -63,12 +63,12 @@ def to_luggage(cursor: str | None, answer: Sequence[Any]) -> Luggage:
         after = page_cursor(PARTS[part + 1], 0)
     rows = list(zip(flat[::2], flat[1::2], strict=True))
     if PARTS[part] == "remembered":
-        items = [RememberedItem(id.decode(), told[8:], _APPLIED.unpack_from(told)[0] / US) for id, told in rows]
+        items = [RememberedItem(id.decode(), value[8:], _APPLIED.unpack_from(value)[0] / US) for id, value in rows]
         return Luggage([], items, after)
     held: list[HeldItem] = []
-    for id, told in rows:
-        expires_at, forget_at = _HELD.unpack_from(told)
-        held.append(HeldItem(id.decode(), told[16:], expires_at / US, forget_at / US, PARTS[part] == "expired"))
+    for id, value in rows:
+        expires_at, forget_at = _HELD.unpack_from(value)
+        held.append(HeldItem(id.decode(), value[16:], expires_at / US, forget_at / US, PARTS[part] == "expired"))
     return Luggage(held, [], after)
 
 

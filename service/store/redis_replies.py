@@ -1,4 +1,4 @@
-"""From the replies of Redis to the contract's answers. What does not fit is damage."""
+"""Decode the replies of Redis as the contract's answers. A malformed reply means damaged data."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ HEAD_FIELDS = (
 
 COUNTERS = struct.Struct("<9d")
 """As in `lua/session.lua`: updated at, due at, journal bytes, number waiting, their bytes, bytes of the expired, number
-remembered, their bytes, how many never came."""
+remembered, their bytes, never_came."""
 
 _DAMAGE = (ValueError, TypeError, struct.error)
 
 
 @final
 class Damage:
-    """Turns what a damaged reply raises while it is read into StoreCorrupt."""
+    """Turns errors raised while a damaged reply is decoded into StoreCorrupt."""
 
     __slots__ = ("_name",)
 

@@ -1,4 +1,4 @@
-"""The scripts that run in Redis, the keys that they are given, and how arguments are written."""
+"""The scripts that run in Redis, their keys, and the encoding of their arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = ("head", "journal", "snap", "waiting", "expiry", "forget", "applied", "re
 
 US = 1_000_000
 LONGEST_US = 1 << 51
-"""The longest wait, 71 years: later times would lose digits."""
+"""The longest wait, 71 years; later times would lose precision."""
 
 NEVER_US = 1 << 53
 
@@ -26,7 +26,7 @@ Value = bytes | str | int
 
 @final
 class Script:
-    """The files of these names, one after the other. `has_aside`: it is given the keys of what is aside too."""
+    """The concatenation of the files `names`. With `has_aside` it also gets the keys of the session aside."""
 
     def __init__(self, *names: str, has_aside: bool = False) -> None:
         self.has_aside = has_aside
@@ -35,7 +35,7 @@ class Script:
         self._sha = hashlib.sha1(self._source, usedforsecurity=False).hexdigest().encode()
 
     async def run(self, connections: Connections, *call: Value, is_write: bool = False) -> Any:
-        """With the number of its keys, the keys and the arguments. Raises StoreUnavailable, StoreTimeout, ResponseError."""
+        """`call`: the number of keys, the keys, the arguments. Raises StoreUnavailable, StoreTimeout, ResponseError."""
         try:
             return await connections.call(("EVALSHA", self._sha, *call), is_write=is_write)
         except NoScriptError:
@@ -61,7 +61,7 @@ def keys_of(name: str) -> Sequence[bytes]:
 
 
 def duration_us(seconds: float) -> int:
-    """At least 0, and at most LONGEST_US."""
+    """A duration in microseconds, clipped to 0 and LONGEST_US."""
     return int(min(max(seconds, 0.0) * US, LONGEST_US))
 
 
@@ -72,8 +72,8 @@ def text_of(tip: Tip) -> bytes:
 def commit_arguments(
     tip: Tip, entries: Sequence[Entry], holds: Sequence[Hold], progress: Applied | None
 ) -> list[Value]:
-    told = ("", "") if progress is None else (progress.id, progress.answer)
-    arguments: list[Value] = [text_of(tip), *told, len(entries)]
+    remembered = ("", "") if progress is None else (progress.id, progress.answer)
+    arguments: list[Value] = [text_of(tip), *remembered, len(entries)]
     for entry in entries:
         answer = b"" if entry.answer is None else (b"*" if entry.is_fresh else b"+") + entry.answer
         arguments += (entry.tip.round, entry.tip.digest, entry.count, entry.id, entry.blob, answer)

@@ -1,4 +1,4 @@
-"""Templates in Redis, by the store's own connections: one hash of all."""
+"""Templates in Redis, over the store's connections: one hash of all templates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .redis_scripts import Script, Value
 from .template_store import MOST_TEMPLATES, TemplateRecords, check_template, too_many
 
 TEMPLATES_KEY: Final = "okl:templates"
-"""No session's keys begin so: theirs have braces."""
+"""Distinct from every session's keys, which have braces."""
 
 _SCRIPT: Final = Script("templates")
 _OF: Final = "The list of templates"

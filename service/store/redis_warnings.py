@@ -1,4 +1,4 @@
-"""What in the configuration of a Redis server may lose sessions."""
+"""Warnings about the configuration of a Redis server that may lose sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 async def find_warnings(connections: Connections) -> Sequence[str]:
     infos = [_facts(reply) for reply in await connections.call_each(("INFO",))]
     try:
-        # One pattern a call: Redis before 7 takes no more.
+        # One pattern per call: Redis before version 7 accepts only one.
         replies = [await connections.call_each(("CONFIG", "GET", setting)) for setting in SETTINGS]
     except ResponseError:
         replies = []
@@ -31,7 +31,7 @@ def _text(value: Any) -> str:
 
 
 def _facts(reply: Any) -> Mapping[str, str]:
-    """INFO, which a cluster's client parses and a single server's does not."""
+    """Parse INFO, which the driver's cluster client does itself and its plain client does not."""
     if isinstance(reply, Mapping):
         return {_text(name): _text(value) for name, value in reply.items()}
     lines = (line.partition(":") for line in _text(reply).splitlines() if not line.startswith("#"))
@@ -52,7 +52,7 @@ def _flat(reply: Any) -> Iterator[Any]:
 
 
 def _from_info(info: Mapping[str, str]) -> Mapping[str, str]:
-    """Where CONFIG is forbidden."""
+    """The settings that INFO shows, for a server that forbids CONFIG."""
     names = {"maxmemory": "maxmemory", "maxmemory_policy": "maxmemory-policy"}
     found = {setting: info[name] for name, setting in names.items() if name in info}
     if "aof_enabled" in info:
@@ -63,17 +63,17 @@ def _from_info(info: Mapping[str, str]) -> Mapping[str, str]:
 def _warnings(info: Mapping[str, str], config: Mapping[str, str]) -> Iterator[str]:
     version = info.get("redis_version", "")
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_VERSION:
-        yield f"Redis {version} is older than 7.0, the oldest that this service is tested on: use a newer one."
+        yield f"Redis {version} is older than 7.0, the oldest version tested with this service: use a newer one."
     if info.get("role") == "slave":
         yield "This Redis is a replica: it takes no writes, or loses them. Give the url of its master."
     policy = config.get("maxmemory-policy")
     if policy not in (None, "noeviction"):
         when = "when its memory is full" if config.get("maxmemory", "0") != "0" else "as soon as maxmemory is set"
-        yield f"Redis throws sessions away {when}: set maxmemory-policy to noeviction, it is {policy}."
+        yield f"Redis evicts sessions {when}: maxmemory-policy is {policy}; set it to noeviction."
     if config.get("appendonly") == "no":
-        yield "Redis keeps no append-only file: a restart loses what came after its last dump, or all. Set appendonly to yes."
+        yield "Redis keeps no append-only file: a restart loses all writes after the last dump. Set appendonly to yes."
     elif config.get("appendfsync") == "no":
-        yield "The system decides when Redis writes its file: a crash loses up to half a minute. Set appendfsync to everysec."
+        yield "The system decides when Redis flushes its file: a crash loses up to 30 seconds. Set appendfsync to everysec."
     unknown = [setting for setting in SETTINGS[1:] if setting not in config]
     if unknown:
         yield f"Redis does not tell this service its {', '.join(unknown)}: check that no session is evicted or left unsaved."

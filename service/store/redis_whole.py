@@ -1,4 +1,4 @@
-"""Scripts over one key that is no session's, such as the hash of all API keys."""
+"""Scripts over one key outside any session, such as the hash of all API keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .redis_scripts import Script, Value
 async def run(
     connections: Connections, script: Script, key: str, *arguments: Value, of: str, is_write: bool = False
 ) -> Any:
-    """The script's answer; `of` says what it is about. Raises StoreError."""
+    """Return the script's answer; `of` names its subject in errors. Raises StoreError."""
     try:
         return await script.run(connections, 1, key, *arguments, is_write=is_write)
     except ResponseError as error:
@@ -23,7 +23,7 @@ async def run(
 
 
 def to_records(answer: tuple[bytes, Sequence[bytes]], of: str) -> tuple[str, dict[str, bytes]]:
-    """The version, and the fields of the hash beside it. Raises StoreCorrupt."""
+    """The version, and the other fields of the hash. Raises StoreCorrupt."""
     version, fields = answer
     try:
         records = {name.decode(): record for name, record in zip(fields[::2], fields[1::2], strict=True) if name}

@@ -1,8 +1,8 @@
-"""Sessions in one SQLite file that several processes open at once; nothing to install.
+"""Sessions in one SQLite file that several processes can open at once; nothing to install.
 
-The hot path writes on the event loop's own connection: an uncontended commit takes less time than a thread to wake up.
-Everything that may take longer is done by one thread with one connection: operations that find the file locked, large
-commits, reads and snapshots, and every operation where a commit flushes the disk.
+The hot path writes on the event loop's connection: an uncontended commit takes less time than waking up a thread. One thread
+with one connection does everything that may take longer: operations that find the file locked, large commits, reads and
+snapshots, and every operation if commits flush the disk.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ T = TypeVar("T")
 
 WRITTEN_HERE = 32
 WRITTEN_HERE_BYTES = 64 << 10
-"""More entries and holds, or larger ones, would hold up the event loop: the thread takes them. 64 kB take 0.3 ms."""
+"""More entries and holds, or larger ones, would block the event loop, so the thread takes them. 64 kB take 0.3 ms."""
 READ_HERE = (32, 64 << 10)
-"""The same for the rounds that a caller has missed."""
+"""The same limits for the rounds that a caller has missed."""
 READ_THERE = (sessions.NO_END, sessions.NO_END)
 WITHOUT_FLUSH = ("off", "normal")
-"""Where a commit does not wait for the disk, so that it may be made on the event loop."""
+"""Modes in which a commit does not wait for the disk, so that it may run on the event loop."""
 
 
 @final
@@ -145,7 +145,7 @@ class SqliteStore:
         if len(entries) + len(holds) > WRITTEN_HERE or size > WRITTEN_HERE_BYTES:
 
             def checked(db: sqlite3.Cursor) -> Committed | Applied | Waiting | Behind | Gone:
-                check_entries(tip, entries)  # which takes long, too
+                check_entries(tip, entries)  # takes long, too
                 return operation(db)
 
             return await self._run(checked, writes=True, written_bytes=size)
@@ -178,8 +178,8 @@ class SqliteStore:
         check_number(told)
 
         def operation(db: sqlite3.Cursor) -> bool:
-            given = (record, to, snapshot, summary, told)
-            return sessions.replace(db, self._clock(), name, at, *given, unless_waiting=unless_waiting)
+            arguments = (record, to, snapshot, summary, told)
+            return sessions.replace(db, self._clock(), name, at, *arguments, unless_waiting=unless_waiting)
 
         return await self._run(operation, writes=True, written_bytes=len(snapshot), leaves_garbage=True)
 
@@ -232,8 +232,8 @@ class SqliteStore:
     ) -> bool | Full:
         def operation(db: sqlite3.Cursor) -> bool | Full:
             now = self._clock()
-            own = Checkpoint(checkpoint, tip, now if at is None else at, len(blob))
-            return moves.keep_state(db, self._limits, now, name, identity, own, blob, note)
+            state = Checkpoint(checkpoint, tip, now if at is None else at, len(blob))
+            return moves.keep_state(db, self._limits, now, name, identity, state, blob, note)
 
         return await self._run(operation, writes=True, written_bytes=len(blob), leaves_garbage=True)
 
@@ -273,8 +273,8 @@ class SqliteStore:
             raise SessionExists(name)
 
     async def unload(self, name: str, note: bytes, entries: Sequence[Entry], luggage: Luggage) -> bool:
-        size = sum(len(one.blob) for one in (*entries, *luggage.held)) + sum(
-            len(one.answer) for one in luggage.remembered
+        size = sum(len(item.blob) for item in (*entries, *luggage.held)) + sum(
+            len(item.answer) for item in luggage.remembered
         )
         return await self._run(
             lambda db: moves.unload(db, name, note, entries, luggage), writes=True, written_bytes=size
@@ -290,7 +290,7 @@ class SqliteStore:
     async def _run_here(
         self, operation: Operation[T], otherwise: Operation[T] | None = None, *, writes: bool = False
     ) -> T:
-        """On the event loop's connection; `otherwise` in the thread, if that takes longer or somebody else writes."""
+        """Run on the event loop's connection, or `otherwise` in the thread if that takes too long or the file is locked."""
         thread = self._opened()
         if self._here is not None:
             try:
@@ -319,7 +319,7 @@ def _size_of(entries: Sequence[Entry], holds: Sequence[Hold]) -> int:
 
 
 def from_url(url: str, limits: Limits) -> SqliteStore:
-    """`?synchronous=full` survives a power cut at the price of one disk flush a commit; `?timeout=` is in seconds."""
+    """`?synchronous=full` survives a power cut at the cost of one disk flush per commit; `?timeout=` is in seconds."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     synchronous, timeout = options.pop("synchronous", "normal"), options.pop("timeout", "5")

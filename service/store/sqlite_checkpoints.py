@@ -1,4 +1,4 @@
-"""The checkpoints of the write-ahead log, in a thread of their own: they flush the disk, and no commit waits for that."""
+"""Checkpoints of the write-ahead log, in a separate thread: they flush the disk, and no commit waits for that."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .sqlite_file import DRIVER_ERRORS, MEMORY, PAGE_BYTES, WAL_KEPT_BYTES, Sqli
 log = logging.getLogger("okl.store")
 
 CHECKPOINT_BYTES = 8 << 20
-"""The log goes back into the file after about so much was written to it."""
+"""The log is copied into the file after about this much was written to it."""
 COMMIT_BYTES = 16 << 10
-"""What a commit writes to the log beside large values: some eight pages."""
+"""The bytes that a commit writes to the log besides large values: about eight pages."""
 
 
 @final
 class Checkpoints:
-    """Counts what is written, and copies the log into the file now and then."""
+    """Counts the bytes written, and copies the log into the file when there are enough."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -40,7 +40,7 @@ class Checkpoints:
             await asyncio.to_thread(self._thread.join)
 
     def count(self, written_bytes: int = 0) -> None:
-        """A commit was made, with so many bytes of large values."""
+        """Count one commit, with `written_bytes` of large values."""
         self._written_bytes += COMMIT_BYTES + written_bytes
         if self._written_bytes >= CHECKPOINT_BYTES:
             self._written_bytes = 0
@@ -60,7 +60,7 @@ class Checkpoints:
 
 
 def _checkpoint(connection: sqlite3.Connection) -> None:
-    """Copy the log into the file; if writers never leave a gap for that to finish, make them wait for once."""
+    """Copy the log into the file; if the log stays large because writers leave no gap, make them wait once."""
     _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if frames * PAGE_BYTES > WAL_KEPT_BYTES:
         connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()

@@ -1,4 +1,4 @@
-"""One commit as SQL, inside a transaction of the caller's: append, settle, remember, expire, forget, hold; cancel."""
+"""Commits in SQL, inside the caller's transaction: append, settle, remember, expire, forget, hold; also cancel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .sqlite_tables import (
 )
 
 SWEPT_HERE = 100
-"""Predictions and remembered ids that one commit expires and forgets, beside twice as many as it adds: 10 us each."""
+"""Predictions and remembered ids that one commit expires and forgets, plus twice as many as it adds: 10 us each."""
 NEVER = float("inf")
 
 ADD_ENTRY = "INSERT INTO journal (session, round, count, size, digest, id, blob, large) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -67,7 +67,7 @@ def commit(
     progress: Applied | None,
     most_read: tuple[int, int],
 ) -> Committed | Applied | Waiting | Behind | Gone:
-    """Raises TooMuchHere, before it writes, if the caller is behind by more than `most_read` rounds and bytes."""
+    """Raises TooMuchHere, before writing, if the caller is behind by more than `most_read` rounds or bytes."""
     session = find_session(db, name)
     if session is None:
         return Gone()
@@ -90,7 +90,7 @@ def commit(
     if is_new:
         _append(db, session, now, entries)
         if progress is not None:
-            # It has a place of its own in the order of all, behind the entries.
+            # It takes its own place in the order of remembered ids, after the entries.
             session.shift += 1
             _remember(db, session, now, session.round, progress.id, progress.answer)
     _forget_oldest(db, session, limits, now, most)
@@ -102,7 +102,7 @@ def commit(
 
 
 def cancel(db: sqlite3.Cursor, limits: Limits, now: float, name: str, id: str) -> bool:
-    """Expire one prediction before its time, then what is due."""
+    """Expire one prediction early, then those that are due."""
     session = find_session(db, name)
     found = None if session is None else db.execute(FIND_CANCELLED, (session.key, id)).fetchone()
     if session is None or found is None:
@@ -140,7 +140,7 @@ def _append(db: sqlite3.Cursor, session: SessionRow, now: float, entries: Sequen
 
 
 def _settle(db: sqlite3.Cursor, session: SessionRow, id: str) -> bool | None:
-    """Whether the prediction that was under the id had been expired; None if there was none."""
+    """Remove the prediction under an id. Return whether it had expired; None if there was none."""
     settled = db.execute(SETTLE, (session.key, id)).fetchone()
     if settled is None:
         return None
@@ -183,7 +183,7 @@ def _hold(
         return None if is_same else found
     if not has_room:
         return Full()
-    # The id is there, but is to be forgotten.
+    # The id is stored, but past its retention.
     _forget(db, session, hold.id)
     if _settle(db, session, hold.id) is False:
         session.never_came += 1
@@ -196,7 +196,7 @@ def _has_room(session: SessionRow, limits: Limits, number: int, size: int) -> bo
 
 
 def _keep(db: sqlite3.Cursor, session: SessionRow, now: float, hold: Hold) -> bool:
-    """False if the id is there."""
+    """Store a waiting prediction; False if the id is stored already."""
     due = now + hold.wait_s
     forget_at = due + min(max(hold.wait_s, 0.0), REMEMBERED_AFTER_EXPIRY_S)
     size = len(hold.blob)
@@ -211,8 +211,8 @@ def _keep(db: sqlite3.Cursor, session: SessionRow, now: float, hold: Hold) -> bo
 
 
 def _sweep_waiting(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, most: int) -> None:
-    """Expire and forget `most` of what is due. The expired have as much room as those that wait; beyond it they are
-    forgotten early."""
+    """Expire and forget up to `most` predictions that are due. Expired ones have as much room as waiting ones; beyond it
+    they are forgotten early."""
     if session.due_next > now:
         return
     session.due_next = NEVER
@@ -236,7 +236,7 @@ def _sweep_waiting(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now:
 
 
 def _forget_oldest(db: sqlite3.Cursor, session: SessionRow, limits: Limits, now: float, most: int) -> None:
-    """Forget `most` of the ids that are too old, and of the oldest that are over the limits."""
+    """Forget up to `most` ids that are too old, or are the oldest beyond the limits."""
     since = now - limits.remembered_s
     if not _is_over(session, limits) and session.remembered_since > since:
         return

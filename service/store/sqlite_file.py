@@ -1,4 +1,4 @@
-"""The SQLite file: opened, prepared, watched while it is open, and the contract's words for its errors."""
+"""The SQLite file: opening, schema, transactions, detection of a replaced file, and mapping of driver errors."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ OF_CONTENT = frozenset(
         sqlite3.SQLITE_CONSTRAINT,
     }
 )
-"""Errors that come from what is in the file, and not from the file system."""
+"""Errors caused by the content of the file, not by the file system."""
 DRIVER_ERRORS = (sqlite3.Error, OSError, UnicodeDecodeError)
-"""What the driver raises; the last where it quotes what it found in a damaged file."""
+"""The driver's exceptions; the last if it quotes text from a damaged file."""
 
 MEMORY = ":memory:"
 SYNCHRONOUS = ("off", "normal", "full", "extra")
 PAGE_BYTES = 2048
-"""Each page that a commit changes is written as a whole: half of SQLite's default makes a small commit a quarter faster."""
+"""A commit writes each changed page as a whole: half of SQLite's default makes a small commit a quarter faster."""
 WAL_KEPT_BYTES = 64 << 20
-"""What a burst of large snapshots leaves of the write-ahead log on disk."""
+"""The size to which the write-ahead log on disk shrinks after a burst of large snapshots."""
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre", "fuse.sshfs"}
 )
@@ -45,7 +45,7 @@ MOUNTS = Path("/proc/self/mounts")
 
 @final
 class SqliteFile:
-    """The file that a path named when it was opened."""
+    """The file that the path named when it was opened."""
 
     def __init__(self, path: str, synchronous: str, timeout_s: float) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class SqliteFile:
         self._identity: tuple[int, int] | None = None
 
     def prepare(self) -> sqlite3.Connection:
-        """The first connection: the file is there, writes ahead and has the tables."""
+        """The first connection: creates the file, switches it to write-ahead logging and creates the tables."""
         if self.path != MEMORY:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         connection = self.connect(self.timeout_s)
@@ -70,13 +70,13 @@ class SqliteFile:
         return connection
 
     def connect(self, timeout_s: float) -> sqlite3.Connection:
-        """Takes no lock, so that it is done at once even while others write."""
+        """Open a connection. Takes no lock, so it returns at once even while others write."""
         connection = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None)
         try:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
-            # Some builds write zeros over all that is deleted.
+            # Some builds overwrite deleted content with zeros.
             connection.execute("PRAGMA secure_delete = OFF")
         except BaseException:
             connection.close()
@@ -84,7 +84,7 @@ class SqliteFile:
         return connection
 
     def check(self) -> None:
-        """Raises StoreUnavailable if the path no longer names the file that is open: what is written there is lost."""
+        """Raises StoreUnavailable if the path no longer names the open file, as writes to that would be lost."""
         if self._identity is None:
             return
         try:
@@ -113,7 +113,7 @@ class SqliteFile:
 
 
 def transact(db: sqlite3.Cursor, file: SqliteFile, operation: Callable[[sqlite3.Cursor], T], *, writes: bool) -> T:
-    """The operation in a transaction, all or nothing. Raises the contract's errors."""
+    """Run the operation in one transaction. Raises the contract's errors."""
     try:
         db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         result = operation(db)
@@ -135,12 +135,12 @@ def _roll_back(db: sqlite3.Cursor) -> None:
 
 
 def store_error(error: Exception) -> StoreTimeout | StoreCorrupt | StoreUnavailable:
-    """The contract's word for a driver's exception; its own as it is."""
+    """The contract's error for a driver's exception; its own errors are returned unchanged."""
     if isinstance(error, StoreTimeout | StoreCorrupt | StoreUnavailable):
         return error
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        # Raised by the driver itself and not by SQLite: text that is none, a value that it cannot store.
+        # Raised by the driver, not by SQLite: text that is not UTF-8, or a value that it cannot store.
         code = sqlite3.SQLITE_CORRUPT if "decode" in str(error) else sqlite3.SQLITE_CANTOPEN
     if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreTimeout(f"The SQLite file stayed locked by another process: {error}.")
@@ -150,7 +150,7 @@ def store_error(error: Exception) -> StoreTimeout | StoreCorrupt | StoreUnavaila
 
 
 def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
-    # Several processes that open a new file together lock each other out here, and SQLite does not wait by itself.
+    # Processes that open a new file at the same time lock each other out here, and SQLite itself does not wait.
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -186,7 +186,7 @@ def _make_tables(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """`executescript` would commit what is open."""
+    """Split a script, as `executescript` would commit the open transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -201,7 +201,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _network_file_system(path: Path) -> str | None:
-    """The kind of network file system that the path lies on; None where it cannot be told."""
+    """The kind of network file system that holds the path; None if there is none or it is unknown."""
     try:
         mounts = [line.split()[1:3] for line in MOUNTS.read_text().splitlines()]
     except OSError:

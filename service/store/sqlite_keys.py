@@ -1,4 +1,4 @@
-"""Keys in the SQLite file of the sessions, by the store's own connections."""
+"""Keys in the SQLite file of the sessions, over the store's connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY_TABLES = """
 CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, record BLOB NOT NULL, tokens REAL, at REAL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS key_version (one INTEGER PRIMARY KEY CHECK (one = 1), version TEXT NOT NULL);
 """
-"""Not part of the sessions' schema: a program that knows no keys reads the same file."""
+"""Not part of the sessions' schema, so that a program without keys can read the same file."""
 
 _KEYS = Table("keys", "id", "key_version")
 

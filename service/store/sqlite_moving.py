@@ -1,4 +1,4 @@
-"""How sessions move, as SQL, inside a transaction of the caller's: states that are kept, seals, luggage, arrivals."""
+"""Moving sessions in SQL, inside the caller's transaction: checkpoints, seals, luggage, arrivals."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def kept(db: sqlite3.Cursor, name: str) -> Sequence[Checkpoint] | Gone:
     rows = db.execute(FIND_CHECKPOINTS, (session.key,)).fetchall()
     if any(tuple(map(type, row)) != (bytes, int, bytes, float, int) for row in rows):
         raise corrupt(name, "a checkpoint is damaged")
-    return [Checkpoint(own.decode(), Tip(round, digest), at, size) for own, round, digest, at, size in rows]
+    return [Checkpoint(key.decode(), Tip(round, digest), at, size) for key, round, digest, at, size in rows]
 
 
 def kept_state(db: sqlite3.Cursor, name: str, checkpoint: str) -> bytes | None:
@@ -176,20 +176,20 @@ def luggage(db: sqlite3.Cursor, name: str, cursor: str | None) -> Luggage | Gone
     else:
         after = page_cursor("remembered", 0) if part == 0 else None
     if part == 0:
-        # Of one that has expired nobody knows when any more.
+        # The expiry time of an expired prediction is no longer stored.
         items = [
-            HeldItem(id.decode(), blob, 0.0 if gone else due, forget, bool(gone))
-            for id, blob, due, forget, gone in rows
+            HeldItem(id.decode(), blob, 0.0 if is_expired else due, forget_at, bool(is_expired))
+            for id, blob, due, forget_at, is_expired in rows
         ]
         return Luggage(items, [], after)
     return Luggage([], [RememberedItem(id.decode(), answer, at) for id, answer, at in rows], after)
 
 
 def arrive(db: sqlite3.Cursor, now: float, name: str, whole: Whole, note: bytes) -> bool:
-    """False if there is a session of this name that is not sealed for good."""
-    there = find_session(db, name)
-    if there is not None:
-        if not there.is_sealed_for_good:
+    """Create the session; False if the name belongs to one that is not sealed for good."""
+    existing = find_session(db, name)
+    if existing is not None:
+        if not existing.is_sealed_for_good:
             return False
         sessions.delete(db, now, name, None)
     head = whole.head

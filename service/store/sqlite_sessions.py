@@ -1,6 +1,6 @@
-"""Sessions as SQL, inside a transaction of the caller's: made, looked at, listed, summarized, condensed, taken back, deleted.
+"""Sessions in SQL, inside the caller's transaction: create, read, list, summarize, snapshot, rewind, replace, delete.
 
-What a session no longer has is deleted in small steps afterwards (`clean`), so that no other session waits for it.
+Rows that no session has any more are deleted later in small steps (`clean`), so that no other session waits for that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PART_BYTES = 1 << 20
 """A snapshot is stored in parts, so that it can be deleted in steps."""
 CLEANED_AT_ONCE = 100
 CLEANED_BYTES = 256 << 10
-"""One step deletes so many rows of each table and so many bytes: about 1 ms."""
+"""The limits of one step, in rows and in bytes per table: about 1 ms."""
 NO_END = 1 << 62
 
 COUNT = f"SELECT COUNT(*) FROM sessions WHERE {tables.IS_LISTED}"
@@ -65,7 +65,7 @@ FROM garbage LEFT JOIN sessions ON sessions.key = garbage.session LIMIT 1
 
 
 class _Rows(NamedTuple):
-    """The rows of a table that a session has no more, and how to delete one."""
+    """Queries that find a table's rows that a session no longer has, and delete one of them."""
 
     find: str
     delete: str
@@ -95,7 +95,7 @@ STATE_ROWS = _Rows(
 def create(
     db: sqlite3.Cursor, now: float, name: str, record: bytes, tip: Tip, snapshot: bytes | None, summary: bytes
 ) -> bool:
-    """False if the name is taken by a session that began at another tip."""
+    """Create a session; False if the name is taken by one that began at another tip."""
     found = find_session(db, name)
     if found is not None:
         return tip == Tip(found.first_round, found.first_digest)
@@ -140,7 +140,7 @@ def find(
 
 
 def list_heads(db: sqlite3.Cursor, cursor: str | None, limit: int) -> Page:
-    """A session whose row is damaged is left out."""
+    """A page of heads, without sessions whose rows are damaged."""
     rows = db.execute(tables.LIST_SESSIONS, (cursor or "",))
     heads = list(islice((found for row in rows if (found := _listed(row)) is not None), limit + 1))
     return Page(heads[:limit], heads[limit - 1].name if len(heads) > limit else None)
@@ -191,7 +191,7 @@ def keep_snapshot(db: sqlite3.Cursor, session: SessionRow, now: float, tip: Tip,
 
 
 def _trim(db: sqlite3.Cursor, session: SessionRow, limits: Limits) -> None:
-    """The session forgets the entries behind the snapshot, save for the tail; `clean` deletes them."""
+    """Drop the entries behind the snapshot, except the tail, from the session; `clean` deletes their rows."""
     session.tail_bytes = 0
     rows = db.execute(FIND_TAIL, (session.key, session.base_round, session.snapshot_round))
     for number, (round, size, digest) in enumerate(rows):
@@ -206,7 +206,7 @@ def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip) -> bool
     if session is None or not session.is_at(tip):
         return False
     tables.check_open(db, session, now)
-    # The head's own tip may be what is damaged: it does not say whether `to` is on the chain.
+    # The head's tip itself may be damaged, so it cannot tell whether `to` is on the chain.
     found = (
         db.execute(tables.FIND_DIGEST, (session.key, to.round)).fetchone() if to.round > session.start().round else None
     )
@@ -256,7 +256,7 @@ def replace(
 
 
 def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_waiting: bool = False) -> bool:
-    """The name is free at once. A session that is damaged can be deleted too; one that is sealed for good as well."""
+    """Delete a session; its name is free at once. Damaged sessions and those sealed for good can be deleted, too."""
     if unless_waiting and _has_waiting(db, now, name):
         return False
     if at is not None:
@@ -275,7 +275,7 @@ def _has_waiting(db: sqlite3.Cursor, now: float, name: str) -> bool:
 
 
 def remove(db: sqlite3.Cursor, name: str) -> bool:
-    """Whatever it is."""
+    """Remove the session without any check."""
     row = db.execute("DELETE FROM sessions WHERE name = ? RETURNING key", (name,)).fetchone()
     if row is not None:
         db.execute("DELETE FROM records WHERE session = ?", row)
@@ -299,7 +299,7 @@ def has_garbage(db: sqlite3.Cursor) -> bool:
 
 
 def clean(db: sqlite3.Cursor) -> None:
-    """Delete some of what no session has any more."""
+    """Delete some rows that no session has any more."""
     row = db.execute(FIND_GARBAGE).fetchone()
     if row is None:
         return
@@ -319,7 +319,7 @@ def clean(db: sqlite3.Cursor) -> None:
 
 
 def _clean(db: sqlite3.Cursor, rows: _Rows, *arguments: int) -> bool:
-    """False if there is more to delete."""
+    """Delete some rows; False if more are left."""
     found: list[tuple[int, int | str]] = []
     deleted_bytes = 0
     for session, row, size in db.execute(rows.find, arguments):

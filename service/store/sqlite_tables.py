@@ -1,7 +1,7 @@
-"""The tables of the SQLite store, and how a session is found and read in them, inside a transaction of the caller's.
+"""The tables of the SQLite store, and functions that find and read sessions in them, inside the caller's transaction.
 
-A search compares keys in the rows that it passes, other sessions' among them. So rows are small: a value of more than
-INLINE_BYTES is kept in the table `large`, by a number. Few trees, since each one that a commit changes costs it 5 us.
+A search compares keys in the rows that it passes, including other sessions'. So rows are small: a value of more than
+INLINE_BYTES is stored in the table `large`. There are few B-trees, since each one that a commit changes costs 5 us.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .moving import FOR_GOOD, refusal
 from .store_checks import check_last, check_reading, follow
 
 INLINE_BYTES = 320
-"""SQLite keeps rows of up to 488 bytes whole in these tables' pages of 2,048."""
+"""SQLite stores rows of up to 488 bytes whole in these tables' pages of 2,048 bytes."""
 
 SCHEMA_VERSION = 5
 SCHEMA = """
--- `base` is the tip that the oldest entry kept follows. `due_next` and `remembered_since` may be too early, never too late.
--- `shift` and a round are the place of a remembered id in the order of all: rounds begin anew where a state was replaced.
+-- `base` is the tip before the oldest entry kept. `due_next` and `remembered_since` may be too early, never too late.
+-- Remembered ids are ordered by their round plus `shift`, since replacing a state may lower the round.
 CREATE TABLE sessions (
     key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at REAL NOT NULL,
     first_round INTEGER NOT NULL, first_digest BLOB NOT NULL, base_round INTEGER NOT NULL, base_digest BLOB NOT NULL,
@@ -38,7 +38,7 @@ CREATE TABLE sessions (
     remembered_since REAL NOT NULL DEFAULT 9e999
 );
 CREATE TABLE records (session INTEGER PRIMARY KEY, record BLOB NOT NULL);
--- What is written beside the commits, in rows of its own: each write of a row writes all of it.
+-- Values that are written independently of commits, in separate rows, since writing a row writes all of it.
 CREATE TABLE notes (
     session INTEGER PRIMARY KEY, summary_round INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0, summary BLOB NOT NULL,
     seal BLOB NOT NULL DEFAULT x''
@@ -60,7 +60,7 @@ CREATE TABLE remembered (
     PRIMARY KEY (session, id)
 ) WITHOUT ROWID;
 CREATE INDEX remembered_round ON remembered (session, round, at, size);
--- Checkpoints, and their states in parts as of snapshots; `owner` is the key of a checkpoint.
+-- Checkpoints, and their states in parts, like snapshots; `owner` is the key of a checkpoint.
 CREATE TABLE checkpoints (
     key INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, name TEXT NOT NULL, round INTEGER NOT NULL,
     digest BLOB NOT NULL, at REAL NOT NULL, size INTEGER NOT NULL, UNIQUE (session, name)
@@ -74,19 +74,19 @@ CREATE TRIGGER waiting_large AFTER DELETE ON waiting WHEN OLD.large IS NOT NULL
 BEGIN DELETE FROM large WHERE key = OLD.large; END;
 CREATE TRIGGER remembered_large AFTER DELETE ON remembered WHEN OLD.large IS NOT NULL
 BEGIN DELETE FROM large WHERE key = OLD.large; END;
--- Sessions that leave something to be deleted: all, of a session that is gone; what was trimmed, of one that is there. A
--- checkpoint that is gone is there with its key below 0.
+-- Sessions with rows to clean up: all rows of a deleted session, trimmed rows of an existing one. A deleted checkpoint is
+-- listed by its negated key.
 CREATE TABLE garbage (session INTEGER PRIMARY KEY);
 """
 
 
 class TooMuchHere(Exception):
-    """What is asked for takes too long for the event loop; nothing was written."""
+    """The operation takes too long for the event loop; nothing was written."""
 
 
 @dataclass(slots=True)
 class SessionRow:
-    """A session's row in the order of its columns."""
+    """A session's row, in the order of its columns."""
 
     key: int
     name: bytes
@@ -125,13 +125,13 @@ class SessionRow:
         return self.sealed_until == FOR_GOOD
 
     def expire(self, size: int) -> None:
-        """Count a prediction of this size as expired, no longer as one that waits."""
+        """Count a prediction of this size as expired instead of waiting."""
         self.waiting, self.waiting_bytes = self.waiting - 1, self.waiting_bytes - size
         self.expired, self.expired_bytes = self.expired + 1, self.expired_bytes + size
         self.never_came += 1
 
     def start(self) -> Tip:
-        """Where a reading of everything starts: at the snapshot, or where the session began."""
+        """The tip at which a whole reading starts: the snapshot's, or the session's first."""
         if self.snapshot_round is None or self.snapshot_digest is None:
             return Tip(self.first_round, self.first_digest)
         return Tip(self.snapshot_round, self.snapshot_digest)
@@ -142,7 +142,7 @@ OF_COMMITS = COLUMNS[COLUMNS.index("round") :]
 OF_SNAPSHOTS = COLUMNS[COLUMNS.index("base_round") :]
 _COLUMNS = ", ".join(COLUMNS).replace(" name,", " CAST(name AS BLOB),")
 IS_LISTED = "name NOT GLOB '*}'"
-"""It is not aside."""
+"""Excludes sessions aside."""
 FIND_SESSION = f"SELECT {_COLUMNS} FROM sessions WHERE name = ?"
 FIND_NOTES = "SELECT summary_round, told, summary, seal FROM notes WHERE session = ?"
 LIST_SESSIONS = f"""
@@ -198,7 +198,7 @@ def check_open(db: sqlite3.Cursor, session: SessionRow, now: float) -> None:
 
 
 def seal_of(db: sqlite3.Cursor, session: SessionRow) -> bytes:
-    """Raises StoreCorrupt if it is damaged."""
+    """The note of the session's seal. Raises StoreCorrupt if it is damaged."""
     row = db.execute("SELECT seal FROM notes WHERE session = ?", (session.key,)).fetchone()
     if row is None or type(row[0]) is not bytes:
         raise corrupt(session.name.decode(), "its seal is damaged")
@@ -206,7 +206,7 @@ def seal_of(db: sqlite3.Cursor, session: SessionRow) -> bytes:
 
 
 def to_session(row: tuple) -> SessionRow | None:
-    """None for a row that is damaged."""
+    """The session of a row; None for a damaged one."""
     return SessionRow(*row) if tuple(map(type, row)) in _KINDS else None
 
 
@@ -268,7 +268,7 @@ def noted_head(session: SessionRow, notes: tuple | None) -> Head:
 
 
 def is_on_chain(db: sqlite3.Cursor, session: SessionRow, tip: Tip) -> bool:
-    """The tip is the head's, or that of an entry that is kept, or the one that the oldest of these follows."""
+    """Whether the tip is the head's, that of an entry kept, or the one before the oldest entry kept."""
     if tip.round >= session.round:
         return session.is_at(tip)
     if tip.round <= session.base_round:
@@ -278,7 +278,7 @@ def is_on_chain(db: sqlite3.Cursor, session: SessionRow, tip: Tip) -> bool:
 
 
 def read(db: sqlite3.Cursor, session: SessionRow, after: Tip | None, most_rounds: int, most_bytes: int) -> Reading:
-    """Raises StoreCorrupt if the entries do not lead to the head, TooMuchHere if there are more than `most`."""
+    """Raises StoreCorrupt if the entries do not lead to the head, TooMuchHere above `most_rounds` or `most_bytes`."""
     is_whole = after is None or not is_on_chain(db, session, after)
     start = session.start() if after is None or is_whole else after
     behind = session.snapshot_bytes if is_whole else session.tail_bytes
@@ -292,13 +292,13 @@ def read(db: sqlite3.Cursor, session: SessionRow, after: Tip | None, most_rounds
 
 
 def entries_after(db: sqlite3.Cursor, session: SessionRow, round: int) -> list[Entry]:
-    """Raises StoreCorrupt for one that is damaged."""
+    """The entries after a round. Raises StoreCorrupt for a damaged one."""
     name = session.name.decode()
     return [_entry(name, *row) for row in db.execute(FIND_ENTRIES, (session.key, round))]
 
 
 def salvage(db: sqlite3.Cursor, session: SessionRow) -> Reading:
-    """Everything up to the first entry that cannot be read or does not follow."""
+    """The whole session up to the first entry that cannot be read or does not follow from the one before it."""
     found, tip = head(db, session), session.start()
     entries: list[Entry] = []
     for row in db.execute(FIND_ENTRIES, (session.key, tip.round)).fetchall():
@@ -367,7 +367,7 @@ def find_applied(db: sqlite3.Cursor, session: SessionRow, id: str, since: float)
 
 
 def find_waiting(db: sqlite3.Cursor, session: SessionRow, id: str, now: float) -> Waiting | None:
-    """The prediction that waits under the id, or has expired and is not to be forgotten yet."""
+    """The prediction that waits under the id, or has expired and is still remembered."""
     row = db.execute(FIND_WAITING, (session.key, id)).fetchone()
     if row is None:
         return None

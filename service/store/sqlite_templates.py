@@ -1,4 +1,4 @@
-"""Templates in the SQLite file of the sessions, by the store's own connections."""
+"""Templates in the SQLite file of the sessions, over the store's connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEMPLATE_TABLES = """
 CREATE TABLE IF NOT EXISTS templates (name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS template_version (one INTEGER PRIMARY KEY CHECK (one = 1), version TEXT NOT NULL);
 """
-"""Not part of the sessions' schema: a program that knows no templates reads the same file."""
+"""Not part of the sessions' schema, so that a program without templates can read the same file."""
 
 _TEMPLATES = Table("templates", "name", "template_version")
 _PUT = "INSERT INTO templates VALUES (?1, ?2) ON CONFLICT DO UPDATE SET record = ?2"

@@ -1,6 +1,6 @@
-"""The SQLite store's thread: one connection, one queue, and what is to be done between two calls.
+"""The SQLite store's thread: one connection, one queue, and the clean-up between calls.
 
-What has queued up while the thread was busy is one transaction, so that under load many operations share a commit.
+Calls that queue up while the thread is busy run in one transaction, so that under load many operations share a commit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ T = TypeVar("T")
 Operation = Callable[[sqlite3.Cursor], T]
 
 RESTS = 2.0
-"""Between two steps of deleting the file is left to others for so many times as long as a step takes."""
+"""The pause between two clean-up steps, in which others can write, as a multiple of the duration of a step."""
 CLEANED_AT_CLOSE_S = 1.0
-"""What then is left to be deleted waits for the next opening."""
+"""The longest clean-up on closing; the rest is deleted after the next opening."""
 
 
 class _ThreadCall(NamedTuple):
-    """`written_bytes` counts the large values that it writes. `leaves_garbage`: there is something to be deleted after it."""
+    """A queued operation. `written_bytes` counts its large values; `leaves_garbage` if it leaves rows to clean up."""
 
     future: asyncio.Future[Any]
     operation: Operation[Any]
@@ -51,7 +51,7 @@ class _Outcome(NamedTuple):
 
 @final
 class SqliteThread:
-    """Runs operations, each in a transaction, in the order in which they were called."""
+    """Runs operations in transactions, in the order of their calls."""
 
     def __init__(self, file: SqliteFile, checkpoints: Checkpoints) -> None:
         self._file = file
@@ -86,7 +86,7 @@ class SqliteThread:
             return
         self._report([_Outcome(self._opened)])
         db = connection.cursor()
-        rest_s: float | None = 0.0  # until the next step of deleting, None if there is nothing to delete
+        rest_s: float | None = 0.0  # until the next clean-up step; None if there is nothing to clean up
         running = True
         while running:
             taken = self._take(rest_s)
@@ -112,7 +112,7 @@ class SqliteThread:
         return taken + [self._calls.get() for _ in range(self._calls.qsize())]
 
     def _clean(self, db: sqlite3.Cursor) -> float | None:
-        """One step. How long to leave the file to others afterwards; None if there was nothing to do."""
+        """Run one clean-up step. Return the pause after it; None if there was nothing to do."""
         start = time.monotonic()
         try:
             if not transact(db, self._file, sqlite_sessions.has_garbage, writes=False):
@@ -125,13 +125,13 @@ class SqliteThread:
         return RESTS * (time.monotonic() - start)
 
     def _report(self, outcomes: Sequence[_Outcome]) -> None:
-        # A loop that is closed already has nobody left who waits.
+        # If the loop is closed, nobody waits any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_deliver, outcomes)
 
 
 def _run(db: sqlite3.Cursor, file: SqliteFile, calls: Sequence[_ThreadCall]) -> list[_Outcome]:
-    """All calls in one transaction; where one of several fails, each in its own."""
+    """Run all calls in one transaction; if one of several fails, run each in its own."""
     writes = any(call.writes for call in calls)
     try:
         results = transact(db, file, lambda db: [call.operation(db) for call in calls], writes=writes)
@@ -145,7 +145,7 @@ def _run(db: sqlite3.Cursor, file: SqliteFile, calls: Sequence[_ThreadCall]) -> 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
     for future, result, error in outcomes:
         if future.done():
-            continue  # cancelled: nobody waits for it any more
+            continue  # cancelled
         if error is None:
             future.set_result(result)
         else:

@@ -1,4 +1,4 @@
-"""What waits as SQL, inside a transaction of the caller's: page by page, and counted by when it expires."""
+"""Waiting predictions in SQL, inside the caller's transaction: pages of them, and counts by expiry."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SELECT CAST(id AS BLOB), due, COALESCE(blob, (SELECT blob FROM large WHERE key =
 WHERE session = ? AND is_expired = 0 AND (due, id) > (?, ?) ORDER BY due, id
 """
 AFTER_EVERY_ID = b""
-"""To SQLite a blob is larger than any text."""
+"""SQLite orders every blob after any text."""
 COUNT_WAITING = "SELECT COUNT(*) FROM waiting WHERE session = ? AND is_expired = 0 AND due > ? AND due <= ?"
 
 
 def waiting(
     db: sqlite3.Cursor, now: float, name: str, after: tuple[float, str] | None, limit: int
 ) -> WaitingPage | Gone:
-    """Raises StoreCorrupt for a row that is damaged."""
+    """Raises StoreCorrupt for a damaged row."""
     session = find_session(db, name)
     if session is None:
         return Gone()
@@ -39,7 +39,7 @@ def waiting(
 
 
 def count_waiting(db: sqlite3.Cursor, now: float, name: str, due_before: Sequence[float]) -> Sequence[int] | Gone:
-    """Each part of the index is passed once, however many edges there are."""
+    """Scan each part of the index once, however many edges there are."""
     session = find_session(db, name)
     if session is None:
         return Gone()

@@ -1,4 +1,4 @@
-"""Tables that are no session's, such as that of all API keys, each with a version of all its rows beside it."""
+"""Tables outside any session, such as the API keys, each with one version for all its rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Runs(Protocol):
 
 
 class Table(NamedTuple):
-    """Its `name` and that of its primary key; a row has a `record`, and `version_table` the version."""
+    """A table with the primary key `key` and a column `record`; `version_table` holds its version."""
 
     name: str
     key: str
@@ -30,19 +30,19 @@ class Table(NamedTuple):
         )
 
     def delete(self, db: sqlite3.Cursor, key: str, version: str) -> bool:
-        """False if there is no such row; the version stays then."""
-        was_there = db.execute(f"DELETE FROM {self.name} WHERE {self.key} = ?", (key,)).rowcount > 0
-        if was_there:
+        """Delete a row and set the version; False, and the version stays, if there is no such row."""
+        existed = db.execute(f"DELETE FROM {self.name} WHERE {self.key} = ?", (key,)).rowcount > 0
+        if existed:
             self.set_version(db, version)
-        return was_there
+        return existed
 
     def read(self, db: sqlite3.Cursor, version: str) -> tuple[str, dict[str, bytes]] | None:
-        """The version, empty where there never was a row, and all records by key; None if it still is this version."""
+        """The version, empty if there never was a row, and all records by key; None if `version` is current."""
         found = db.execute(f"SELECT version FROM {self.version_table}").fetchone()
-        now = "" if found is None else found[0]
-        if now == version:
+        current = "" if found is None else found[0]
+        if current == version:
             return None
         records = dict(db.execute(f"SELECT {self.key}, record FROM {self.name}").fetchall())
         if not all(isinstance(key, str) and isinstance(record, bytes) for key, record in records.items()):
             raise StoreCorrupt(f"The {self.name} cannot be read from the SQLite file: a row is damaged.")
-        return now, records
+        return current, records

@@ -1,4 +1,4 @@
-"""What every store holds its callers and itself to: the chain of entries, the sizes of arguments, the cursors of a page."""
+"""Checks shared by all stores: the chain of entries, the sizes of arguments, the cursors of pages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .base import EDGES, SUMMARY_BYTES, Entry, Reading, Tip
 from .moving import Seal, refusal
 
 LARGEST = 1 << 53
-"""The largest number that every store keeps and compares exactly."""
+"""The largest number that every store represents and compares exactly."""
 
 
 def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
-    """Raises ValueError unless the entries lead on from `tip`, each with an id of its own."""
+    """Raises ValueError unless the entries form a chain from `tip` and have distinct ids."""
     if len(entries) > 1 and len({entry.id for entry in entries}) != len(entries):
         raise ValueError("two entries of one commit have the same id")
     if follow(tip, entries) is None:
@@ -24,7 +24,7 @@ def check_entries(tip: Tip, entries: Sequence[Entry]) -> None:
 
 
 def follow(tip: Tip, entries: Sequence[Entry]) -> Tip | None:
-    """The tip that the entries lead to; None where one does not follow from the one before it."""
+    """The tip that the entries lead to; None if one does not follow from the one before it."""
     for entry in entries:
         if entry.count < 1 or not entry.id or entry.tip != tip.then(entry.count, entry.id, entry.blob):
             return None
@@ -43,8 +43,8 @@ def sound_part(reading: Reading) -> Reading:
 
 
 def check_reading(reading: Reading) -> Reading:
-    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt; SessionMoving where they are still to
-    arrive."""
+    """The reading, if its entries lead from its start to its head. Raises StoreCorrupt, or SessionMoving if they have not
+    arrived yet."""
     if follow(reading.start, reading.entries) != reading.head.tip:
         _check_arrived(reading.head.name, reading.head.seal)
         name, start, end = reading.head.name, reading.start.round, reading.head.tip.round
@@ -53,8 +53,8 @@ def check_reading(reading: Reading) -> Reading:
 
 
 def check_last(name: str, start: Tip, entries: Sequence[Entry], tip: Tip, seal: bytes | None = None) -> Sequence[Entry]:
-    """The entries, if they lead from `start` to the session's tip. Raises StoreCorrupt; SessionMoving where the `seal` says
-    that they are still to arrive."""
+    """The entries, if they lead from `start` to the session's tip. Raises StoreCorrupt, or SessionMoving if the `seal` says
+    that they have not arrived yet."""
     if follow(start, entries) != tip:
         _check_arrived(name, seal)
         raise StoreCorrupt(
@@ -94,12 +94,12 @@ def check_limit(limit: int) -> None:
 
 
 def cursor_after(time: float, id: str) -> str:
-    """A place among what waits, in the order of times and then of ids."""
+    """A position among waiting predictions, which are ordered by time and then by id."""
     return f"{time!r}:{id}"
 
 
 def place_of(cursor: str) -> tuple[float, str]:
-    """Raises ValueError for what is no cursor."""
+    """The time and the id of a cursor. Raises ValueError for a malformed one."""
     text, separator, id = cursor.partition(":")
     time = float(text)
     if not separator or not math.isfinite(time):
@@ -109,5 +109,5 @@ def place_of(cursor: str) -> tuple[float, str]:
 
 
 def after_prefix(prefix: str) -> str:
-    """The first text behind all that begin so; the prefix is that of names, which are ASCII."""
+    """The first text after all that begin with `prefix`, a prefix of names, which are ASCII."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -1,6 +1,6 @@
-"""The contract of the templates' store: records by name. A store of sessions may keep templates, too.
+"""The contract of the template store: records by name. A session store may keep templates, too.
 
-It knows nothing of what a template says: bytes only, as `base` has it of sessions.
+Like a session store, it handles bytes; it does not know what a template says.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from okl.errors import LimitReached
 
 MOST_TEMPLATES = 256
 TEMPLATE_BYTES: Final = 4 << 10
-"""A record's most bytes: each worker holds all of them, 1 MiB at most."""
+"""The largest record. Each worker holds all records, at most 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateRecords:
-    """All records by name. `version` is another after each change; empty where there never was a template."""
+    """All records by name. `version` differs after each change; empty if there never was a template."""
 
     version: str
     records: Mapping[str, bytes]
@@ -28,7 +28,7 @@ class TemplateStore(Protocol):
     """Errors: StoreUnavailable, StoreTimeout, StoreCorrupt."""
 
     async def put(self, name: str, record: bytes, version: str) -> None:
-        """Keep a template, in place of the one of its name.
+        """Keep a template, in place of one of the same name.
 
         Raises LimitReached beyond MOST_TEMPLATES, ValueError for more than TEMPLATE_BYTES.
         """
@@ -39,7 +39,7 @@ class TemplateStore(Protocol):
         ...
 
     async def read(self, version: str) -> TemplateRecords | None:
-        """All templates; None if they are still those of this version."""
+        """All templates; None if `version` is current."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""What is counted of a worker and of the sessions, and how `GET /metrics` tells it."""
+"""Metrics of the workers and the sessions, as `GET /metrics` answers them."""

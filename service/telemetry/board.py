@@ -1,4 +1,4 @@
-"""Where the workers of one host leave their numbers for each other, so that any of them can tell those of all."""
+"""A folder in which the workers of one host share their metrics, so that each can report those of all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MOST_WORKERS = 1_024
 
 @final
 class Board:
-    """A folder with a file a worker. A worker's number is the lowest that is free when it starts, so that one that is started
-    again goes on with the series of the one before it. Whether it lives is told by a lock that ends with its process.
+    """A folder with one file per worker. A worker takes the lowest free number when it starts, so that a restarted worker
+    continues the series of its predecessor. It is alive while it holds a lock, which ends with its process.
 
-    Without a folder a worker knows of itself alone. Raises OSError.
+    Without a folder a worker knows only itself. Raises OSError.
     """
 
     def __init__(self, folder: str = "") -> None:
@@ -32,12 +32,12 @@ class Board:
         return self._folder is not None
 
     def open(self) -> None:
-        """Take a number."""
+        """Take a worker number."""
         if self._folder is None:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(MOST_WORKERS):
-            # Somebody who looks whether a worker lives holds its lock for a moment: then this one gets the next number.
+            # A worker that checks whether another is alive holds its lock for a moment; then this one takes the next number.
             if (lock := _locked(self._folder / f"{number}.lock")) is not None:
                 self._lock, self.worker = lock, str(number)
                 self._numbers(self.worker).unlink(missing_ok=True)
@@ -51,14 +51,14 @@ class Board:
             self._lock = None
 
     def publish(self, samples: Sequence[Sample]) -> None:
-        """Tell the others; all of it or nothing, whoever reads meanwhile."""
+        """Publish the samples to the other workers, atomically."""
         path = self._numbers(self.worker)
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(samples), encoding="utf-8")
         draft.replace(path)
 
     def read(self) -> dict[str, list[Sample]]:
-        """What the workers that live told last, this one among them, by their numbers."""
+        """The latest samples of all living workers, including this one, by worker number."""
         assert self._folder is not None
         found: dict[str, list[Sample]] = {}
         for path in sorted(self._folder.glob("*.json"), key=lambda path: (len(path.name), path.name)):
@@ -66,7 +66,7 @@ class Board:
                 if path.stem == self.worker or _is_locked(path.with_suffix(".lock")):
                     found[path.stem] = [tuple(sample) for sample in json.loads(path.read_text(encoding="utf-8"))]
             except (OSError, ValueError):
-                continue  # it has just gone
+                continue  # the worker has just ended
         return found
 
     def _numbers(self, worker: str) -> Path:
@@ -75,7 +75,7 @@ class Board:
 
 
 def _locked(path: Path) -> int | None:
-    """The open file, if nobody else has its lock."""
+    """The opened and locked file; None if another process has its lock."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

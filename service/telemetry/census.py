@@ -1,4 +1,4 @@
-"""What the store tells of all sessions, read now and then: the same for whichever worker asks."""
+"""Metrics of all sessions, read periodically from the store: the same from every worker."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .counts import Sample
 log = logging.getLogger("okl.http")
 
 FRESH_S: Final = 1.0
-"""For so long a reading is told again."""
+"""The shortest time for which a reading is reused."""
 
 SHARE: Final = 10.0
-"""A reading that took long is told again for so many times as long: scrapes take a tenth of the store's time at most."""
+"""A reading is reused for this multiple of its duration, so that scrapes take at most a tenth of the store's time."""
 
 PAGE, PAGES = 1_000, 10
-"""Sessions of a page, and pages of a reading: all that OKL_MAX_SESSIONS allows, unless it is raised."""
+"""Sessions per page, and pages per reading: enough for the default OKL_MAX_SESSIONS."""
 
 PATIENCE_S: Final = 5.0
-"""A scrape waits so long for a reading; the reading goes on, and is there for the next one."""
+"""The longest wait of a scrape for a reading, which continues for the next scrape."""
 
 OLDER_S: Final = (60.0, 3_600.0, 86_400.0)
-"""Predictions that have waited for longer than these are told by themselves."""
+"""Ages beyond which waiting predictions are counted separately."""
 
 _BETTER: Final = {"better": 1.0, "worse": -1.0}
 
 
 @final
 class Census:
-    """`most`: sessions with series of their own, those with the latest rounds; `waiting_s`: how long a prediction waits where
-    its session does not say."""
+    """The metrics of all sessions. The `most` sessions with the latest rounds have separate series; `waiting_s` is how long a
+    prediction waits unless its session says otherwise."""
 
     def __init__(self, store: Store, *, most: int, waiting_s: float) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Census:
         self._under_way: asyncio.Task[Sequence[Sample]] | None = None
 
     async def samples(self) -> Sequence[Sample]:
-        """Never raises: a store that does not answer is told as one that is not up."""
+        """The samples of the latest reading. Never raises: a store that does not answer is reported as down."""
         if self._read is not None and time.monotonic() < self._read[1]:
             return self._read[0]
         if self._under_way is None:
@@ -112,15 +112,15 @@ class Census:
         return found
 
     async def _older(self, head: Head, summary: Summary) -> list[Sample]:
-        """Who has waited for longer expires sooner."""
+        """Counts by age, derived from the expiry: a prediction that has waited longer expires sooner."""
         wait_s = summary.expires_s or self._waiting_s
         ages = [age for age in OLDER_S if age < wait_s]
         counts = await self._store.count_waiting(head.name, [wait_s - age for age in ages])
         if isinstance(counts, Gone):
             return []
         labels = [head.name, summary.kind]
-        told = zip(ages, counts, strict=True)
-        return [("okl_session_waiting_older", [*labels, f"{age:.0f}"], count) for age, count in told]
+        pairs = zip(ages, counts, strict=True)
+        return [("okl_session_waiting_older", [*labels, f"{age:.0f}"], count) for age, count in pairs]
 
 
 _DOWN: Final[Sequence[Sample]] = (("okl_store_up", [], 0.0),)

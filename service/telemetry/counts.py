@@ -1,4 +1,4 @@
-"""What a worker counts of itself: plain numbers, written on the way of a request and read when somebody asks."""
+"""A worker's counters: plain numbers, updated while requests are served and read on demand."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper ends of the buckets of all histograms; the last one is open."""
+"""Upper bounds of the buckets of all histograms; one more bucket is unbounded."""
 
 Sample = tuple[str, list[str], float | list[float]]
-"""A series without its worker: name, labels, value. Of a histogram the numbers in the buckets and then the sum."""
+"""A series without its worker: name, labels, value. A histogram's value has the bucket counts and then the sum."""
 
 
 @final
 class Histogram:
-    """How often a number of seconds fell into which bucket, and their sum."""
+    """Counts of durations by bucket, and their sum."""
 
     __slots__ = ("buckets", "sum")
 
@@ -32,16 +32,16 @@ class Histogram:
 @final
 @dataclass(slots=True, eq=False)
 class Counts:
-    """One a worker. `gauges` tells what is now, by the name of its series."""
+    """The counters of one worker. `gauges` returns current values by the names of their series."""
 
     requests: dict[tuple[str, str, int], Histogram] = field(default_factory=dict)
-    """By method, template of the route and hundreds of the status; seconds until the answer began."""
+    """Seconds until the answer began, by method, route template and status class (status // 100)."""
     refused: dict[str, int] = field(default_factory=dict)
     """Requests that the guards refused, by problem."""
     problems: dict[str, int] = field(default_factory=dict)
-    """Problem documents, those of the guards among them."""
+    """Problem documents, including those of the guards, by problem."""
     store: dict[str, Histogram] = field(default_factory=dict)
-    """Calls of the store."""
+    """Durations of store calls, by call."""
     store_errors: dict[str, int] = field(default_factory=dict)
     loop_lag: Histogram = field(default_factory=Histogram)
     open_requests: int = 0
@@ -67,7 +67,7 @@ class Counts:
     gauges: Callable[[], Mapping[str, float]] = dict
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request; `status` 0 where its client went before there was an answer."""
+        """Count a request; `status` is 0 if the client disconnected before the answer."""
         key = (method, route, status // 100)
         found = self.requests.get(key)
         if found is None:
@@ -75,14 +75,14 @@ class Counts:
         found.add(seconds)
 
     def called(self, call: str, seconds: float) -> None:
-        """The store."""
+        """Count a store call."""
         found = self.store.get(call)
         if found is None:
             found = self.store[call] = Histogram()
         found.add(seconds)
 
     def samples(self) -> list[Sample]:
-        """All that is counted. What has not happened yet is told as 0 where it has no labels but the worker."""
+        """All samples. A series without labels other than the worker is reported as 0 before its first event."""
         found: list[Sample] = [(name, [], getattr(self, counter)) for name, counter in TOTALS.items()]
         found.append(("okl_open_requests", [], self.open_requests))
         found += [(name, [], value) for name, value in self.gauges().items()]
@@ -125,4 +125,4 @@ TOTALS: Final = {
     "okl_followed_rounds": "followed",
     "okl_follow_failures": "follow_failures",
 }
-"""The counters without labels: series, and field of the counts."""
+"""The counters without labels: the field of Counts by series."""

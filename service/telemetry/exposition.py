@@ -1,4 +1,4 @@
-"""What `GET /metrics` answers: the numbers of all workers of this host, and those of the sessions."""
+"""The answer to `GET /metrics`: the metrics of all workers of this host, and of the sessions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _STATM: Final = "/proc/self/statm"
 
 @final
 class Exposition:
-    """Looks at the event loop once a second, and tells the other workers of the host what this one has counted.
+    """Measures the lag of the event loop once a second, and publishes this worker's metrics to the others of the host.
 
-    With others beside it a worker tells of itself what it has told them, so that all answer alike and no counter goes back.
+    If there are other workers, each reports its own metrics as published, so that all answers agree and no counter decreases.
     """
 
     def __init__(self, counts: Counts, census: Census, board: Board, *, store: str) -> None:
@@ -36,7 +36,7 @@ class Exposition:
         self._under_way: dict[str, asyncio.Task[bytes]] = {}
 
     def start(self) -> None:
-        """Raises OSError where the folder of the workers' numbers cannot be used."""
+        """Raises OSError if the folder of the board cannot be used."""
         self._board.open()
         self._publish()
         self._wait()
@@ -48,7 +48,7 @@ class Exposition:
         self._board.close()
 
     async def answer(self, accept: str) -> tuple[bytes, str]:
-        """The text, and its type. Who asks while one is made is given the same."""
+        """The text and its content type. Concurrent requests share one answer."""
         kind = type_for(accept)
         task = self._under_way.get(kind)
         if task is None:
@@ -58,12 +58,12 @@ class Exposition:
 
     async def _make(self, kind: str) -> bytes:
         sessions = await self._census.samples()
-        own = {} if self._board.is_shared else {self._board.worker: self._samples()}
+        workers = {} if self._board.is_shared else {self._board.worker: self._samples()}
 
         def write() -> bytes:
-            from .written import Told, written  # prometheus-client is not loaded before it is needed
+            from .written import Told, written  # load prometheus-client only when needed
 
-            return written(Told(own or self._board.read(), sessions), kind)
+            return written(Told(workers or self._board.read(), sessions), kind)
 
         return await asyncio.to_thread(write)
 
@@ -77,7 +77,7 @@ class Exposition:
             with open(_STATM, encoding="ascii") as file:
                 process.append(("okl_worker_memory_bytes", [], float(file.read().split()[1]) * resource.getpagesize()))
         except (OSError, IndexError, ValueError):
-            pass  # no Linux
+            pass  # not Linux
         return process + self._counts.samples()
 
     def _publish(self) -> None:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @final
 class TimedStore:
-    """Answers as the store that it is given."""
+    """Forwards every call to a store, and counts and times it."""
 
     def __init__(self, store: Store, counts: Counts) -> None:
         self._store = store
@@ -102,8 +102,8 @@ class TimedStore:
         told: int = 0,
         unless_waiting: bool = False,
     ) -> bool:
-        given = {"summary": summary, "told": told, "unless_waiting": unless_waiting}
-        answer = self._store.replace(name, at, record, to, snapshot, **given)
+        options = {"summary": summary, "told": told, "unless_waiting": unless_waiting}
+        answer = self._store.replace(name, at, record, to, snapshot, **options)
         return await self._timed("replace", answer)
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:

@@ -1,4 +1,4 @@
-"""How the series are written."""
+"""The text formats of the series."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .families import OPENMETRICS, STORE_FAMILIES, WORKER_FAMILIES, Family
 
 
 class Told(Collector):
-    """Samples as prometheus-client writes them."""
+    """Samples as metric families of prometheus-client."""
 
     def __init__(self, workers: Mapping[str, Sequence[Sample]], sessions: Sequence[Sample]) -> None:
         self._workers = workers
         self._sessions = sessions
 
     def collect(self) -> Iterator[Metric]:
-        """Each family of which there is something, in the order of the tables."""
+        """The families with samples, in the order of the tables."""
         by_name: dict[str, list[tuple[list[str], float | list[float]]]] = {}
         for worker, samples in self._workers.items():
             for name, labels, value in samples:
@@ -57,5 +57,5 @@ _ENDS: Final = (*[str(end) for end in SECONDS], "+Inf")
 
 
 def written(told: Told, content_type: str) -> bytes:
-    """The text of one of both types."""
+    """The text of the samples: OpenMetrics, or Prometheus' text format."""
     return as_openmetrics(told) if content_type == OPENMETRICS else as_text(told)

@@ -1,1 +1,1 @@
-"""Sessions that are made on first use, and deleted when nobody uses them any more."""
+"""Templates of sessions, which are created on first use and deleted when idle."""

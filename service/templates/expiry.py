@@ -1,8 +1,8 @@
-"""Sessions of templates that nobody uses any more are deleted.
+"""Deletion of idle sessions of templates.
 
-Used is a session with a round, or with a prediction that waits for its truth. When there was a prediction last is in its
-summary, which a worker writes within seconds. What is done to a session between the look at it and the deletion keeps it:
-a round moves its tip, and a prediction waits.
+Rounds, and predictions that wait for their truth, are use of a session. The time of its last prediction is in its summary,
+which a worker writes within seconds. Use between the check and the deletion keeps the session: a round moves its tip, and a
+prediction waits.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ log = logging.getLogger("okl.templates")
 SWEEP_S: Final = 30.0
 LISTED_AT_ONCE: Final = 250
 MOST_LOOKED_AT: Final = 10_000
-"""Sessions that a sweep looks at; the next one goes on behind them."""
+"""The most sessions that one sweep checks; the next sweep continues after them."""
 
 
 @final
 class Expiry:
-    """A worker's sweeps; others may do the same at the same time.
+    """A worker's sweeps; other workers may sweep at the same time.
 
     Parameters
     ----------
-    sweep_s : seconds between two sweeps, about
-    clock : seconds since the epoch; within seconds the store's
+    sweep_s : approximate seconds between two sweeps
+    clock : seconds since the epoch, within seconds of the store's clock
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Expiry:
         self._task = asyncio.create_task(self._sweep_all())
 
     async def close(self) -> None:
-        """Stop: what is idle is found by another worker, or by the next one."""
+        """Stop; other or later workers will find the remaining idle sessions."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _sweep_all(self) -> None:
         while True:
-            # Workers that started together do not stay so.
+            # Random, so that workers which start together drift apart.
             await asyncio.sleep(self._sweep_s * BY_CHANCE.uniform(0.8, 1.2))
             try:
                 await self.sweep()
@@ -75,11 +75,11 @@ class Expiry:
                 log.exception("unexpected error")
 
     async def sweep(self) -> int:
-        """Delete what is idle; how many there were. Raises StoreError."""
+        """Delete idle sessions. Return how many there were. Raises StoreError."""
         deleted, left = 0, MOST_LOOKED_AT
         templates = [template for template in await self._templates.all() if template.idle_s is not None]
         self._places = {one.name: place for one in templates if (place := self._places.get(one.name)) is not None}
-        # Those of which it did not come to the end wait for their turn behind the others.
+        # Templates that the last sweep did not finish come after the others.
         for template in sorted(templates, key=lambda one: one.name in self._places):
             while left > 0:
                 page = await self._sessions.list(self._places.get(template.name), LISTED_AT_ONCE, template.prefix)
@@ -106,7 +106,7 @@ class Expiry:
         except ServiceError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
-            # It moves, or is damaged.
+            # The session is moving, or is damaged.
             log.warning("idle session not deleted", extra={"session": head.name, "detail": error.detail})
             return False
         facts = {"session": head.name, "template": template.name, "t": head.tip.round}

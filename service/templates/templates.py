@@ -1,4 +1,4 @@
-"""What a worker knows of the templates, as they were in the store a moment ago; and sessions made from them."""
+"""A worker's copy of the templates, as they were in the store a moment ago, and the creation of sessions from them."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from .template import Template, decode_template, encode_template
 log = logging.getLogger("okl.templates")
 
 SEEN_S: Final = 2.0
-"""A template that was put or deleted is so for every worker after this time at most."""
+"""Every worker knows of a new or deleted template within this time."""
 
 MADE_WITHIN_S: Final = 5.0
-"""A session waits so long for others that are made before it."""
+"""The longest wait of a session for others that are created before it."""
 
 
 @final
 class Templates:
-    """Read again at most every SEEN_S seconds, and only when a session is missed. Raises ServiceError only.
+    """The templates, refreshed at most every SEEN_S seconds, and only when a session is missing. Raises ServiceError only.
 
     Parameters
     ----------
-    store : of the sessions
+    store : the store of the sessions
     kept : the templates of the same store; None if it keeps none
     clock : monotonic, in seconds
     """
@@ -68,25 +68,25 @@ class Templates:
     # -- what there is --------------------------------------------------------------------------------------------------
 
     async def all(self) -> Sequence[Template]:
-        """In the order of their names, as they are now. Raises StoreError."""
+        """The current templates, ordered by name. Raises StoreError."""
         await self._read()
         return sorted(self._known, key=lambda template: template.name)
 
     async def find(self, name: str) -> Template:
-        """Raises TemplateNotFound, StoreError."""
+        """The template of this name. Raises TemplateNotFound, StoreError."""
         for template in await self.all():
             if template.name == name:
                 return template
         raise TemplateNotFound(name)
 
     async def put(self, template: Template) -> None:
-        """Keep it, in place of the one of its name.
+        """Keep a template, in place of one of the same name.
 
         Raises InvalidInput, InvalidConfig, UnknownLearner, PayloadTooLarge, LimitReached, StoreError.
         """
         for other in await self.all():
             if other.prefix == template.prefix and other.name != template.name:
-                raise invalid("/prefix", f"must be another than that of template {other.name!r}")
+                raise invalid("/prefix", f"must differ from that of template {other.name!r}")
         try:
             self._sessions.check(template.definition)
         except InvalidInput as error:
@@ -99,7 +99,7 @@ class Templates:
         await self._read()
 
     async def drop(self, name: str) -> None:
-        """Its sessions stay, for good. Raises TemplateNotFound, StoreError."""
+        """Delete a template; its sessions stay, and no longer expire. Raises TemplateNotFound, StoreError."""
         if not await self._keeper().drop(name, secrets.token_hex(8)):
             raise TemplateNotFound(name)
         log.info("template deleted", extra={"template": name})
@@ -111,7 +111,7 @@ class Templates:
         return self._kept
 
     async def _read(self, *, is_forced: bool = True) -> None:
-        """One after the other, so that what was asked for later is what is known. Unless it is forced, only if it is time."""
+        """Read the templates if it is time, or `is_forced`; one read at a time, so that the latest one is kept."""
         async with self._reading:
             asked = self._clock()
             if self._kept is None or not (is_forced or asked >= self._due):
@@ -124,14 +124,14 @@ class Templates:
     # -- sessions on first use ------------------------------------------------------------------------------------------
 
     async def check(self, session: str) -> None:
-        """Raises SessionNotFound where there is no such session, and no template that would make it; StoreError."""
+        """Raises SessionNotFound if there is neither such a session nor a template that would create it; StoreError."""
         if await self._fitting(session) is None and isinstance(await self._store.head(session), Gone):
             raise SessionNotFound(session)
 
     async def make(self, session: str) -> bool:
-        """Have there be this session; False if no template fits its name.
+        """Create a session unless it exists; False if no template fits its name.
 
-        A worker makes one at a time, so W workers that do so at once make at most W - 1 more than a template allows. Raises
+        A worker creates one at a time, so W workers together create at most W - 1 more than a template allows. Raises
         LimitReached, Overloaded, StoreError.
         """
         template = await self._fitting(session)
@@ -141,7 +141,7 @@ class Templates:
             async with asyncio.timeout(MADE_WITHIN_S):
                 await self._making.acquire()
         except TimeoutError as error:
-            raise Overloaded("Many sessions are made at the moment; try again.", session=session) from error
+            raise Overloaded("Many sessions are being created at the moment; try again.", session=session) from error
         try:
             await self._make(template, session)
         finally:
@@ -153,8 +153,8 @@ class Templates:
             with suppress(SessionExists):  # another worker was first
                 await self._sessions.make(replace(template.definition, name=session, template=template.name))
         elif isinstance(await self._store.head(session), Gone):
-            told = f"Template {template.name!r} allows {template.most} sessions, and there are as many."
-            raise LimitReached(told, session=session, template=template.name)
+            detail = f"Template {template.name!r} allows {template.most} sessions, and there are as many."
+            raise LimitReached(detail, session=session, template=template.name)
 
     async def _fitting(self, session: str) -> Template | None:
         if self._clock() >= self._due:
@@ -163,7 +163,7 @@ class Templates:
 
 
 def _decoded(found: TemplateRecords) -> Sequence[Template]:
-    """The longest prefix first; one that cannot be read makes nothing."""
+    """The readable templates, the longest prefix first."""
     decoded: list[Template] = []
     for name, record in found.records.items():
         try:

@@ -101,7 +101,7 @@ def test_what_the_truths_are_may_be_said() -> None:
     assert okl.compare(ROWS[:30], digits, ["auto"]).error_name == "RMSE"
     assert okl.compare(ROWS[:30], digits, ["auto"], are_labels=True).error_name == "mistake rate"
     assert okl.compare(ROWS[:30], [i % 2 for i in digits], ["auto"], are_labels=False).error_name == "RMSE"
-    with pytest.raises(errors.ConfigurationError, match="no numbers"):
+    with pytest.raises(errors.ConfigurationError, match="not all numbers"):
         okl.compare(ROWS, LABELS, are_labels=False)
 
 
@@ -109,11 +109,11 @@ def test_what_the_truths_are_may_be_said() -> None:
     ("rows", "truths", "told"),
     [
         ([], [], "no rows"),
-        ([[1.0]], [None], "no label"),
-        ([[1.0]] * 2, [{}, 1.0], "no label"),
+        ([[1.0]], [None], "neither a label"),
+        ([[1.0]] * 2, [{}, 1.0], "neither a label"),
         ([[1.0]] * 2, ["a"] * 2, "two"),
-        ([1.0, 2.0], [1.0, 2.0], "Row 0 is no list"),
-        ([{"a": 1.0}, "a"], [1.0, 2.0], "Row 1 is no list"),
+        ([1.0, 2.0], [1.0, 2.0], "Row 0 is neither a list"),
+        ([{"a": 1.0}, "a"], [1.0, 2.0], "Row 1 is neither a list"),
     ],
 )
 def test_what_cannot_be_compared(rows: list[Any], truths: list[Any], told: str) -> None:

@@ -133,7 +133,7 @@ def test_an_archive_has_what_the_store_forgot(store: str, tmp_path: Path) -> Non
     assert "5 rounds of the journal, from round 86 on" in told
     run("backtest", "s", "--learner", "mean", "--store", store, "--archive", folder, code=2)
     told = run(*archive)
-    assert "6 rounds were gone" in told, told
+    assert "6 rounds were trimmed" in told, told
     assert len(list(folder.glob("*.journal"))) == 2
     add_rounds(store, 90, 95, retain_entries=5)
     assert "5 rounds written, up to round 95" in run(*archive)

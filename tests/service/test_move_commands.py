@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_told(store: str, tmp_path: Path) -> None:
     file.write_bytes(b"not an archive")
     assert "Damaged archive" in okl("import", str(file), "--store", target, code=1)
     okl("export", "a", "--store", store, "--out", str(file))
-    assert "is not in" in okl("import", str(file), "nobody", "--store", target, code=1)
+    assert "nobody: not in" in okl("import", str(file), "nobody", "--store", target, code=1)
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:

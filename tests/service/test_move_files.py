@@ -194,7 +194,7 @@ async def test_what_is_wrong_with_a_file_is_told(stores: tuple[Store, Store], tm
         (good[:-5], "the file ends in the middle. Take another copy"),
         (good + b"abc", "the file ends in the middle"),
         (good.replace(b"archive 1", b"archive 2", 1), "has version 2; this program reads version 1"),
-        (b"something else", "is no archive of okl"),
+        (b"something else", "is not an okl archive"),
     ):
         (tmp_path / "bad").write_bytes(bad)
         with pytest.raises(DamagedArchive, match=told_of):

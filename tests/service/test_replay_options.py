@@ -139,7 +139,7 @@ def test_a_warm_up_is_learned_and_not_scored(run, client: Client, tmp_path: Path
     found = read(out)
     assert [row["row"] for row in found] == [str(i) for i in range(50, ROWS)]
     rate = sum(row["truth"] != row["prediction"] for row in found) / 10
-    assert f"s: {ROWS} rounds; mistake rate {rate:.2%} over 10 rows that were sent now" in told
+    assert f"s: {ROWS} rounds; mistake rate {rate:.2%} over the 10 rows after" in told
     assert client.inspect("s")["t"] == ROWS
     assert "no row after the first 50" in run(*arguments)
 
@@ -203,7 +203,7 @@ def test_a_line_without_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("service.commands.recording.MOST_LETTERS", 1000)
     path = tmp_path / "s.csv"
     path.write_text("a,y\n" + "1" * 5000)
-    with pytest.raises(ConfigurationError, match="more than 1,000 letters"):
+    with pytest.raises(ConfigurationError, match="more than 1,000 characters"):
         look_through(path, Selection("y"))
 
 
@@ -248,7 +248,7 @@ def test_a_file_of_predictions_is_published_when_it_is_whole(tmp_path: Path) -> 
 def test_another_file_is_left_as_it_is(run, client: Client, tmp_path: Path) -> None:
     path, out = stream(tmp_path / "s.csv"), tmp_path / "letter.csv"
     out.write_text("Dear all,\n")
-    assert "no file of predictions" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
+    assert "not a file of predictions" in run(path, "--session", "s", "--label", "y", "--out", out, code=2)
     assert out.read_text() == "Dear all,\n"
     assert [one.name for one in tmp_path.glob("letter*")] == ["letter.csv"]
     assert client.sessions() == []

@@ -133,7 +133,7 @@ def test_a_wrong_choice_is_told_in_a_line() -> None:
     ran = run("-m", "service.start", "version", OKL_BLAS_KERNELS="haswel")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.count("\n") == 1
-    assert "OKL_BLAS_KERNELS: there are no kernels 'haswel'" in ran.stderr
+    assert "OKL_BLAS_KERNELS: unknown kernels 'haswel'" in ran.stderr
 
 
 def test_garbage_is_collected_when_all_is_imported() -> None:

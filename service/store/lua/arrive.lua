@@ -1,11 +1,11 @@
--- ARGV: note, record, summary, summary_round, told, created_at, updated_at, first, base, tip, journal bytes, tail bytes, how many
---   never came; then, if there is a snapshot: its tip, when it was made, its bytes
--- Answers 1, or 0 where a session that is not sealed for good has the name.
+-- ARGV: note, record, summary, summary_round, told, created_at, updated_at, first, base, tip, journal bytes, tail bytes,
+--   never_came; with a snapshot also its tip, its time, its bytes
+-- Returns 1, or 0 if the name belongs to a session that is not sealed for good.
 
 local note, record, summary, summary_round, told, created_at, updated_at, first, base, tip, journal_bytes, tail_bytes,
   never_came, snapshot, snapshot_at, blob = unpack(ARGV)
-local there = call('HMGET', head, 'tip', 'sealed_until')
-if there[1] and tonumber(there[2] or 0) ~= NEVER then return 0 end
+local existing = call('HMGET', head, 'tip', 'sealed_until')
+if existing[1] and tonumber(existing[2] or 0) ~= NEVER then return 0 end
 call('UNLINK', unpack(KEYS))
 call('HSET', head, 'record', record, 'summary', summary, 'created_at', created_at, 'first', first, 'tip', tip, 'base', base,
   'summary_round', summary_round, 'told', told, 'tail_bytes', tail_bytes, 'seal', note, 'sealed_until', NEVER,

@@ -1,5 +1,5 @@
 -- ARGV: the limits, id
--- Answers {'cancelled'}, or {'gone'} where nothing waits under the id.
+-- Returns {'cancelled'}, or {'gone'} if nothing waits under the id.
 
 local id = ARGV[2]
 local expires_at, held = tonumber(call('ZSCORE', expiry, id) or 0), call('HGET', waiting, id)

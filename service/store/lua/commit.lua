@@ -1,8 +1,9 @@
--- ARGV: the limits; the caller's tip; an id ('' for none) and what is remembered under it if there are entries, in the place of
---   what was; the number of entries, then for each: round, digest, count, id, blob, answer ('', or
---   '+' and the answer, or '*' and that of one that is fresh); then for each hold: id, blob, how long it waits in microseconds
--- Answers {'gone'}, {'applied', id, answer}, {'behind', reading}, {'waits', id, blob, is it expired} or
---   {'committed', outcomes, number waiting, how many never came}. An outcome is nil for one that waits now, {'full'}, or what is under the id. A commit of nothing writes nothing.
+-- ARGV: the limits; the caller's tip; an id ('' for none) and its answer, which replaces what is remembered under the id if
+--   there are entries; the number of entries, then for each: round, digest, count, id, blob, answer ('' for none, else
+--   prefixed with '*' if the entry is fresh, with '+' if not); then for each hold: id, blob, wait in microseconds
+-- Returns {'gone'}, {'applied', id, answer}, {'behind', reading}, {'waits', id, blob, is expired} or
+--   {'committed', outcomes, number waiting, never_came}. The outcome of a hold is nil if it now waits, else {'full'} or what
+--   is stored under its id. An empty commit writes nothing.
 
 if sealed_until > now then return sealed() end
 local tip, progress, number_of_entries = ARGV[2], ARGV[3], tonumber(ARGV[5])
@@ -10,7 +11,7 @@ local ENTRIES, ENTRY_WIDTH, HOLD_WIDTH = 6, 6, 3
 local HOLDS = ENTRIES + number_of_entries * ENTRY_WIDTH
 local LAST = HOLDS - ENTRY_WIDTH
 local FRESH = ('*'):byte()
-local overdue = {} -- remembered ids that are to be forgotten, or remembered anew
+local overdue = {} -- remembered ids that are past their time to live, or are remembered again
 
 local function forget_answers(at_most)
   number_remembered = call('LLEN', remembered)
@@ -30,7 +31,7 @@ local function forget_answers(at_most)
   if number_remembered == 0 then remembered_bytes = 0 else plan(now) end
 end
 
--- The prediction under an id no longer waits, or is no longer remembered, because its truth came or because it never did.
+-- Remove the waiting or expired prediction under an id, because its truth came or its time ran out.
 local function settle(id, has_come)
   local bytes = call('HSTRLEN', waiting, id) - 16
   if bytes < 0 then return end

@@ -1,5 +1,5 @@
 -- ARGV: durations in microseconds
--- Answers {'gone'} or {'counted', for each duration how many of those that wait expire within it}.
+-- Returns {'gone'} or {'counted', for each duration the number of waiting predictions that expire within it}.
 
 if not tip_and() then return {'gone'} end
 local now = now_us()

@@ -1,5 +1,5 @@
--- ARGV: record, summary, tip, the snapshot of this tip if there is one
--- Answers 1, or 0 where another session has the name. The same first tip again is this command sent twice.
+-- ARGV: record, summary, tip, optionally the snapshot at this tip
+-- Returns 1, or 0 if another session has the name. An existing session with the same first tip means a retried command.
 
 local record, summary, tip, snapshot = unpack(ARGV)
 if call('EXISTS', head) == 1 then return call('HGET', head, 'first') == tip and 1 or 0 end

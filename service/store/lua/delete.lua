@@ -1,12 +1,12 @@
--- ARGV: 1 to remove only what an evicted head left behind; the tip that the session is to be at, '' if it does not matter;
---   1 to leave it there while a prediction waits for its truth
--- The keys of what is aside follow those of the session.
--- Answers 1 where there was a session that is removed.
+-- ARGV: 1 to remove only what an evicted head left behind; the expected tip, '' for any;
+--   1 to keep the session while a prediction waits for its truth
+-- The keys of the session aside follow those of the session.
+-- Returns 1 if the session existed and the conditions hold, else 0.
 
 local existed = call('EXISTS', head)
 if (ARGV[2] or '') ~= '' and call('HGET', head, 'tip') ~= ARGV[2] then return 0 end
 if ARGV[3] == '1' and call('ZCOUNT', expiry, now_us() + 1, '+inf') > 0 then return 0 end
-local held = redis.pcall('HGET', head, 'sealed_until') -- what is damaged can be deleted too
+local held = redis.pcall('HGET', head, 'sealed_until') -- a damaged session can be deleted too
 local sealed_until = type(held) == 'string' and tonumber(held) or 0
 if sealed_until ~= NEVER and sealed_until > now_us() then return sealed() end
 if ARGV[1] ~= '1' or existed == 0 then call('UNLINK', unpack(KEYS)) end

@@ -1,5 +1,5 @@
 -- ARGV: name of a checkpoint
--- Answers 1, or 0 where there is none.
+-- Returns 1, or 0 if there is none.
 
 local found, _, sealed_until = tip_and()
 if not found then return 0 end

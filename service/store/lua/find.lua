@@ -1,5 +1,5 @@
--- ARGV: how long an answer is remembered in microseconds, the caller's tip, id
--- Answers {'gone'} or {'found', what is under the id or nil, reading or nil where the caller has missed nothing}.
+-- ARGV: retention of answers in microseconds, the caller's tip, id
+-- Returns {'gone'} or {'found', what is stored under the id or nil, a reading or nil if the caller is up to date}.
 
 local remembered_for, after, id = unpack(ARGV)
 local tip = tip_and()

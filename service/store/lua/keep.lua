@@ -1,5 +1,6 @@
--- ARGV: digest of the session's first tip, most checkpoints, their most bytes, name, tip, when ('' for now), note, state
--- Answers 1, 0 where there is no such session, or -1 where there is no room.
+-- ARGV: digest of the session's first tip, limit of checkpoints, limit of their bytes, name, tip, time ('' for now), note,
+--   state
+-- Returns 1, 0 if there is no such session, or -1 if there is no room.
 
 local identity, most, most_bytes, name, tip, at, note, state = unpack(ARGV)
 local found, seal, sealed_until = tip_and('seal')

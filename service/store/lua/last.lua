@@ -1,12 +1,12 @@
--- ARGV: how many rounds, most bytes of blobs
--- Answers {'gone'} or {'last', the session's tip, the note of its seal, the tip that the first of these entries follows, the
---   newest entry, the one before it, and so on}.
+-- ARGV: number of rounds, limit of the blobs' bytes
+-- Returns {'gone'} or {'last', the session's tip, the note of its seal, the tip before the oldest of these entries, the
+--   entries, newest first}.
 
 local rounds, most_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
 local at, start = tip_and('base')
 if not at then return {'gone'} end
 local answer, covered, bytes = {'last', at, call('HGET', head, 'seal'), start}, 0, 0
--- The first chunks are small: an entry may be large, and one may be enough.
+-- Start with small chunks: an entry may be large, and a single one may be enough.
 local chunk, to = 1, '+'
 repeat
   local entries = call('XREVRANGE', journal, to, '-', 'COUNT', chunk)

@@ -1,5 +1,5 @@
--- ARGV: 'held', 'expired' or 'remembered', the place of the first item, most items, their most bytes
--- Answers {'gone'} or {'luggage', 1 if there are more, then for each: id, what is kept under it}.
+-- ARGV: 'held', 'expired' or 'remembered', the offset of the first item, limit of items, limit of their bytes
+-- Returns {'gone'} or {'luggage', 1 if there are more, then for each item: id, value}.
 
 local part, from, most, most_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not tip_and() then return {'gone'} end

@@ -1,6 +1,6 @@
--- ARGV: the tip that the session is at, record, the new tip, its snapshot, summary, how many alarms were delivered,
---   1 to leave it as it is while a prediction waits for its truth
--- Answers 1, or 0 where nothing was replaced. On the chain, the new tip is this command sent twice.
+-- ARGV: the session's expected tip, record, the new tip, its snapshot, summary, number of delivered alarms,
+--   1 to replace nothing while a prediction waits for its truth
+-- Returns 1, or 0 if nothing was replaced. If the new tip is on the chain already, the command is a retry.
 
 local tip, record, to, blob, summary, told, unless_waiting = unpack(ARGV)
 local at, packed, sealed_until = tip_and('counters')

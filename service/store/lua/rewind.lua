@@ -1,5 +1,5 @@
--- ARGV: the tip that the session is at, the tip to go back to
--- Answers 1, or 0 where nothing was taken back.
+-- ARGV: the session's expected tip, the tip to go back to
+-- Returns 1, or 0 if nothing was taken back.
 
 local tip, to = unpack(ARGV)
 local at, packed, sealed_until = tip_and('counters')
@@ -22,7 +22,7 @@ for i = #taken, 1, -1 do
   end
 end
 if #taken > 0 then
-  -- A stream takes no id below one that it has had, even a deleted one: the journal is written anew.
+  -- A Redis stream accepts no id below its highest one, even a deleted one, so the journal is rewritten.
   local kept = call('XRANGE', journal, '-', round_of(to) .. '-0')
   call('DEL', journal)
   for _, entry in ipairs(kept) do

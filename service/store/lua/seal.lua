@@ -1,5 +1,5 @@
--- ARGV: note, for how long in microseconds ('' for good), 1 if only over another seal, the note of that
--- Answers 1, or 0 where it was not sealed.
+-- ARGV: note, duration in microseconds ('' for good), 1 to only replace another seal, the note of that seal
+-- Returns 1, or 0 if the session was not sealed.
 
 local note, duration, is_over, over = unpack(ARGV)
 local found, seal, sealed_until = tip_and('seal')

@@ -1,26 +1,26 @@
--- Stands in front of every other script here: what they share.
+-- Shared definitions, prepended to every script about a session.
 --
--- KEYS, the same for all scripts; one hash tag, so one slot:
---   1 head        hash    record, summary, summary_round, told, created_at; the tips first, tip, base (which the oldest entry kept
---                         follows) and snapshot; snapshot_at, snapshot_bytes, tail_bytes; seal, sealed_until (2^53: for
---                         good); counters, packed: see COUNTERS
---   2 journal     stream  an entry each, its id "<round>-0"; fields digest, count, id, blob
+-- KEYS, the same for all these scripts; one hash tag, so one slot:
+--   1 head        hash    record, summary, summary_round, told, created_at; the tips first, tip, base (the tip before the
+--                         oldest entry kept) and snapshot; snapshot_at, snapshot_bytes, tail_bytes; seal, sealed_until
+--                         (2^53: for good); counters, packed: see COUNTERS
+--   2 journal     stream  one item per entry, its id "<round>-0"; fields digest, count, id, blob
 --   3 snap        string  the latest snapshot
---   4 waiting     hash    id -> f64 expires at, f64 forgotten at, blob; the expired ones too, while they are remembered
---   5 expiry      zset    id -> when it expires; those that wait
---   6 forget      zset    id -> when it is forgotten; those that have expired
+--   4 waiting     hash    id -> f64 expires at, f64 forgotten at, blob; also of expired predictions while remembered
+--   5 expiry      zset    id -> expiry time, of waiting predictions
+--   6 forget      zset    id -> time at which it is forgotten, of expired predictions
 --   7 applied     hash    id -> f64 applied at, answer
 --   8 remembered  list    the applied ids, oldest first
 --   9 kept        hash    checkpoint -> "<made at>:<bytes>:<tip>"
---  10 states      hash    checkpoint -> its state
--- A tip is "<round>:<digest>". Times are whole microseconds since the epoch by this server's clock: a double holds them
--- exactly. Lua writes a number into a command with all its digits, but not into a string: `..` takes rounds as text.
+--  10 states      hash    checkpoint -> state
+-- A tip is "<round>:<digest>". Times are whole microseconds since the epoch by this server's clock, which a double holds
+-- exactly. Lua passes a number to a command with all its digits, but `..` rounds it: concatenate rounds as text only.
 
 local head, journal, snap, waiting, expiry, forget, applied, remembered, kept, states = unpack(KEYS)
 local call = redis.call
 
 -- updated at (0: never), due at (nothing expires or is forgotten before), journal bytes, number waiting, their bytes,
--- bytes of those that have expired, number remembered, their bytes, how many never came
+-- bytes of expired predictions, number remembered, their bytes, never_came
 local COUNTERS, NEVER = '<ddddddddd', 2 ^ 53
 
 local function now_us()
@@ -28,19 +28,19 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
--- The session's tip, a field of its head, and until when it is sealed; nothing where there is no session.
+-- The session's tip, one field of its head, and the time until which it is sealed; nothing if there is no session.
 local function tip_and(field)
   local found = call('HMGET', head, 'tip', field or 'tip', 'sealed_until')
   if found[1] then return found[1], found[2], tonumber(found[3] or 0) end
   if call('EXISTS', head) == 1 then error('the head lacks its tip') end
 end
 
--- Is it the session whose first tip has this digest? Another one may have its name since.
+-- Whether the session's first tip has this digest; another session may have taken the name.
 local function begins_at(identity)
   return (call('HGET', head, 'first') or ''):match('^%d+:(.*)$') == identity
 end
 
--- What is answered to whoever would change a session that is sealed.
+-- The reply to an attempt to change a sealed session.
 local function sealed()
   return {'sealed', call('HGET', head, 'seal')}
 end
@@ -53,7 +53,7 @@ local function entries_after(tip)
   return call('XRANGE', journal, '(' .. round_of(tip) .. '-0', '+')
 end
 
--- Whether the entry that leads to this tip is in the journal.
+-- Whether the journal holds the entry that leads to this tip.
 local function has_entry(tip)
   local round, digest = tip:match('^(%d+):(.*)$')
   local entry = call('XRANGE', journal, round .. '-0', round .. '-0')[1]
@@ -65,7 +65,7 @@ local function is_on_chain(tip)
   return at[1] == tip or at[2] == tip or has_entry(tip)
 end
 
--- {head, start, entries, snapshot or nil, 1 if it is all there is, the record then}
+-- {head, start, entries, snapshot or nil, 1 if the reading is whole, the record if it is}
 local function reading(after)
   local start, snapshot, is_whole, record = after, false, 0, false
   if not (after and is_on_chain(after)) then
@@ -78,8 +78,8 @@ local function reading(after)
   return {fields, start, entries_after(start), snapshot, is_whole, record}
 end
 
--- {'applied', id, answer}, {'waiting', blob, 1 if it has expired}, or nothing; then true where a prediction is there that
--- is due to be forgotten.
+-- {'applied', id, answer}, {'waiting', blob, 1 if expired}, or nil; with nil also true if a prediction is stored that is due
+-- to be forgotten.
 local function what_is_under(id, now, remembered_for)
   local value = call('HGET', applied, id)
   if value and struct.unpack('<d', value) + remembered_for > now then return {'applied', id, value:sub(9)} end

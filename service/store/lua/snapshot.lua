@@ -1,5 +1,5 @@
--- ARGV: most entries behind the snapshot, most bytes, tip, blob
--- Answers 1, or 0 where nothing was kept.
+-- ARGV: limit of entries behind the snapshot, limit of their bytes, tip, blob
+-- Returns 1, or 0 if the snapshot was not kept.
 
 local most_entries, most_bytes, tip, blob = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local CHUNK = 32
@@ -15,7 +15,7 @@ repeat
   end
 until #entries < CHUNK
 
--- The tail: from the snapshot's entry back, while both bounds hold. The first entry that is too much is the new base.
+-- The tail goes back from the snapshot's entry while both limits hold. The first entry beyond them is the new base.
 local tail_entries, tail_bytes, to, base = 0, 0, round .. '-0', nil
 repeat
   local entries = call('XREVRANGE', journal, to, '-', 'COUNT', CHUNK)

@@ -1,5 +1,5 @@
 -- ARGV: digest of the session's first tip, round, summary
--- Answers 1, or 0 where there is no such session, or the summary of a later round.
+-- Returns 1, or 0 if there is no such session, or if it has the summary of a later round.
 
 local identity, round, summary = unpack(ARGV)
 local tip, noted = tip_and('summary_round')

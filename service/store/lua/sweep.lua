@@ -1,7 +1,7 @@
--- Stands between session.lua and the scripts that change what waits: the session's counters, and what has expired.
+-- Counters and expiry, inserted between session.lua and the scripts that change waiting predictions.
 --
--- ARGV[1]: the limits as seven f64 (most waiting, their most bytes, most remembered, their most bytes, for how long, for how
---   long an expired prediction at most, how many to sweep at once). Durations are in microseconds.
+-- ARGV[1]: the limits as seven f64: number of waiting predictions, their bytes, number of remembered ids, their bytes, their
+--   retention, the longest retention of an expired prediction, number to sweep at once. Durations are in microseconds.
 
 local most_waiting, most_waiting_bytes, most_remembered, most_remembered_bytes, remembered_for, expired_for, swept_at_once =
   struct.unpack('<ddddddd', ARGV[1])
@@ -39,7 +39,7 @@ local function expire()
   plan(time)
 end
 
--- The expired ones have as much room as those that wait: beyond it they are forgotten early.
+-- Expired predictions have as much room as waiting ones; beyond it they are forgotten early.
 local function forget_expired()
   local id, time = first(forget)
   for _ = 1, swept_at_once do

@@ -1,5 +1,5 @@
--- A bucket of tokens, by this server's clock. ARGV: owed, wanted, rate, burst. Returns the tokens taken and the seconds to
--- wait, as text: Redis cuts a number to a whole one. A bucket that would be full again is forgotten, since a new one is full.
+-- A token bucket, by this server's clock. ARGV: owed, wanted, rate, burst. Returns the tokens taken and the seconds to wait,
+-- as text, since Redis truncates numbers to integers. A bucket expires when it would be full again, since a new one is full.
 local bucket, call = KEYS[1], redis.call
 local owed, wanted, rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = call('TIME')

@@ -1,5 +1,5 @@
--- ARGV: digest of the session's first tip, how many alarms were delivered
--- Answers 1, or 0 where there is no such session, or as many were delivered before.
+-- ARGV: digest of the session's first tip, number of delivered alarms
+-- Returns 1, or 0 if there is no such session, or if the number is not above the one noted before.
 
 local identity, count = unpack(ARGV)
 local tip, noted = tip_and('told')

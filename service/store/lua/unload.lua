@@ -1,7 +1,7 @@
--- ARGV: note, how long an answer is remembered; the number of entries, then for each: round, digest, count, id, blob; the number
---   of predictions, then for each: id, what is kept under it, when it is due, 1 if it has expired; then for each remembered
---   id: id, what is kept under it
--- Answers 1, or 0 where the session is not sealed for good with this note.
+-- ARGV: note, retention of answers in microseconds; the number of entries, then for each: round, digest, count, id, blob; the
+--   number of predictions, then for each: id, value, time at which it is due, 1 if expired; then for each remembered id:
+--   id, value
+-- Returns 1, or 0 if the session is not sealed for good with this note.
 
 local note, remembered_for = ARGV[1], tonumber(ARGV[2])
 local found, seal, sealed_until = tip_and('seal')

@@ -1,6 +1,6 @@
 -- ARGV: note
--- The keys of what is aside follow those of the session.
--- Answers 1, or 0 where it is sealed with another note.
+-- The keys of the session aside follow those of the session.
+-- Returns 1, or 0 if there is no such session or it is sealed with another note.
 
 local note, own = ARGV[1], #KEYS / 2
 local found, seal, sealed_until = tip_and('seal')

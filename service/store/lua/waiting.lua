@@ -1,11 +1,11 @@
--- ARGV: most items, their most bytes; the place to go on after, if there is one: when it expires and its id
--- Answers {'gone'} or {'waiting', now, 1 if there are more, then for each: id, when it expires, blob}.
+-- ARGV: limit of items, limit of their bytes; optionally the place to continue after: an expiry time and an id
+-- Returns {'gone'} or {'waiting', now, 1 if there are more, then for each: id, expiry time, blob}.
 
 local most, most_bytes, after, after_id = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 if not tip_and() then return {'gone'} end
 local now = now_us()
 
--- The order of a sorted set, which is that of bytes: `<` would go by the server's locale.
+-- The order of a sorted set, which compares bytes; `<` would use the server's locale.
 local function is_before(one, other)
   for i = 1, math.min(#one, #other) do
     local byte, other_byte = one:byte(i), other:byte(i)
@@ -14,7 +14,8 @@ local function is_before(one, other)
   return #one < #other
 end
 
--- How many come before the page: what has expired, or what is up to the place. Many may expire at one time: they are halved.
+-- The number of items before the page: expired ones, or those up to the place. Many may share one expiry time, hence the
+-- binary search.
 local rank = call('ZCOUNT', expiry, '-inf', now)
 if after and after > now then
   rank = call('ZCOUNT', expiry, '-inf', after - 1)

@@ -1,4 +1,4 @@
--- Answers {'gone'} or {'whole', a reading of everything, first, base, the entries after the base}.
+-- Returns {'gone'} or {'whole', a whole reading, first, base, the entries after the base}.
 
 if not tip_and() then return {'gone'} end
 local from = call('HMGET', head, 'first', 'base')
