@@ -16,7 +16,7 @@ LOG_LOSS: Final = "log-loss"
 LOG_LOSS_AT: Final = 4
 """Index of its column, which is shown if any learner has a log-loss."""
 
-TOLD: Final = 80
+MOST_LETTERS: Final = 80
 """Length of a verdict or a reason in a printed table."""
 
 
@@ -216,4 +216,4 @@ def compare(
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= TOLD else f"{text[: TOLD - 1]}…"
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from okl.comparing import HEADINGS, TOLD
+from okl.comparing import HEADINGS, MOST_LETTERS
 from okl.errors import ConfigurationError, SessionNotFound
 from okl_core import LearnerSpec
 
@@ -165,7 +165,7 @@ def table_of_backtest(found: Backtested) -> Table:
     for one in found.contestants:
         *cells, told = cells_of(one)
         beside = "" if one.outcome is None else outcome_text(one.outcome).replace("the champion", "it")
-        table.add_row(*(Text(cell) for cell in (*cells, short(told, TOLD), beside)))
+        table.add_row(*(Text(cell) for cell in (*cells, short(told, MOST_LETTERS), beside)))
     return table
 
 

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from okl.comparing import HEADINGS, TOLD, Line, error_shown
+from okl.comparing import HEADINGS, MOST_LETTERS, Line, error_shown
 from okl.errors import ConfigurationError
 
 from ..session.history.words import error_name
@@ -231,14 +231,16 @@ def table_of(compared: Compared) -> Table:
     for i, one in enumerate(compared.contestants):
         is_best = i == 0 and one.refusal is None
         *cells, remark = cells_of(one)
-        table.add_row(*(Text(cell) for cell in (*cells, short(remark, TOLD))), style="bold" if is_best else None)
+        table.add_row(
+            *(Text(cell) for cell in (*cells, short(remark, MOST_LETTERS))), style="bold" if is_best else None
+        )
     return table
 
 
 def refusals(compared: Compared) -> Iterator[str]:
     """The refusals that are too long for the table."""
     for one in compared.contestants:
-        if one.refusal is not None and len(one.refusal) > TOLD:
+        if one.refusal is not None and len(one.refusal) > MOST_LETTERS:
             yield f"{one.name}: {one.refusal}"
 
 
