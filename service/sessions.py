@@ -31,7 +31,7 @@ from .session.history.alarms import Alarm
 from .session.limits import SessionLimits
 from .session.played import FrozenFrom
 from .session.record import encode_record
-from .session.refusals import precondition_failed
+from .session.refusals import check_tip, precondition_failed
 from .session.scorecard import Tally
 from .session.session import Session
 from .session.snapshot import pack
@@ -172,8 +172,7 @@ class Sessions:
             if isinstance(head, Gone):
                 raise SessionNotFound(name)
             tip = head.tip
-            if tip.label != at:
-                raise precondition_failed(name, tip)
+            check_tip(name, tip, at)
         if not await self._store.delete(name, tip):
             head = await self._store.head(name)
             raise SessionNotFound(name) if isinstance(head, Gone) else precondition_failed(name, head.tip)

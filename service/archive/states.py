@@ -23,7 +23,7 @@ from ..session.definition import Definition
 from ..session.following import is_challenger
 from ..session.limits import SessionLimits
 from ..session.record import encode_record
-from ..session.refusals import precondition_failed
+from ..session.refusals import check_tip
 from ..session.session import Session
 from ..session.snapshot import pack
 from ..session.summary import encode_summary, summary_of
@@ -50,7 +50,9 @@ class Taken(NamedTuple):
     tip: Tip
 
 
-class _Now(NamedTuple):
+class Current(NamedTuple):
+    """The session that is to be replaced: a copy of it, and how many of its predictions wait."""
+
     position: Position
     twin: Session
     waiting: int
@@ -149,10 +151,9 @@ class States:
     async def _go_on(self, name: str, session: Session, at: str | None) -> Inspected:
         _check_free(name)
         for _ in range(TRIES):
-            now = await self._rounds.look(name, _as_it_is)
+            now = await self._rounds.look(name, current)
             tip = now.position.tip
-            if at is not None and tip.label != at:
-                raise precondition_failed(name, tip)
+            check_tip(name, tip, at)
             trouble = clash(now.twin, session)
             if now.waiting and trouble is not None:
                 raise InvalidSnapshot(
@@ -194,5 +195,5 @@ def no_checkpoint(name: str, checkpoint: str) -> CheckpointNotFound:
     return CheckpointNotFound(f"Session {name!r} has no checkpoint {checkpoint!r}.", session=name)
 
 
-def _as_it_is(session: Session, head: Head, position: Position) -> _Now:
-    return _Now(position, session.copy(), head.waiting)
+def current(session: Session, head: Head, position: Position) -> Current:
+    return Current(position, session.copy(), head.waiting)

@@ -13,10 +13,10 @@ from okl_core import LearnerSpec
 from okl_core.monitoring.duel import Outcome
 
 from ..archive.portable import clash, pack_state
-from ..archive.states import States
+from ..archive.states import Current, States, current
 from ..rounds import Rounds
 from ..session.following import MARK, challenger_name, is_challenger
-from ..session.refusals import precondition_failed
+from ..session.refusals import check_tip
 from ..session.session import Session
 from ..session.turn import Position
 from ..sessions import Inspected, Sessions, challengers_of, made_of
@@ -64,12 +64,6 @@ class _Seen(NamedTuple):
     is_classifier: bool
     kind: str
     t: int
-
-
-class _Former(NamedTuple):
-    position: Position
-    twin: Session
-    waiting: int
 
 
 @final
@@ -162,8 +156,8 @@ class Challengers:
         own, loop = challenger_name(champion, name), asyncio.get_running_loop()
         # Check first, so that a promotion that is refused now leaves no checkpoint behind.
         await self._pursuit.follow(champion, name)
-        former = await self._rounds.look(champion, _former)
-        _check_tip(champion, former.position.tip, at)
+        former = await self._rounds.look(champion, current)
+        check_tip(champion, former.position.tip, at)
         await self._check(champion, own, former)
         # The final state is kept only after the promotion: a write before it would give a busy champion time for more rounds.
         await self._make_sure_of_room(champion, name)
@@ -171,7 +165,7 @@ class Challengers:
 
         def at_last(session: Session, head: Head, position: Position) -> Awaitable[bool]:
             view = Champion.of(session, head, position)
-            return self._take_place(champion, own, view, _former(session, head, position), at)
+            return self._take_place(champion, own, view, current(session, head, position), at)
 
         while loop.time() < give_up:
             await self._pursuit.follow(champion, name)
@@ -182,10 +176,10 @@ class Challengers:
                     return await self._sessions.inspect(champion)
         raise Overloaded(f"Session {champion!r} is written to all the while; try again.", session=champion)
 
-    async def _take_place(self, champion: str, own: str, view: Champion, former: _Former, at: str | None) -> bool:
+    async def _take_place(self, champion: str, own: str, view: Champion, former: Current, at: str | None) -> bool:
         """Promote once; False if another worker wrote to either session meanwhile, or made a prediction it cannot settle."""
         tip = former.position.tip
-        _check_tip(champion, tip, at)
+        check_tip(champion, tip, at)
         pursued = await self._pursuit.finish(champion, own, view)
         if pursued is None or pursued.seen != tip:
             return False
@@ -197,7 +191,7 @@ class Challengers:
         await self._keep(champion, f"before-{own.partition(MARK)[2]}"[:MOST_LETTERS], former)
         return True
 
-    async def _check(self, champion: str, own: str, former: _Former) -> tuple[Session, str | None]:
+    async def _check(self, champion: str, own: str, former: Current) -> tuple[Session, str | None]:
         """Return a copy of the challenger, and why it could not settle waiting predictions, if so. Raises CannotPromote."""
         session = await self._rounds.look(own, lambda session, *_: session.copy())
         trouble = clash(former.twin, session, with_labels=False)
@@ -210,7 +204,7 @@ class Challengers:
         """Reserve the checkpoint with the champion's present state; its final state replaces it. Raises LimitReached."""
         await self._states.keep(champion, f"before-{name}"[:MOST_LETTERS])
 
-    async def _keep(self, champion: str, checkpoint: str, former: _Former) -> None:
+    async def _keep(self, champion: str, checkpoint: str, former: Current) -> None:
         """Keep the champion's final state, so that a client can return to it; the checkpoint is reserved already."""
         identity, tip = former.position
         state = pack_state(former.twin)
@@ -234,16 +228,6 @@ class Challengers:
             own.created_at,
             trouble,
         )
-
-
-def _check_tip(champion: str, tip: Tip, at: str | None) -> None:
-    """Raises PreconditionFailed."""
-    if at is not None and tip.label != at:
-        raise precondition_failed(champion, tip)
-
-
-def _former(session: Session, head: Head, position: Position) -> _Former:
-    return _Former(position, session.copy(), head.waiting)
 
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:

@@ -24,8 +24,14 @@ _INPUT_ERRORS: dict[type[core.InputError], type[InvalidInput]] = {
 
 
 def precondition_failed(name: str, tip: Tip) -> PreconditionFailed:
-    told = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
-    return PreconditionFailed(told, session=name, etag=f'"{tip.label}"')
+    detail = f"Session {name!r} is at {tip.label}, not where `If-Match` says; inspect it and decide again."
+    return PreconditionFailed(detail, session=name, etag=f'"{tip.label}"')
+
+
+def check_tip(name: str, tip: Tip, at: str | None) -> None:
+    """Raises PreconditionFailed unless `at` is None or the label of the session's tip."""
+    if at is not None and tip.label != at:
+        raise precondition_failed(name, tip)
 
 
 def refusal(error: core.OklError, name: str) -> ServiceError | None:

@@ -35,7 +35,7 @@ from .idempotency import check_progress, expired, id_conflict, progress_of, reme
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
-from .refusals import precondition_failed, refusal
+from .refusals import check_tip, refusal
 from .requests import (
     Batch,
     Follow,
@@ -306,8 +306,8 @@ class Turn:
         self._check_learns()
         session = self.session
         was_learned = isinstance(self._known.get(batch.id or ""), Applied)
-        if batch.at is not None and batch.at != self.tip.label and not was_learned:
-            raise precondition_failed(self._name, self.tip)
+        if not was_learned:
+            check_tip(self._name, self.tip, batch.at)
         raws, y, tasks = self._read_rows(batch)
         known = None if batch.id is None else self._known.get(batch.id)
         if isinstance(known, Applied):
