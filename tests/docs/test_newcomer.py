@@ -158,7 +158,7 @@ def test_the_tasks_of_the_first_day(newcomer: Newcomer) -> None:
         if task == "Browser":
             (url,) = re.findall(r"http://\S+/page", TASKS["Browser"])
             told[task] = opened(url.replace(DEFAULT_URL, newcomer.terminal.url))
-    assert "comparator" in told["Mend a wrong spec"]
+    assert "comparator" in told["Fix a wrong spec"]
     assert {"auto", "aioli"} <= set(told["Compare two learners"].split())
     assert "rooms" in told["Browser"]
     # Who has the key sees the sessions; who has none is let in no more.
