@@ -71,7 +71,7 @@ def _warnings(info: Mapping[str, str], config: Mapping[str, str]) -> Iterator[st
         when = "when its memory is full" if config.get("maxmemory", "0") != "0" else "as soon as maxmemory is set"
         yield f"Redis evicts sessions {when}: maxmemory-policy is {policy}; set it to noeviction."
     if config.get("appendonly") == "no":
-        yield "Redis keeps no append-only file: a restart loses all writes after the last dump. Set appendonly to yes."
+        yield "Redis keeps no append-only file: a restart loses all since its last dump, if any. Set appendonly to yes."
     elif config.get("appendfsync") == "no":
         yield "The system decides when Redis flushes its file: a crash loses up to 30 seconds. Set appendfsync to everysec."
     unknown = [setting for setting in SETTINGS[1:] if setting not in config]
