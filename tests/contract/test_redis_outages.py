@@ -35,7 +35,7 @@ AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 @pytest.mark.parametrize("seen_s", [0.0, 0.1])
 async def test_many_calls_before_and_after_each_restart(tmp_path: Path, seen_s: float) -> None:
-    """Calls that follow the restart at once find connections that still look intact."""
+    """With `seen_s` 0 the store has no time to notice the restart, so its connections still look intact."""
     port = free_port()
     async with contextlib.AsyncExitStack() as stack:
         with redis_server(tmp_path, *AOF, port=port):
