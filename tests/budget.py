@@ -1,4 +1,4 @@
-"""How often those tests draw that draw what they do: `TIMES=10 pytest ...` draws ten times as much."""
+"""The number of examples that randomized tests draw: `TIMES=10 pytest ...` draws ten times as many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chromium, as the distribution has it."""
+"""The distribution's Chromium."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 @contextmanager
 def chromium_browser() -> Iterator[Browser]:
-    """As long as it is there a loop runs in this thread, and nothing of asyncio can. Raises FileNotFoundError."""
+    """Start Chromium. It runs a loop in this thread, so asyncio cannot run here meanwhile. Raises FileNotFoundError."""
     path = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if path is None:
         raise FileNotFoundError("there is no chromium on PATH: run `make tools`")
     with sync_playwright() as playwright:
-        # In a container there is often no user namespace for its sandbox; it opens our own pages only.
+        # Containers often lack the user namespace that the sandbox needs; only our own pages are opened.
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()

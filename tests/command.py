@@ -1,4 +1,4 @@
-"""The command `okl` in a process of its own, as an operator starts it."""
+"""The command `okl` in a separate process, as an operator starts it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ START_S = 60.0
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """That of this process, with no settings of ours but these."""
+    """The environment of this process, with these as the only settings of ours."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(("OKL_", "OPENBLAS_"))}
     return mine | variables
 
 
 @contextmanager
 def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs the command, in a session of its own; killed at the end of the block with all that it started."""
-    # A shell has what it runs in the background ignore Ctrl-C, and so would this. A `preexec_fn` that says otherwise copies
-    # the page tables of the tests, 50 ms.
+    """Run the command in its own process session; kill it and all that it started at the end of the block."""
+    # A shell makes its background jobs ignore Ctrl-C, and this process would inherit that. Resetting it in a `preexec_fn`
+    # would copy the page tables of the tests, which takes 50 ms.
     heeded = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(
@@ -42,7 +42,7 @@ def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Pop
     try:
         yield process
     finally:
-        # Whatever is left of them keeps the pipes open.
+        # Surviving processes would keep the pipes open.
         for pid in left_of(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -50,11 +50,11 @@ def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Pop
 
 
 def left_of(session: int) -> dict[int, str]:
-    """The processes of a session of the system and their commands, but for those that wait to be reaped by their parents."""
+    """The processes of a process session and their commands, without zombies."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # The name in parentheses may hold anything.
+            # The name in parentheses may contain any character.
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
                 found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
@@ -65,7 +65,7 @@ def left_of(session: int) -> dict[int, str]:
 def serving(
     store: str, cwd: Path, *, workers: int = 1, port: int = 0, **variables: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`okl serve` and its url, once it listens."""
+    """Start `okl serve`; yield it and its url once it listens."""
     arguments = ("serve", "--port", str(port), "--store", store, "--workers", str(workers))
     with okl(*arguments, cwd=cwd, **variables) as process:
         line = until(process, "http://127.0.0.1:")
@@ -74,7 +74,7 @@ def serving(
 
 
 def until(process: subprocess.Popen[str], text: str, kept: list[str] | None = None) -> str:
-    """The first line on standard error that has `text`; it and all before it are kept."""
+    """The first line on standard error that contains `text`; `kept` receives it and all lines before it."""
     assert process.stderr is not None
     kept = [] if kept is None else kept
     for line in process.stderr:
@@ -85,7 +85,7 @@ def until(process: subprocess.Popen[str], text: str, kept: list[str] | None = No
 
 
 def until_imports(process: subprocess.Popen[str]) -> None:
-    """Returns when the command has begun to import what it needs: a signal before that is Python's to answer."""
+    """Wait until the command has begun its imports: Python itself handles any earlier signal."""
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and maps.parent.exists() and "pydantic" not in maps.read_text():
         time.sleep(0.01)

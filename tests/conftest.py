@@ -23,7 +23,7 @@ from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
 from tests.selection import is_left_out, leave_few, mark_slow
 
-# Machines differ in speed, and so do the other processes on them: how long an example takes says nothing.
+# Machine speed and load vary, so example deadlines are meaningless.
 settings.register_profile(
     "okl", settings.default, max_examples=12 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -36,13 +36,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three for two cores: a quarter of its time a test waits. Four take no less time than three, measured."""
+    """Three workers for two cores: tests wait a quarter of their time. Four were measured to be no faster than three."""
     return (3 * len(os.sched_getaffinity(0)) + 1) // 2
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: to look through it for garbage, now or later, would take seconds of each worker."""
+    """Exempt the collected tests from garbage collection: they live to the end, and scanning them takes seconds."""
     gc.disable()
     result = yield
     gc.freeze()
@@ -65,7 +65,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """What a command of a test has its log written to is closed after it; a service in a thread would go on writing there."""
+    """Restore the loggers after each test: a command's log stream is closed by then, but service threads still log."""
     loggers = [logging.getLogger(name) for name in (*LOGGERS, "okl.audit")]
     before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
@@ -76,7 +76,7 @@ def _own_log() -> Iterator[None]:
 
 @pytest.fixture
 def own_registry() -> Iterator[None]:
-    """What a test registers is gone after it: learners, kernels and losses."""
+    """Remove the learners, kernels and losses that a test registers."""
     known = (LOSSES, dict(LOSSES)), (KERNELS, dict(KERNELS))
     with registered():
         yield
@@ -112,7 +112,7 @@ def _flushed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(params=store_names())
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where a store of each kind keeps its sessions; nothing is there yet."""
+    """The empty place where a store of each kind keeps its sessions."""
     case = STORES[request.param]
     url = (
         request.getfixturevalue(case.url_fixture) if case.url_fixture else f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
@@ -122,7 +122,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture
 async def opened(anyio_backend: str) -> AsyncIterator[Callable[[Store], Awaitable[Store]]]:
-    """Opens a store that is closed after the test."""
+    """Open a store that is closed after the test."""
     async with AsyncExitStack() as stack:
 
         async def open(store: Store) -> Store:
@@ -135,5 +135,5 @@ async def opened(anyio_backend: str) -> AsyncIterator[Callable[[Store], Awaitabl
 
 @pytest.fixture
 async def store(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> Store:
-    """A store of each kind, empty."""
+    """An empty store of each kind."""
     return await opened(place.make())

@@ -1,4 +1,4 @@
-"""Private Redis servers for the tests: real ones, on free ports, gone with the test run."""
+"""Private Redis servers for the tests: real servers on free ports that end with the test run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def find_redis() -> tuple[str, dict[str, str]]:
-    """The server's path and the environment that it needs."""
+    """The path of the server and the environment it needs."""
     if found := shutil.which(SERVER):
         return found, dict(os.environ)
     if SERVER != "redis-server":
@@ -50,7 +50,7 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing, until `resume`."""
+        """Stop answering, with connections kept open, until `resume`."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -80,7 +80,7 @@ def running(
 
 @contextlib.contextmanager
 def redis_server(folder: Path, *options: str, port: int | None = None) -> Iterator[int]:
-    """Runs a server until the end of the block; gives its port, a free one unless it is given."""
+    """Run a server until the end of the block; yield its port, by default a free one."""
     with redis_process(folder, *options, port=port) as server:
         yield server.port
 
@@ -112,14 +112,14 @@ class Replicated:
 
     @property
     def url(self) -> str:
-        """The first address is of a Sentinel that is not there."""
+        """The url for stores. Its first address is that of a Sentinel that does not exist."""
         addresses = f"127.0.0.1:{free_port()},127.0.0.1:{self.sentinel.port}"
         return f"redis+sentinel://:{self.password}@{addresses}/{SERVICE}?sentinel_password={self.sentinel_password}"
 
 
 @contextlib.contextmanager
 def redis_sentinel(folder: Path) -> Iterator[Replicated]:
-    """A fail-over takes a second or two."""
+    """Run the three; a fail-over takes a second or two."""
     password, sentinel_password = "master-secret", "sentinel-secret"
     with contextlib.ExitStack() as stack:
         master = stack.enter_context(redis_process(folder / "master", *NO_DELAY, password=password))
@@ -184,11 +184,11 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = START_TIMEOUT_S) ->
 
 
 def wait_for_replicas(port: int, count: int, password: str | None = None) -> None:
-    """Until they are online; a replica of a server without a cluster acknowledges writes, too."""
+    """Wait until the replicas are online and, outside a cluster, acknowledge writes."""
     with connect(port, password) as client:
         wait_until(lambda: str(client.info("replication")).count("'state': 'online'") == count)
         if not client.info("cluster")["cluster_enabled"]:
-            # One that has just come online takes a second for its first acknowledgement.
+            # A replica that has just come online takes a second for its first acknowledgement.
             client.set("probe", b"")
             client.delete("probe")
             wait_until(lambda: client.wait(count, 1000) == count)

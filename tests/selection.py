@@ -1,12 +1,12 @@
-"""Which cases run: few of a large grid, and what `make test-fast` leaves out.
+"""Selection of test cases: subsets of large grids, and the tests that `make test-fast` leaves out.
 
-Of a test with the mark `pairs` so many cases of the grid run that any two values of two parameters meet in one at least;
-with the mark `each`, so many that each value of each parameter is in one. `TIMES=2 pytest ...` runs them all.
+A test marked `pairs` runs a subset of its grid in which any two values of two parameters meet at least once (pairwise
+coverage); with the mark `each`, every value of every parameter occurs at least once. `TIMES=2 pytest ...` runs all cases.
 
-`make test-fast` runs all but the tests with the mark `slow`. This module sets the mark; a single long test has it in its
-own file. Left out are the folders and files of `SLOW`, whatever needs Redis, and most cases of large grids: of each test
-that has more than `CASES` cases so many stay, spread evenly. The contract of the learners in their default configs, and
-their forecasts that are written down, are run in full.
+`make test-fast` skips tests marked `slow`. This module sets the mark; single long tests set it in their own files. It marks
+the folders and files of `SLOW`, all tests that need Redis, and most cases of large grids: a test with more than `CASES`
+cases keeps that many, spread evenly. The contract of the learners in their default configs and their recorded forecasts
+run in full.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CASES = 2
 
 
 def is_left_out(path: Path, config: pytest.Config) -> bool:
-    """Whether a file or folder need not even be looked at, since the slow ones do not run."""
+    """Whether a file or folder need not be collected, because slow tests do not run."""
     relative = path.relative_to(config.rootpath).as_posix() + ("/" if path.is_dir() else "")
     return config.getoption("markexpr") == "not slow" and relative in SLOW
 
@@ -91,9 +91,9 @@ def leave_few(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def redundant(grid: list[pytest.Item], together: int) -> list[pytest.Item]:
-    """The cases that greed leaves over: it takes that which has most new combinations until none is new.
+    """The cases that a greedy cover leaves out: it takes the case with the most new combinations until none is new.
 
-    Of several that have as many, it takes one whose values were taken least, so that all of them go round.
+    It breaks ties in favour of the case whose values were taken least, so that all values get their turn.
     """
     rest = {item: combinations_of(item, together) for item in grid}
     values = {item: combinations_of(item, 1) for item in grid}
@@ -109,7 +109,7 @@ def redundant(grid: list[pytest.Item], together: int) -> list[pytest.Item]:
 
 
 def combinations_of(item: pytest.Item, together: int) -> frozenset[tuple[tuple[str, str], ...]]:
-    """Each value of a parameter, and up to so many that the case has together."""
+    """The combinations of one up to `together` parameter values that the case contains."""
     values = sorted((name, repr(value)) for name, value in item.callspec.params.items())
     sizes = range(1, together + 1)
     return frozenset(itertools.chain.from_iterable(itertools.combinations(values, size) for size in sizes))

@@ -19,11 +19,11 @@ class Proxy:
         self.port = 0
 
     def lose_reply(self, command: bytes) -> None:
-        """The next request that contains `command` is executed, but the connection breaks instead of its reply."""
+        """Let the next request that contains `command` be executed, but break the connection instead of replying."""
         self._losing = command
 
     def stall(self) -> None:
-        """Replies wait until `flow`."""
+        """Hold replies back until `flow`."""
         self._flowing.clear()
 
     def flow(self) -> None:
@@ -53,7 +53,7 @@ class Proxy:
             ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            pass  # cut: the server that runs this task must not hear of it
+            pass  # cut: the error must not reach the server that runs this task
         finally:
             for pump in pumps:
                 pump.cancel()

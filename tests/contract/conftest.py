@@ -19,7 +19,7 @@ async def session(store: Store) -> Store:
 
 @pytest.fixture
 async def limited(place: Place, opened: Callable[[Store], Awaitable[Store]]) -> Make:
-    """Makes a store with other limits, with the session in it."""
+    """Make a store with other limits that contains the session."""
 
     async def make(limits: Limits) -> Store:
         store = await opened(place.make(limits))

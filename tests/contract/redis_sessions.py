@@ -1,4 +1,4 @@
-"""Sessions in the hands of the tests of the Redis store."""
+"""Session helpers for the tests of the Redis store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def first_tip() -> Tip:
 
 
 async def append(store: Store, tip: Tip, count: int) -> Tip:
-    """Commits so many entries one by one, with ids e1, e2 and so on by their rounds. The tip after them."""
+    """Commit `count` entries one by one, with ids e1, e2, ... by round. Returns the tip after them."""
     for _ in range(count):
         next = entry(tip, f"e{tip.round + 1}")
         assert outcomes_of(await store.commit(NAME, tip, [next])) == []
@@ -40,7 +40,7 @@ async def opened(url: str, limits: Limits | None = None) -> AsyncIterator[Store]
 
 
 async def eventually(call: Callable[[], Awaitable[T]], timeout_s: float = 20.0) -> T:
-    """The answer of the first call that does not fail."""
+    """Retry the call until it succeeds; return its answer."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

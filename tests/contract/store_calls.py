@@ -1,4 +1,4 @@
-"""What the store tests do over and over: chains of entries, and calls whose answer is known."""
+"""Shared helpers of the store tests: chains of entries, and calls whose answer is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATE = b"state\x00\xff"
 
 
 def entry(tip: Tip, id: str, *, count: int = 1, blob: bytes | None = None, answer: bytes | None = b"") -> Entry:
-    """An entry that follows `tip`; its answer names its id unless it is given."""
+    """An entry that follows `tip`; by default its answer contains its id."""
     blob = f"blob of {id}".encode() if blob is None else blob
     answer = f"answer to {id}".encode() if answer == b"" else answer
     return Entry(tip.then(count, id, blob), count, id, blob, answer)
@@ -37,7 +37,7 @@ def ids_from(first: int, last: int) -> Sequence[str]:
 
 
 def bare(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries without their answers, which a reading leaves out."""
+    """The entries without their answers, as a reading returns them."""
     return [replace(entry, answer=None, is_fresh=False) for entry in entries]
 
 
@@ -46,13 +46,13 @@ def hold(id: str, *, wait_s: float = 3600.0, blob: bytes | None = None) -> Hold:
 
 
 def outcomes_of(answer: object) -> Sequence[object]:
-    """What became of the predictions of a commit that was made."""
+    """The outcomes of the predictions in a successful commit."""
     assert isinstance(answer, Committed)
     return list(answer.holds)
 
 
 async def append(store: Store, entries: Sequence[Entry], name: str = NAME) -> Tip:
-    """Commit entries that follow the session's tip. The new tip."""
+    """Commit entries that follow the session's tip. Returns the new tip."""
     found = await head(store, name)
     assert outcomes_of(await store.commit(name, found.tip, entries)) == []
     return entries[-1].tip
@@ -65,7 +65,7 @@ async def append_ids(store: Store, *ids: str, blob: bytes | None = None, answer:
 
 
 async def wait(store: Store, *holds: Hold) -> Sequence[object]:
-    """Commit predictions alone, at the session's tip. What became of them."""
+    """Commit predictions without entries at the session's tip. Returns their outcomes."""
     return outcomes_of(await store.commit(NAME, (await head(store)).tip, [], holds))
 
 
@@ -82,7 +82,7 @@ async def read(store: Store, after: Tip | None = None, name: str = NAME) -> Read
 
 
 async def what(store: Store, id: str, name: str = NAME) -> object:
-    """What is there under an id."""
+    """The store's answer for an id."""
     found = await store.find(name, (await head(store, name)).tip, id)
     assert isinstance(found, Found)
     assert found.missed is None

@@ -1,4 +1,4 @@
-"""A process that writes to a session for ever, or until it has committed its share: raced and killed by the tests."""
+"""A process that writes to a session for ever, or until it has committed its share; the tests race and kill it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST = Tip(0, b"the first digest")
 
 
 async def write_all(store: Store, writer: str, rounds: int, snapshot_every: int) -> None:
-    """A prediction and its truth a round, as a worker does it that replays what it missed."""
+    """Write a prediction and its truth each round, like a worker that replays what it missed."""
     tip = FIRST
     for number in range(rounds):
         id = f"{writer}-{number}"
@@ -23,7 +23,7 @@ async def write_all(store: Store, writer: str, rounds: int, snapshot_every: int)
 
 
 async def commit(store: Store, tip: Tip, ids: list[str], hold: Hold | None) -> Tip:
-    """Commit at the session's tip, wherever that is by then. Where it is afterwards."""
+    """Commit at the session's current tip, retrying if it moves. Returns the tip afterwards."""
     while True:
         entries = [make(tip, id) for id in ids]
         answer = await store.commit(NAME, tip, entries, [] if hold is None else [hold])

@@ -23,20 +23,20 @@ Make = Callable[[Limits], Awaitable[Store]]
 
 
 class Clock(Protocol):
-    """The clock that a store goes by, as the tests see it."""
+    """The clock that a store uses, as the tests see it."""
 
     def __call__(self) -> float: ...
 
     async def pass_time(self, seconds: float) -> None: ...
 
     def is_now(self, time: float | None) -> bool:
-        """Whether a time that the store noted may be this moment."""
+        """Whether a time recorded by the store may be the present."""
         ...
 
 
 @final
 class ManualClock:
-    """Stands still until a test moves it on. Sums and differences of its times are exact."""
+    """A clock that stands still until a test advances it. Sums and differences of its times are exact."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -53,7 +53,7 @@ class ManualClock:
 
 @final
 class ServerClock:
-    """The clock of a server, that nobody can move: to let time pass is to wait."""
+    """The clock of a server, which tests cannot move: letting time pass means waiting."""
 
     def __call__(self) -> float:
         return time.time()
@@ -67,7 +67,7 @@ class ServerClock:
 
 @dataclass(slots=True)
 class Place:
-    """Where the stores of one test keep their sessions. `make` opens nothing, and may be called several times."""
+    """The place where the stores of one test keep their sessions. `make` opens nothing and may be called repeatedly."""
 
     case: StoreCase
     url: str
@@ -78,15 +78,15 @@ class Place:
         return self.case.make(self, limits or Limits())
 
     def residue(self) -> Collection[object]:
-        """All that is stored there."""
+        """Everything stored there."""
         return self.case.residue(self)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCase:
-    """`url_fixture` starts the server and gives its url (None: there is no server). `is_shared`: several processes may use
-    it at once. `has_manual_clock`: a test can make a year pass. `is_cluster`: what it does with time is what another store
-    does too."""
+    """A store under test. `url_fixture` starts its server and returns its url (None: no server). `is_shared`: several
+    processes may use it at once. `has_manual_clock`: a test can make a year pass. `is_cluster`: it treats time as another
+    store does, so tests of time may skip it."""
 
     make: Callable[[Place, Limits], Store]
     residue: Callable[[Place], Collection[object]]
@@ -142,5 +142,5 @@ def on_stores(which: Callable[[StoreCase], bool]) -> pytest.MarkDecorator:
 
 
 def store_names(which: Callable[[StoreCase], bool] = lambda case: True) -> list[Any]:
-    """With their marks, as the fixture `place` takes them."""
+    """The stores' names with their marks, as parameters of the fixture `place`."""
     return [pytest.param(name, marks=case.marks) for name, case in STORES.items() if which(case)]

@@ -1,4 +1,4 @@
-"""What every store that keeps keys must do, on SQLite, Redis and a Redis Cluster."""
+"""The contract of every key store, on SQLite, Redis and a Redis Cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_new_store_never_had_a_key(keys: KeyStore) -> None:
 
 async def test_a_key_is_kept_under_its_id_once(keys: KeyStore) -> None:
     assert await keys.add(ID, b"\x00record", "v1")
-    assert await keys.add(ID, b"\x00record", "v1")  # the reply got lost
+    assert await keys.add(ID, b"\x00record", "v1")  # the reply was lost
     assert not await keys.add(ID, b"another", "v2")
     assert await keys.read("") == KeyRecords("v1", {ID: b"\x00record"})
     assert await keys.read("v1") is None
@@ -77,7 +77,7 @@ async def test_keys_and_their_records_are_bounded(keys: KeyStore, monkeypatch: p
     assert await keys.add("33333333", b"c", "v5")
 
 
-# -- buckets of tokens ------------------------------------------------------------------------------------------------
+# -- token buckets ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_bucket_is_full_at_first_and_gives_what_it_has(keys: KeyStore) -> None:
@@ -121,7 +121,7 @@ async def test_buckets_leave_nothing_behind(place: Place, keys: KeyStore) -> Non
     before = len(place.residue())
     await keys.revoke(ID, "v2")
     assert len(place.residue()) < before
-    # A worker that does not know yet.
+    # A worker that does not know the change yet.
     await keys.take(ID, 0.0, 1.0, 1_000.0, 1.0)
     await asyncio.sleep(1.1)
     assert len(place.residue()) < before

@@ -1,4 +1,4 @@
-"""Every registered learner keeps the contract, and the checks catch those who do not."""
+"""Every registered learner keeps the contract, and the checks catch learners that do not."""
 
 from __future__ import annotations
 
@@ -360,6 +360,6 @@ def test_broken_learner_is_caught(cls: type[Sleepy], check: Check) -> None:
 
 
 def test_broken_learners_cover_the_checks() -> None:
-    # What this check looks at is done by the library for every learner, so no learner can break it.
+    # The library itself does what this check covers, so no learner can break it.
     of_the_library = {check_bad_input_changes_nothing}
     assert {check for _, check in BROKEN} == set(CHECKS) - of_the_library

@@ -1,4 +1,4 @@
-"""What only the Redis store has to get right: its keys and damage to them, its connections, its url, its warnings."""
+"""Behaviour specific to the Redis store: its keys and damage to them, its connections, its url, its warnings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def proxy(redis_url: str, anyio_backend: str) -> AsyncIterator[Proxy]:
 async def proxied(proxy: Proxy) -> AsyncIterator[Store]:
     async with opened(f"redis://127.0.0.1:{proxy.port}/0?deadline_s=2") as store:
         await store.create(NAME, b"record", FIRST)
-        # The scripts are known to the server from here on, so that one command is one request.
+        # From here on the server has the scripts cached, so that one command is one request.
         await append(store, FIRST, 1)
         yield store
 
@@ -126,7 +126,7 @@ DAMAGE: dict[str, Callable[[redis.Redis], object]] = {
 async def test_damage_is_corrupt_for_its_session_only(store: Store, server: redis.Redis, damage: str) -> None:
     tip = await append(store, FIRST, 4)
     if "snapshot" in damage:
-        # It replaces the first tip as the place from where everything is read.
+        # It replaces the first tip as the start of every reading.
         assert await store.snapshot(NAME, (await read(store, None)).entries[0].tip, b"state")
     DAMAGE[damage](server)
     for after in (None, Tip(1, b"another chain...")):
@@ -189,7 +189,7 @@ async def test_a_damaged_head_in_a_cluster_is_left_out_of_the_list(redis_cluster
 
 
 def age(server: redis.Redis, seconds: float) -> None:
-    """Makes time pass for the session: every time that is stored of it moves back, however slow the machine is."""
+    """Make time pass for the session by moving all its stored times back, independent of the machine's speed."""
     us = seconds * 1e6
     counters = list(struct.unpack("<9d", server.hget(key("head"), "counters") or b""))
     counters[1] -= us  # nothing is due before
@@ -204,7 +204,7 @@ def age(server: redis.Redis, seconds: float) -> None:
 
 
 async def sweep(store: Store, last: Entry, tip: Tip) -> None:
-    """An entry sent again changes nothing, save that what is due goes."""
+    """Send an entry again, which only evicts what is due."""
     assert outcomes_of(await store.commit(NAME, tip, [last])) == []
 
 
@@ -243,7 +243,7 @@ async def test_expired_predictions_are_bounded_too(redis_url: str, server: redis
             age(server, wait_s + 1.0)
             await sweep(store, only, FIRST)
             assert server.zcard(key("expiry")) == 0
-        # Each is to be remembered for as long again as it waited: twelve, were there no bound.
+        # Each is remembered for as long again as it waited: there would be twelve without a bound.
         assert server.zcard(key("forget")) == server.hlen(key("waiting")) == 5
 
 
@@ -319,7 +319,7 @@ async def test_a_late_reply_is_never_taken_for_the_next_one(proxied: Store, prox
 
 
 async def test_every_caller_gets_its_own_reply_whatever_breaks(proxied: Store, proxy: Proxy) -> None:
-    """Callers are cancelled and connections cut at random, and each one left finds what it asked for."""
+    """Callers are cancelled and connections cut at random, and each remaining caller gets its answer."""
     tip = (await read(proxied, None)).head.tip
     ids = [f"p{number}" for number in range(60)]
     await proxied.commit(NAME, tip, [], [Hold(id, id.encode(), 60.0) for id in ids])

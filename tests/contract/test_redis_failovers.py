@@ -1,4 +1,4 @@
-"""A master of Redis fails, or stops being one, under Sentinel and in a cluster: what the store makes of it."""
+"""How the store handles a Redis master that fails or is demoted, under Sentinel and in a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JOURNAL = f"okl:{{{NAME}}}:journal"
 
 
 def is_ordered(sentinel: redis.Redis) -> bool:
-    """Whether Sentinel has begun a fail-over; it does not before it knows the replica well."""
+    """Whether Sentinel has begun a fail-over; it refuses until it knows the replica well."""
     try:
         return bool(sentinel.execute_command("SENTINEL FAILOVER", SERVICE))
     except redis.ResponseError:
@@ -37,7 +37,7 @@ def is_ordered(sentinel: redis.Redis) -> bool:
 
 
 def entries_at_a_master(port: int, password: str) -> int | None:
-    """In the journal of this server; None if it is no master, or has just closed its connections to become one."""
+    """The number of entries in the journal; None if the server is no master, or just closed connections to become one."""
     try:
         with connect(port, password) as client:
             return client.xlen(JOURNAL) if client.role()[0] == b"master" else None
@@ -51,7 +51,7 @@ async def test_a_worker_goes_on_with_the_replica(tmp_path: Path) -> None:
             await store.create(NAME, b"record", FIRST)
             old = await append(store, FIRST, 3)
             with connect(servers.master.port, servers.password) as client:
-                # What comes now, it never sees.
+                # The replica never sees later writes.
                 servers.replica.pause()
                 client.execute_command("CLIENT KILL TYPE replica")
             tip = await append(store, old, 2)
@@ -66,7 +66,7 @@ async def test_a_worker_goes_on_with_the_replica(tmp_path: Path) -> None:
 
 
 async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
-    """Sentinel makes the other one the master while both live: commits go on, none is lost."""
+    """Sentinel promotes the replica while both servers live: commits continue, none is lost."""
     with redis_sentinel(tmp_path) as servers:
         async with opened(servers.url) as store:
             await store.create(NAME, b"record", FIRST)
@@ -79,7 +79,7 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
                 assert time.monotonic() < deadline, "it was not promoted, or takes no commits"
                 new = entry(tip, f"x{number}")
                 answer = await eventually(lambda tip=tip, new=new: store.commit(NAME, tip, [new]))
-                # What the old master took in its last moments is lost, and said to be.
+                # Writes that the old master took in its last moments are lost, and reported as lost.
                 tip = new.tip if isinstance(answer, Committed) else (await read(store, None)).head.tip
                 number += 1
                 entries = entries_at_a_master(servers.replica.port, servers.password)
@@ -89,7 +89,7 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
 
 
 async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_path: Path) -> None:
-    """It takes writes for ten seconds more, and then loses them."""
+    """The old master takes writes for ten more seconds, then loses them."""
     with redis_sentinel(tmp_path) as servers:
         async with opened(servers.url) as store:
             await store.create(NAME, b"record", FIRST)
@@ -109,7 +109,7 @@ async def test_a_master_that_lives_is_left_soon_after_another_was_promoted(tmp_p
 
 
 async def test_with_wait_replicas_no_commit_that_was_answered_is_lost(tmp_path: Path) -> None:
-    """The master is killed with commits under way; what Sentinel makes the master has every one that was answered."""
+    """The master is killed with commits in flight; the server that Sentinel promotes has every acknowledged commit."""
     with redis_sentinel(tmp_path) as servers:
         async with opened(f"{servers.url}&wait_replicas=1&wait_ms=500") as store, opened(servers.url) as other:
             await store.create(NAME, b"record", FIRST)
@@ -127,19 +127,19 @@ async def test_with_wait_replicas_no_commit_that_was_answered_is_lost(tmp_path: 
                 assert not commits.done()
                 await asyncio.sleep(0.005)
             servers.master.kill()
-            # One that nobody can take any more: the new master has no replica.
+            # A commit that cannot be acknowledged: the new master has no replica.
             with pytest.raises(StoreError):
                 await commits
             reading = await eventually(lambda: read(other, answered))
             assert reading.head.tip.round - answered.round in (0, 1)
-            # That last one is sent again. Whether or not it was taken it is there once.
+            # Retry that last commit. Whether or not it was applied before, it is stored once.
             new = entry(answered, f"x{answered.round}")
             assert outcomes_of(await eventually(lambda: other.commit(NAME, answered, [new]))) == []
             assert (await read(other, None)).head.tip == new.tip
 
 
 async def test_a_store_closes_although_a_cancellation_is_swallowed() -> None:
-    """As by the driver, which waits with wait_for: on Python 3.11 that swallows one that comes with the reply."""
+    """The driver uses wait_for, which on Python 3.11 swallows a cancellation that arrives with the reply."""
     asked = asyncio.Event()
 
     async def find_master() -> object:
@@ -171,7 +171,7 @@ async def test_a_cluster_of_six_survives_one_of_its_masters(tmp_path: Path) -> N
                 with connect(server.port) as client:
                     sizes.append(client.dbsize())
                     assert len(client.client_list()) < 30
-                    assert client.wait(1, 5000) == 1  # the replica has it all
+                    assert client.wait(1, 5000) == 1  # the replica is in sync
             assert min(sizes) > 50
             servers[1].kill()
 
@@ -199,7 +199,7 @@ async def test_a_list_finds_the_masters_of_a_cluster_anew(tmp_path: Path) -> Non
 
 
 class ClosingClient:
-    """A cluster's client that answers `failures` calls as redis-py 8.1 does where another call has closed the connection."""
+    """A cluster client that fails `failures` calls as redis-py 8.1 does when another call has closed the connection."""
 
     def __init__(self, failures: int, error: Exception) -> None:
         self._failures = failures

@@ -1,4 +1,4 @@
-"""A server of Redis goes away, comes back, comes back older, or has no replica any more: what the store makes of it."""
+"""How the store handles a Redis server that goes away, comes back, comes back with older data, or loses its replica."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 @pytest.mark.parametrize("seen_s", [0.0, 0.1])
 async def test_many_calls_before_and_after_each_restart(tmp_path: Path, seen_s: float) -> None:
-    """Without a moment to see them break, the connections look whole."""
+    """With `seen_s` 0 the store has no time to notice the restart, so its connections still look intact."""
     port = free_port()
     async with contextlib.AsyncExitStack() as stack:
         with redis_server(tmp_path, *AOF, port=port):
@@ -93,7 +93,7 @@ async def test_a_server_that_is_loading_is_waited_for_or_unavailable(tmp_path: P
                 client.execute_command("DEBUG", "POPULATE", 1000)
                 client.bgrewriteaof()
                 wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
-        # A millisecond a key.
+        # One millisecond per key.
         slow = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
         with redis_process(tmp_path, *AOF, *slow, port=port, is_awaited=False):
             answers: set[str] = set()
@@ -108,7 +108,7 @@ async def test_a_server_that_is_loading_is_waited_for_or_unavailable(tmp_path: P
 
 
 async def test_a_file_that_is_older_than_the_worker_is_read_anew(tmp_path: Path) -> None:
-    """The file of a minute ago is put back: the worker's tip is not on the chain any more."""
+    """An older file is restored: the worker's tip is no longer on the chain."""
     folder, backup = tmp_path / "redis", tmp_path / "backup"
     port = free_port()
     async with contextlib.AsyncExitStack() as stack:
@@ -126,7 +126,7 @@ async def test_a_file_that_is_older_than_the_worker_is_read_anew(tmp_path: Path)
             assert isinstance(behind, Behind)
             reading = behind.reading
             assert (reading.is_whole, reading.start, reading.head.tip) == (True, FIRST, old)
-            # The rounds that were lost are not taken for those that come in their place.
+            # The lost rounds are not mistaken for those that replace them.
             for id in ("y", "z", "later than the lost ones"):
                 assert outcomes_of(await store.commit(NAME, old, [entry(old, id)])) == []
                 old = entry(old, id).tip
@@ -177,7 +177,7 @@ async def test_a_commit_is_answered_when_a_replica_has_it(tmp_path: Path) -> Non
             tip = await append(store, FIRST, 2)
             new = entry(tip, "x")
             replica.pause()
-            # It is in the journal of the master; whoever asks, on whatever connection, it is not acknowledged.
+            # The master's journal has the entry, but it is acknowledged to no caller, on any connection.
             for asking in (store, store, other):
                 with pytest.raises(StoreTimeout) as raised:
                     await asking.commit(NAME, tip, [new])

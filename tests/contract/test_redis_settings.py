@@ -1,4 +1,4 @@
-"""The url of a Redis store, its credentials, and what its server is configured to do."""
+"""The url of a Redis store, its credentials, and the configuration of its server."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_command_that_is_forbidden_is_unavailable(tmp_path: Path) -> Non
 
 
 async def test_a_replica_says_that_it_takes_no_writes(redis_url: str, tmp_path: Path) -> None:
-    """What it has can be read; a replica that takes writes loses them."""
+    """Its data can be read; a replica that accepts writes loses them."""
     with (
         redis_process(tmp_path / "master") as master,
         redis_process(

@@ -1,4 +1,4 @@
-"""A kernel and a loss registered from outside: they keep their contracts and serve in learners. Broken ones are caught."""
+"""Kernels and losses registered from outside keep their contracts and work in learners; broken ones are caught."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_wrong_values_are_told_with_their_place(config: dict[str, Any], path: tu
 
 
 class Sum(Kernel):
-    """The sum of kernels, which are any that are registered."""
+    """The sum of any registered kernels."""
 
     kind: Literal["sum"] = "sum"
     translation_invariant: ClassVar[bool] = False
@@ -192,7 +192,7 @@ def test_a_name_is_given_once() -> None:
 
 
 def changed(of: type, **members: Any) -> Any:
-    """One of a class like it, but for these members."""
+    """An instance of a subclass with these members overridden."""
     return type(f"Changed{of.__name__}", (of,), members)()
 
 

@@ -1,4 +1,4 @@
-"""What is special about the SQLite store: its file may be locked, lost, full or damaged, and others run beside it."""
+"""Behaviour specific to the SQLite store: its file may be locked, lost, full or damaged, and other calls run beside it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_file_that_may_not_be_written_is_unavailable() -> None:
         os.chmod(path, 0o444)
         os.chmod(folder, 0o555)
         user = os.geteuid()
-        os.seteuid(user or 65534)  # nothing is forbidden to root
+        os.seteuid(user or 65534)  # root may open any file
         try:
             with pytest.raises(StoreUnavailable):
                 await open_store(f"sqlite:///{path}").open()
@@ -160,7 +160,7 @@ async def test_a_database_of_another_program_is_refused(path: Path) -> None:
         await open_store(f"sqlite:///{path}").open()
 
 
-# A file that fails while it is in use
+# A file that fails while in use
 
 
 async def test_a_file_locked_for_too_long_is_a_timeout(path: Path) -> None:
@@ -214,7 +214,7 @@ async def test_a_file_that_was_put_back_is_used_again(path: Path) -> None:
 
 @contextmanager
 def full_disk(path: Path) -> Iterator[None]:
-    """No file of this process grows much beyond the write-ahead log as it is."""
+    """Limit the size of this process's files to little more than the present write-ahead log."""
     size = max(path.with_name(f"{path.name}-wal").stat().st_size, path.stat().st_size)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10_000, limits[1]))

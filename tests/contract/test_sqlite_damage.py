@@ -1,6 +1,6 @@
-"""A SQLite file with a wrong bit: each answer is the true one or StoreCorrupt, and the sessions beside are not touched.
+"""A SQLite file with a wrong bit: each answer is correct or StoreCorrupt, and other sessions are unaffected.
 
-The store does not look into records, snapshots, predictions and answers: those who wrote them have sealed them.
+The store does not inspect records, snapshots, predictions and answers: their writers have sealed them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IDS = ("a", "c", "e", "p", "q", "x")
 
 
 async def fill(store: Store, name: str, first: Tip) -> Sequence[Tip]:
-    """Small and large values in every table."""
+    """Write small and large values to every table."""
     await store.create(name, RECORD, first)
     entries = [*chain(first, "a", "b")]
     entries.append(entry(entries[-1].tip, "c", blob=bytes(3000), answer=bytes(2000)))
@@ -50,7 +50,7 @@ class Truth:
 
 
 async def observe(store: Store, tips: dict[str, Sequence[Tip]]) -> dict[str, Any]:
-    """Each call and its answer, StoreCorrupt as a type."""
+    """Each call and its answer, with StoreCorrupt as a type."""
     calls: dict[str, Any] = {"list": store.list(None, 10)}
     for name in NAMES:
         tip = tips[name][-1]
@@ -96,7 +96,7 @@ async def look(path: Path, truth: Truth) -> dict[str, Any]:
 
 
 def check_readings(found: dict[str, Any], truth: Truth) -> None:
-    """No answer tells rounds, or a tip, that are not the session's."""
+    """Check that no answer contains rounds or a tip that are not the session's."""
     for what, answer in found.items():
         name = what.split()[0]
         if what.endswith(" last"):
@@ -117,7 +117,7 @@ def check_readings(found: dict[str, Any], truth: Truth) -> None:
 
 
 def damages(db: sqlite3.Connection) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """A statement and its arguments for each column of each row of the damaged session: a flipped bit; another type."""
+    """Statements with arguments that damage each column of each row of the session: a flipped bit; another type."""
     for table in tables(db):
         columns = db.execute(f"PRAGMA table_info({table})").fetchall()
         names = [column[1] for column in columns]
@@ -135,7 +135,7 @@ def damages(db: sqlite3.Connection) -> Iterator[tuple[str, str, tuple[Any, ...]]
 
 
 def tables(db: sqlite3.Connection) -> Sequence[str]:
-    """`large` is the last: what deletes from the others deletes from it."""
+    """The tables, with `large` last: deleting from the others deletes from it."""
     found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
     return sorted((name for (name,) in found), key=lambda name: name == "large")
 

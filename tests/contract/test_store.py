@@ -1,4 +1,4 @@
-"""The store contract, on every store: sessions, their rounds, and what a caller is told that is not where it thinks."""
+"""The store contract, on every store: sessions, their rounds, and the answers to a caller with a stale tip."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_creation_sent_again_finds_its_session(session: Store) -> None:
 @pytest.mark.parametrize("blob", [b"", STATE])
 @pytest.mark.parametrize("round", [0, 1, 7000])
 async def test_a_session_may_begin_with_a_snapshot(store: Store, place: Place, round: int, blob: bytes) -> None:
-    """At its round, as if the journal had been trimmed behind it; it goes on from there."""
+    """The session continues from the snapshot's round, as if its journal had been trimmed."""
     first = Tip(round, FIRST.digest)
     await store.create(NAME, RECORD, first, blob, summary=SUMMARY)
     found = await head(store)
@@ -251,7 +251,7 @@ async def test_entries_that_do_not_follow_are_the_callers_mistake(session: Store
     assert (await head(session)).tip == FIRST
 
 
-# A caller that is not where it thinks
+# A caller with a stale tip
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])

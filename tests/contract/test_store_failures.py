@@ -1,4 +1,4 @@
-"""The store contract where a caller fails: it is cancelled, its reply is lost, it comes with many others at once."""
+"""The store contract for failing callers: cancelled, with a lost reply, or in competition with many others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def session(store: Store) -> Store:
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 async def test_a_caller_that_gave_up_may_send_its_commit_again(session: Store, steps: int) -> None:
-    """Written or not, the second one leaves it written once."""
+    """Whether or not the first commit was written, it is written once after the second."""
     entries, holds = chain(FIRST, "a", "b"), [hold("p")]
     call = asyncio.ensure_future(session.commit(NAME, FIRST, entries, holds))
     for _ in range(steps):
@@ -48,7 +48,7 @@ async def test_a_caller_that_gave_up_may_send_its_commit_again(session: Store, s
 
 
 async def test_another_caller_was_faster_after_a_lost_reply(session: Store) -> None:
-    """The one that lost the reply learns that its rounds are there, and is told the other's when it asks for more."""
+    """The caller that lost its reply learns that its rounds are stored, and gets the other's rounds with its next call."""
     (a,) = await append_ids(session, "a")
     (b,) = await append_ids(session, "b")
     assert outcomes_of(await session.commit(NAME, FIRST, [a])) == []

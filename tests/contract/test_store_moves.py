@@ -1,4 +1,4 @@
-"""The store contract, on every store: a session that goes on from another state."""
+"""The store contract, on every store: a session that continues from another state."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_settled_prediction_of_before_is_counted_once(session: Store) ->
 
 
 async def test_a_session_stays_as_it_is_while_a_prediction_waits(session: Store, place: Place) -> None:
-    """A prediction moves no tip: who looked before cannot know of it."""
+    """A prediction moves no tip, so a caller that read the session before cannot know of it."""
     await wait(session, hold("p"))
     before = await read(session)
     assert await session.replace(NAME, FIRST, b"record", TO, STATE, unless_waiting=True) is False
@@ -144,6 +144,6 @@ async def test_a_session_stays_as_it_is_while_a_prediction_waits(session: Store,
     assert await session.cancel(NAME, "p")
     assert await session.replace(NAME, FIRST, b"record", TO, STATE, unless_waiting=True) is True
     await session.commit(NAME, TO, [], [hold("q")])
-    # The reply got lost: it was replaced all the same.
+    # The reply was lost, but the session was replaced.
     assert await session.replace(NAME, FIRST, b"record", TO, STATE, unless_waiting=True) is True
     assert (await read(session)).record == b"record"

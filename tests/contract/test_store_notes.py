@@ -1,4 +1,4 @@
-"""The store contract, on every store: what is noted beside the commits, and the newest rounds."""
+"""The store contract, on every store: notes stored with commits (summaries and alarms), and the newest rounds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_notes_of_no_session(session: Store) -> None:
     await session.create(NAME, RECORD, OTHER, summary=SUMMARY)
     found = await head(session)
     assert (found.summary, found.summary_round, found.told) == (SUMMARY, 0, 0)
-    # A worker that has not noticed would else tell of the one before for as many rounds as that one had.
+    # Otherwise a worker that missed the replacement would report the old session for as many rounds as it had.
     assert await session.summarize(NAME, OF, 900, b"of the one before") is False
     assert await session.told(NAME, OF, 9) is False
     assert await head(session) == found

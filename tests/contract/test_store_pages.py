@@ -1,4 +1,4 @@
-"""The store contract, on every store: what waits is listed, counted and cancelled, and what never came is counted."""
+"""The store contract, on every store: listing, counting and cancelling holds, and counting truths that never came."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def page(store: Store, after: str | None = None, limit: int = 1000) -> Wai
 
 
 async def pages(store: Store, limit: int) -> Sequence[Sequence[str]]:
-    """The ids of every page."""
+    """The ids on each page."""
     found = [await page(store, None, limit)]
     while found[-1].cursor is not None:
         found.append(await page(store, found[-1].cursor, limit))
@@ -81,7 +81,7 @@ async def test_what_expires_first_is_listed_first(session: Store, place: Place) 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 40, 41])
 async def test_what_expires_together_is_listed_by_id(session: Store, limit: int) -> None:
-    """All ids of one commit expire at one moment; their order is that of their bytes."""
+    """All ids of one commit expire at the same moment; they are ordered by their bytes."""
     ids = ["a", "a-", "a.1", "ab", "B", "é", "z", "Z", "\x00", "\U0001f600", "\uffff", *ids_from(1, 29)]
     assert await wait(session, *map(hold, ids)) == [None] * 40
     found = await pages(session, limit)
@@ -101,7 +101,7 @@ async def test_nothing_that_stays_is_left_out_or_listed_twice(session: Store, li
         if found.cursor is None:
             break
         cursor = found.cursor
-        # The one that the cursor names goes, and one that is not listed yet; others come.
+        # The hold at the cursor and one that is not listed yet are removed; others are added.
         last = found.items[-1].id
         if last in leaving:
             await append_ids(session, last)
@@ -132,7 +132,7 @@ async def test_pages_and_counts_of_no_session(store: Store) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "p", ":p", "p:1", "nan:p", "inf:p", "1e999:p", "1.0:\ud800"])
 async def test_what_is_no_cursor_is_the_callers_mistake(session: Store, cursor: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # float's own words are as good
+    with pytest.raises(ValueError):  # noqa: PT011  # the message of float is good enough
         await session.waiting(NAME, cursor, 10)
 
 
@@ -168,7 +168,7 @@ async def test_edges_that_are_none_are_the_callers_mistake(session: Store, edges
 
 @on_stores(lambda case: case.has_manual_clock)
 async def test_the_edges_of_a_count(session: Store, place: Place) -> None:
-    """What expires at the edge expires within it; what expires now waits no more."""
+    """A hold that expires exactly at the edge counts as within it; one that expires now no longer waits."""
     await wait(session, hold("p", wait_s=10.0), hold("q", wait_s=20.0))
     assert list(await counted(session, [9.5, 10.0, 19.5, 20.0])) == [0, 1, 1, 2]
     await place.clock.pass_time(10.0)
@@ -185,7 +185,7 @@ async def test_what_has_expired_is_neither_listed_nor_counted(session: Store, pl
     assert [item.id for item in (await page(session)).items] == ["q", "r"]
     assert [item.id for item in (await page(session, first.cursor)).items] == ["q", "r"]
     assert list(await counted(session, [math.inf])) == [2]
-    # The head is as of the last commit: what is due is among those that wait until the next one.
+    # The head is as of the last commit: due holds count as waiting until the next commit.
     found = await head(session)
     assert (found.waiting, found.never_came) == (3, 0)
 
@@ -242,7 +242,7 @@ async def test_the_cancelled_have_as_much_room_as_those_that_wait(limited: Make,
     store = await limited(Limits(waiting=3))
     for number in range(4):
         ids = ids_from(10 * number, 10 * number + 2)
-        # The later they were made the longer they wait, and are remembered.
+        # Later predictions wait longer and are remembered longer.
         assert await wait(store, *(hold(id, wait_s=1000.0 + 100.0 * number) for id in ids)) == [None] * 3
         for id in ids:
             assert await store.cancel(NAME, id) is True
@@ -278,7 +278,7 @@ async def test_what_expires_is_counted_when_a_commit_sweeps_it(session: Store, p
     (p,) = await append_ids(session, "p")
     assert await session.commit(NAME, p.tip, []) == Committed([], 2, 1)
     await place.clock.pass_time(SHORT_S)
-    # Forgotten, the other one is still one whose truth has not come.
+    # The other prediction is forgotten, but its truth still counts as never come.
     await append_ids(session, "q")
     assert await never_came(session) == 1
 
@@ -292,7 +292,7 @@ async def test_the_truth_of_what_is_due_comes_just_in_time(session: Store, place
 
 
 async def test_a_prediction_that_may_not_wait_never_comes(session: Store) -> None:
-    """Its id is taken again in the same commit."""
+    """The same commit uses its id again."""
     answer = await session.commit(NAME, FIRST, [], [hold("p", wait_s=0.0), hold("p", wait_s=0.0), hold("p")])
     assert answer == Committed([None] * 3, 1, 2)
     assert await never_came(session) == 2

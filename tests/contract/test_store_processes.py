@@ -56,7 +56,7 @@ async def test_racing_processes_lose_and_repeat_no_round(place: Place, raced: St
 
 
 async def test_racing_tasks_lose_and_repeat_no_round(raced: Store) -> None:
-    """Many more of them than the store has connections."""
+    """There are many more tasks than the store has connections."""
     await asyncio.gather(*(write_all(raced, writer, 6, NEVER) for writer in "abcdefghijklmnopqrstuvwxyz"))
     await check_every_round_once(raced, "abcdefghijklmnopqrstuvwxyz", 6)
 
@@ -71,7 +71,7 @@ async def test_racing_stores_lose_and_repeat_no_round(
 
 @between_processes
 async def test_a_killed_process_leaves_a_consistent_session(place: Place, raced: Store) -> None:
-    """Whatever it was writing, and whether or not it had heard of it."""
+    """The session is consistent whatever the process was writing, acknowledged or not."""
     chance = random.Random(7)
     for life in range(5):
         writer = await start_writer(place.url, str(life), rounds=NEVER, snapshot_every=7)
@@ -84,7 +84,7 @@ async def test_a_killed_process_leaves_a_consistent_session(place: Place, raced:
 
 @between_processes
 async def test_a_process_killed_before_it_heard_the_answer_finds_its_commit(place: Place, raced: Store) -> None:
-    """What it wrote is there, and the same commit again, by another process, adds nothing."""
+    """Its commit is stored, and a retry of it by another process adds nothing."""
     writer = await start_writer(place.url, "w", rounds=NEVER, snapshot_every=NEVER)
     while (await raced.head(NAME)).tip.round < 2:  # noqa: ASYNC110 (it happens in another process)
         await asyncio.sleep(0.01)
@@ -123,7 +123,7 @@ async def check_consistent(store: Store) -> None:
 
 
 async def check_tail(store: Store, snapshot_tip: Tip, tail_bytes: int) -> None:
-    """The entries behind the snapshot are all there, up to the limit."""
+    """Check that all entries before the snapshot are there, up to the limit."""
     whole = await read(store, FIRST, NAME)
     if whole.is_whole:
         assert snapshot_tip.round > Limits().tail

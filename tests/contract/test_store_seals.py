@@ -1,4 +1,4 @@
-"""The store contract, on every store: seals, checkpoints, and sessions that are taken out and arrive."""
+"""The store contract, on every store: seals, checkpoints, and sessions that are exported and arrive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def kept(store: Store, name: str = NAME) -> Sequence[Checkpoint]:
 
 
 def writes(store: Store, tip: Tip) -> list[Callable[[], Awaitable[Any]]]:
-    """All that would change the session."""
+    """All calls that would change the session."""
     return [
         lambda: store.commit(NAME, tip, [entry(tip, "late")]),
         lambda: store.commit(NAME, tip, [], [hold("late")]),
@@ -61,7 +61,7 @@ def writes(store: Store, tip: Tip) -> list[Callable[[], Awaitable[Any]]]:
 
 @pytest.fixture
 async def full(session: Store) -> Store:
-    """With something of everything."""
+    """A session with data of every kind."""
     await wait(session, hold("p"), hold("q", blob=bytes(5000)), hold("gone", wait_s=0.0), hold("cancelled"))
     entries = await append_ids(session, *ids_from(0, 9))
     await session.snapshot(NAME, entries[6].tip, STATE)
@@ -204,7 +204,7 @@ async def test_checkpoints_go_with_their_session(full: Store, place: Place) -> N
 
 
 async def moved(source: Store, target: Store, name: str, *, twice: bool = False) -> None:
-    """As a mover does it; `twice`: each call is sent again."""
+    """Move a session as a mover does; `twice`: send each call again."""
     whole = await source.whole(NAME)
     assert isinstance(whole, Whole)
     pages: list[Luggage] = []
@@ -226,7 +226,7 @@ async def moved(source: Store, target: Store, name: str, *, twice: bool = False)
 
 
 async def told(store: Store, name: str) -> list[Any]:
-    """All that a caller can find out."""
+    """Everything that a caller can read of the session."""
     found = await head(store, name)
     ids = ["p", "q", "gone", "cancelled", "many", "silent", "nothing", *ids_from(0, 9)]
     whats = [await store.find(name, found.tip, id) for id in ids]
@@ -295,7 +295,7 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     await full.arrive("elsewhere", whole, ARRIVING)
     with pytest.raises(SessionMoving):
         await full.commit("elsewhere", whole.head.tip, [])
-    # The entries that are still to come are none that got lost.
+    # Entries that have not arrived yet do not count as lost.
     for after in (None, whole.entries[0].tip):
         with pytest.raises(SessionMoving):
             await full.read("elsewhere", after)
@@ -307,11 +307,11 @@ async def test_what_arrives_is_nobodys_until_it_is_opened(full: Store) -> None:
     await full.arrive("elsewhere", whole, ARRIVING)
     assert (await head(full, "elsewhere")).seal == ARRIVING
     assert await full.unload("elsewhere", HELD, whole.entries, Luggage([], [])) is False
-    # One that is open does not give way, and is added nothing to.
+    # An open session is neither replaced nor extended.
     with pytest.raises(SessionExists):
         await full.arrive(NAME, whole, ARRIVING)
     assert await full.unload(NAME, ARRIVING, [], Luggage([], [])) is False
-    # Another one may take the place of one that never was opened.
+    # An arrival that was never opened may be replaced.
     other = Seal("arriving", "two").note()
     await full.arrive("elsewhere", replace(whole, entries=[]), other)
     assert await full.unload("elsewhere", ARRIVING, whole.entries, Luggage([], [])) is False
@@ -331,7 +331,7 @@ async def test_what_arrives_aside_takes_the_place_when_it_is_opened(full: Store)
     await full.arrive(aside(NAME), other, ARRIVING)
     assert await full.unload(aside(NAME), ARRIVING, other.entries, Luggage([], []))
     assert await full.keep(aside(NAME), other.first.digest, "new", other.first, STATE, note=ARRIVING) is True
-    # Nobody sees it, and what is there has not changed.
+    # The arrival is invisible, and the stored data has not changed.
     assert [await full.count(), await full.count(NAME)] == counts
     assert {one.name for one in (await full.list(None, 10)).heads} == {"other", NAME}
     assert await told(full, NAME) == before

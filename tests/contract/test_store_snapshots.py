@@ -1,4 +1,4 @@
-"""The store contract, on every store: snapshots, the journal that is trimmed behind them, and rounds taken back."""
+"""The store contract, on every store: snapshots, trimming the journal before them, and rolling rounds back."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_thousands_of_large_rounds_are_trimmed(session: Store) -> None:
     assert len((await read(session, (await append_ids(session, "late"))[0].tip)).entries) == 0
 
 
-# Rounds taken back
+# Rounds rolled back
 
 
 async def test_rounds_are_taken_back(session: Store) -> None:

@@ -85,7 +85,7 @@ async def test_a_prediction_sent_again_finds_itself(session: Store) -> None:
 
 
 async def test_a_prediction_made_elsewhere_is_not_kept(session: Store) -> None:
-    """Whether its id is there or not."""
+    """It is not kept, whether or not its id is known."""
     await wait(session, hold("p"))
     (a,) = await append_ids(session, "a")
     for holds in ([hold("p")], [hold("a")], [hold("p"), hold("q")]):
@@ -171,7 +171,7 @@ async def test_no_room_at_all(limited: Make) -> None:
 
 @waiting
 async def test_a_prediction_expires_by_the_stores_clock(session: Store, place: Place) -> None:
-    """Without anybody who writes, too."""
+    """It expires even if nobody writes."""
     await wait(session, hold("p", wait_s=SHORT_S), hold("q"))
     assert await what(session, "p") == held("p")
     await place.clock.pass_time(1.25 * SHORT_S)
@@ -218,7 +218,7 @@ async def test_the_moment_at_which_a_prediction_expires(session: Store, place: P
 
 @waiting
 async def test_the_expired_have_as_much_room_as_those_that_wait(limited: Make, place: Place) -> None:
-    """Beyond it those are forgotten early that would be forgotten first."""
+    """Beyond that room, those that would be forgotten first are forgotten early."""
     store = await limited(Limits(waiting=2))
     await wait(store, hold("a", wait_s=4 * SHORT_S), hold("b", wait_s=4 * SHORT_S))
     await place.clock.pass_time(4.25 * SHORT_S)
@@ -340,7 +340,7 @@ async def test_thousands_of_ids_are_forgotten_over_several_commits(limited: Make
 
 
 async def test_a_fresh_entry_is_refused_where_something_waits_under_its_id(session: Store) -> None:
-    """A turn may settle a prediction that it has made itself; another one under the same id may have been made before."""
+    """A turn may settle a prediction of its own, but another prediction under the same id may already wait."""
     await wait(session, hold("p"), hold("gone"))
     assert await session.cancel(NAME, "gone")
     before = await head(session)
@@ -361,7 +361,7 @@ async def test_a_fresh_entry_is_refused_where_something_waits_under_its_id(sessi
 
 
 async def test_how_far_something_has_come_is_remembered_in_the_place_of_what_was(limited: Make) -> None:
-    """As long as it comes further it is among the newest, and what it came by is pushed out."""
+    """While it advances, it stays among the newest, and it evicts what it passes."""
     store = await limited(Limits(remembered=3))
     tip = FIRST
     for number in range(6):
@@ -374,7 +374,7 @@ async def test_how_far_something_has_come_is_remembered_in_the_place_of_what_was
     found = await head(store)
     assert (found.remembered, found.remembered_bytes) == (3, 2 * len(b"answer to k0") + len(b"to 5"))
     assert [await what(store, f"k{number}") is None for number in range(6)] == [True] * 4 + [False] * 2
-    # Nothing is remembered of a commit that is refused, nor of one without entries.
+    # A refused commit, or one without entries, leaves nothing remembered.
     assert await store.commit(NAME, tip, [], [hold("p")], Applied("k", b"of none")) == Committed([None], 1, 0)
     assert missed(await store.commit(NAME, FIRST, chain(FIRST, "z"), [], Applied("k", b"of none"))) is not None
     assert await what(store, "k") == Applied("k", b"to 5")

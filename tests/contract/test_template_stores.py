@@ -1,4 +1,4 @@
-"""What every store that keeps templates must do, on SQLite, Redis and a Redis Cluster; and what they need of all stores."""
+"""The contract of every template store, on SQLite, Redis and a Redis Cluster, and what it needs of all stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of their own for worker processes."""
+"""Separate stores for worker processes."""
 
 from __future__ import annotations
 

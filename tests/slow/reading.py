@@ -1,4 +1,4 @@
-"""What a store holds of a session, read without the service."""
+"""The content of a session in its store, read without the service."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def consumer(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def messages() -> list[tuple[str, dict[str, Any]]]:
-    """Predictions with an id of their producer, and their truths; a round whose truth is known has none."""
+    """Predictions with an id from their producer, and their truths; a round whose truth is known has no id."""
     found: list[tuple[str, dict[str, Any]]] = []
     for i in range(ROUNDS + DELAY):
         for session in SESSIONS:
@@ -73,7 +73,7 @@ def answers_in(client: Any) -> list[tuple[str, dict[str, Any]]]:
 def test_each_entry_is_answered_once(tmp_path: Path) -> None:
     dice = random.Random(1)
     redis_port = free_port()
-    # With `everysec` Redis may answer before it has written, while an fsync is under way: a kill takes what was answered.
+    # With `everysec` Redis may answer before writing while an fsync is in progress: a kill would lose acknowledged writes.
     durable = ("--appendonly", "yes", "--appendfsync", "always")
     url = f"redis://127.0.0.1:{redis_port}/0"
     options = ("--stream", "rounds", "--to", "answers", "--redis", url, "--under-way", "100")
@@ -144,7 +144,7 @@ def test_each_entry_is_answered_once(tmp_path: Path) -> None:
 
 
 def assert_in_order(told: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """As a learner by itself that is fed with the messages in the order of the stream."""
+    """Check the answers against those of a bare learner that takes the messages in stream order."""
     learner = okl_core.create(SPEC, dim=X.shape[1])
     waiting: dict[str, Any] = {}
     for message, answer in told:

@@ -1,4 +1,4 @@
-"""kill -9 of a worker at any instant: every acknowledged round is there, and the stream goes on as if nothing had been."""
+"""kill -9 of a worker at any instant: every acknowledged round is durable, and the stream continues undisturbed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Streamer:
     def _play(self, connection: Timed, row: int) -> None:
         if row >= self.kill_at:
             self.moment.set()
-        # The id is that of the row, as a careful client's would be: what is sent again is not learned twice.
+        # The id is derived from the row, as a careful client would do, so that a retry is not learned twice.
         x, id = X[row].tolist(), f"row-{row}"
         connection.post(f"/sessions/{self.session}/predict", {"x": x, "id": id})
         connection.post(f"/sessions/{self.session}/update", {"id": id, "y": int(Y[row])})
@@ -90,14 +90,14 @@ def test_nothing_acknowledged_is_lost(store_url: str, run: int) -> None:
 def stream_and_kill(
     worker: Worker, rounds: dict[str, int], kill_at: int, dice: random.Random
 ) -> dict[str, dict[str, Any]]:
-    """Kill the worker a moment after a session's round `kill_at` began, and start it again; what it tells of them then."""
+    """Kill the worker a moment after a session's round `kill_at` began, and restart it. Returns what it reports of them."""
     moment = threading.Event()
     clients = [Streamer(worker, session, t, kill_at, moment) for session, t in rounds.items()]
     threads = [threading.Thread(target=client.run) for client in clients]
     for thread in threads:
         thread.start()
     moment.wait()
-    # Within the round, or in one of the next few.
+    # During the round, or one of the next few.
     threading.Event().wait(dice.uniform(0.0, 0.004))
     worker.kill()
     for thread in threads:
@@ -114,7 +114,7 @@ def stream_and_kill(
 
 
 def assert_undisturbed(client: Client, session: str, spec: dict[str, Any]) -> None:
-    """The next forecast is that of a learner that nobody killed."""
+    """Check that the next forecast is that of a learner that was never killed."""
     learner = okl_core.create(spec, 10)
     y = (Y + 1.0) / 2.0 if learner.target == "class" else Y
     mistakes = 0

@@ -1,4 +1,4 @@
-"""The history checker finds what it is to find, and nothing in the history of the service itself."""
+"""The history checker finds planted violations, and none in the history of the service itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND = 0.1
 
 
 class MadeUp:
-    """A history of one service without faults, which a test may make worse, and what that service has at the end."""
+    """A faultless history of one service, which a test may damage, and the service's final state."""
 
     def __init__(self) -> None:
         self.history = History(7, "made up", dict.fromkeys(SESSIONS, KIND))
@@ -41,7 +41,7 @@ class MadeUp:
         self.serial = 0
 
     def play(self, session: str, *, late: bool = False, status: int | None = 200, runs: bool = True) -> Attempt:
-        """One round, of a prediction or direct; unanswered with another status, and without effect if it does not run."""
+        """Play one round, predicted or direct; it is unanswered if `status` is not 200, and without effect if not `runs`."""
         serial, learner = self.serial, self.learners[session]
         self.serial += 1
         x, y = np.array(input_of(serial)), truth_of(serial)
@@ -93,7 +93,7 @@ def made_up() -> MadeUp:
 
 
 def broken(history: History, finals: Mapping[str, FinalState]) -> set[str]:
-    """The rules that are broken."""
+    """The names of the broken rules."""
     return {violation.check for violation in check(history, finals)}
 
 
@@ -169,7 +169,7 @@ def test_what_fails_long_after_a_fault_is_not_excused(made_up: MadeUp, status: i
 
 
 def test_an_answer_that_is_first_twice(made_up: MadeUp) -> None:
-    """The same round is acknowledged at two places."""
+    """The same round is acknowledged at two positions."""
     told = made_up.again(made_up.play("a"))
     made_up.play("a")
     made_up.history.attempts.remove(told)
@@ -217,7 +217,7 @@ def test_a_final_state_that_is_not_what_its_rounds_make(made_up: MadeUp) -> None
 
 
 def gone_back(made_up: MadeUp, *, by: int, exact: bool) -> tuple[Cut, list[int]]:
-    """Session a loses its last rounds; b nothing, since nothing happens there. What is lost."""
+    """Session a loses its last rounds; b, which is idle, loses nothing. Returns the cut and the lost rounds."""
     start = made_up.now + SECOND / 2
     before = list(learned(made_up.learners["a"].state()))
     kept_until = start
@@ -234,7 +234,7 @@ def gone_back(made_up: MadeUp, *, by: int, exact: bool) -> tuple[Cut, list[int]]
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_what_a_fault_took_is_explained(made_up: MadeUp, exact: bool) -> None:
-    """And what was acknowledged after it is all there."""
+    """Everything acknowledged after the fault is there."""
     _, lost = gone_back(made_up, by=4, exact=exact)
     for _ in range(3):
         made_up.play("a")
@@ -251,7 +251,7 @@ def test_what_was_acknowledged_after_a_fault_may_not_be_lost(made_up: MadeUp) ->
 
 
 def test_what_was_kept_may_not_be_lost(made_up: MadeUp) -> None:
-    """The fault came a round later than it says."""
+    """The fault happened one round later than its cut says."""
     cut, _ = gone_back(made_up, by=4, exact=True)
     cut.kept_until += 1.5 * SECOND
     cut.gone_from = cut.kept_until
@@ -267,7 +267,7 @@ def test_a_session_goes_on_from_what_the_backup_has(made_up: MadeUp) -> None:
 
 
 def test_what_was_discarded_may_not_come_back(made_up: MadeUp) -> None:
-    """A worker went on from the state that the store had before."""
+    """A worker continued from the store's previous state."""
     made_up.play("a")
     cut_at = made_up.now + SECOND / 2
     kept_until = cut_at - 1.2 * SECOND
@@ -283,7 +283,7 @@ def test_nothing_is_kept_behind_what_is_lost(made_up: MadeUp) -> None:
     cut_at = made_up.now + SECOND / 2
     made_up.history.cuts.append(Cut("promote", None, start, cut_at, cut_at, cut_at))
     finals = made_up.finals()
-    # What the store would say if it had lost the first of the two only.
+    # The store's state if it had lost only the first of the two.
     finals["a"].serials = [*finals["a"].serials[:-2], -1, *kept.serials]
     assert lost.serials not in finals["a"].serials
     assert "hole" in broken(made_up.history, finals)

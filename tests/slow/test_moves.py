@@ -1,5 +1,5 @@
-"""A live session goes from SQLite to Redis and back while a client streams, and its movers are killed: nothing is lost, and
-nothing is learned twice."""
+"""A live session moves from SQLite to Redis and back while a client streams and its movers are killed: no round is lost,
+and none is learned twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LATE = 5
 
 
 class Streaming(threading.Thread):
-    """Predicts and reports rows in order, each truth LATE rows later; asks again until it is answered, where it is sent."""
+    """Predicts and reports rows in order, each truth LATE rows later; follows redirections and retries until answered."""
 
     def __init__(self, first: str) -> None:
         super().__init__(daemon=True)

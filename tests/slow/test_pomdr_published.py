@@ -1,6 +1,6 @@
 """POMDR and its rivals against the numbers published for them: [li2023] tables 2 and 3, set magic04.
 
-With fewer orders of the rows than the paper has; `python -m bench.papers.pomdr` takes as many, and the other sets.
+Uses fewer row orders than the paper; `python -m bench.papers.pomdr` runs all of them, and the other data sets.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def test_mistakes_of_the_rivals_on_magic(by: Contestant) -> None:
     found = measure(by.kind, by.config, MAGIC.sigma, X, y, RUNS).mistakes.mean()
     printed = MAGIC.printed[by.name]
     if by.name == "SkeGD":
-        # The second phase of the program that was measured for the paper falls far behind its own description.
+        # The second phase of the program measured for the paper performs far worse than its description implies.
         assert found < printed.mistakes - 3.0 * printed.sd
     else:
-        # Both are means of runs.
+        # Both are means over runs.
         sd = printed.sd * math.sqrt(1.0 / RUNS + 1.0 / PERMUTATIONS)
         assert found == pytest.approx(printed.mistakes, abs=3.0 * sd)

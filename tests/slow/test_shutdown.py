@@ -1,4 +1,4 @@
-"""SIGTERM: what runs is answered if there is time for it; then the process leaves in time and of its own will."""
+"""SIGTERM: requests in flight are answered if time permits; then the process exits in time by itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ X, Y = magic()
 
 
 class Asking(threading.Thread):
-    """A client of one request of many rounds; how it ended."""
+    """A client that sends one request of many rounds, and how that ended."""
 
     def __init__(self, url: str, rounds: int) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class Asking(threading.Thread):
         self._sent.set()
 
     def is_under_way(self, after_s: float) -> bool:
-        """Whether it is unanswered so long after the service has all of it."""
+        """Whether it is still unanswered `after_s` after the service received all of it."""
         assert self._sent.wait(60)
         self.join(after_s)
         return self.is_alive()
 
 
 def test_a_long_request_is_answered(store_url: str, tmp_path: Path) -> None:
-    """The signal comes while many rounds are being learned: they are answered, and they are in the store."""
+    """The signal arrives while many rounds are being learned: they are answered and stored."""
     settings = {"OKL_SHUTDOWN_GRACE_S": str(GRACE_S), "OKL_MAX_BATCH": str(len(Y))}
     with serving(store_url, tmp_path, **settings) as (process, url), Client(url) as client:
         client.create("s", LEARNER)
@@ -81,7 +81,7 @@ def test_a_long_request_is_answered(store_url: str, tmp_path: Path) -> None:
 
 
 def test_what_takes_longer_than_the_grace_holds_up_nobody(store_url: str, tmp_path: Path) -> None:
-    """A block is all or nothing: the process goes, and nothing of it is in the store."""
+    """A block is all or nothing: the process exits, and no part of the block is stored."""
     grace_s = 0 if store_url.startswith("redis:") else 1
     settings = {"OKL_SHUTDOWN_GRACE_S": str(grace_s), "OKL_SESSION_BYTES": str(4 << 30)}
     with serving(store_url, tmp_path, **settings) as (process, url), Client(url) as client:
@@ -98,7 +98,7 @@ def test_what_takes_longer_than_the_grace_holds_up_nobody(store_url: str, tmp_pa
 
 
 def test_connections_without_a_request_hold_up_nobody(tmp_path: Path) -> None:
-    """And a signal sent twice, by an operator who does not see at once that it is heard, is one."""
+    """A signal sent twice, by an impatient operator, has the effect of one."""
     with serving("sqlite://", tmp_path, OKL_SHUTDOWN_GRACE_S="2") as (process, url), Client(url) as client:
         client.create("s", {"kind": "mean"})
         address = ("127.0.0.1", urlsplit(url).port)
@@ -112,7 +112,7 @@ def test_connections_without_a_request_hold_up_nobody(tmp_path: Path) -> None:
 
 
 def test_streaming_clients_see_no_half_answers(store_url: str) -> None:
-    """Each client's answers are whole; the store holds exactly what was answered, and the round that was under way."""
+    """Each client's answers are complete; the store holds exactly the answered rounds and the round in flight."""
     with workers(store_url, 1, shutdown_grace_s=GRACE_S) as (worker,), Client(worker.url) as client:
         client.create("s", LEARNER)
         rounds = []
@@ -134,7 +134,7 @@ def test_streaming_clients_see_no_half_answers(store_url: str) -> None:
 
 
 def stream(worker: Worker) -> int:
-    """Rounds that were answered until the connection closed."""
+    """The number of rounds answered until the connection closed."""
     with worker.connection() as connection:
         for row in range(len(Y)):
             try:
@@ -145,12 +145,12 @@ def stream(worker: Worker) -> int:
 
 
 def rounds_of(store_url: str) -> int:
-    """Of the session, in the store."""
+    """The number of the session's rounds in the store."""
     return read(store_url, "s").head.tip.round
 
 
 def terminate(process: subprocess.Popen[str]) -> tuple[float, str]:
-    """Seconds from the signal to the exit, and what the process said on standard error."""
+    """Seconds from the signal to the exit, and the standard error of the process."""
     started = time.perf_counter()
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=3 * GRACE_S)

@@ -1,4 +1,4 @@
-"""Two worker processes, one session, eight clients that alternate between them: nothing lost, nothing twice, no error."""
+"""Two worker processes, one session, eight clients that alternate between them: no round lost or learned twice, no error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def assert_every_round_counts_once(pair: Sequence[Worker], store_url: str, name:
 
 
 def stream(pair: Sequence[Worker], name: str) -> list[Exception]:
-    """Each row by the next client that is free; it asks one worker and reports to the other. What went wrong."""
+    """Play each row with the next free client, predicting at one worker and reporting to the other. Returns the errors."""
     X, y = magic()
     rows = iter(range(ROUNDS))
     lock = threading.Lock()
@@ -84,7 +84,7 @@ def stream(pair: Sequence[Worker], name: str) -> list[Exception]:
 
 
 def assert_every_row_once(entries: list[object], value: float) -> None:
-    """The journal holds each row once, and a learner without any service comes to the same forecast."""
+    """Check that the journal holds each row once, and that a bare learner reaches the same forecast."""
     X, _ = magic()
     rows = np.array([entry.x for entry in entries if isinstance(entry, RoundEntry)])
     assert sorted(map(bytes, rows)) == sorted(map(bytes, X[:ROUNDS]))
