@@ -196,9 +196,9 @@ def test_every_store_is_documented(scheme: str) -> None:
     ("page", "sentence"),
     [
         ("http-api.md", f"for {base.Limits().remembered_s / 3600:.0f} hours"),
-        ("http-api.md", f"more than {base.Limits().remembered:,} newer ones"),
+        ("http-api.md", f"more than {base.Limits().remembered:,} newer ids"),
         ("http-api.md", f"or {base.Limits().remembered_bytes >> 20} MiB of answers"),
-        ("sessions.md", f"until {base.Limits().remembered:,} newer ones"),
+        ("sessions.md", f"until {base.Limits().remembered:,} newer ids"),
         ("sessions.md", f"tail of {base.Limits().tail} entries ({base.Limits().tail_bytes >> 10} KiB)"),
         (
             "operations.md",
@@ -206,11 +206,11 @@ def test_every_store_is_documented(scheme: str) -> None:
         ),
         ("problems.md", f"more than {guards.MAX_URI_BYTES >> 10} KiB"),
         ("problems.md", f"more than {guards.MAX_HEADER_BYTES >> 10} KiB, or are more than {guards.MAX_HEADERS}"),
-        ("sessions.md", f"the last {scorecard.WINDOW}"),
+        ("sessions.md", f"`window_*` metrics: {scorecard.WINDOW}"),
         ("operations.md", f"every {cache.SIZE_EVERY} rounds"),
         ("lags.md", f"up to {lags.MAX_LAGS},"),
         ("sessions.md", f"`labels` are two to {types.MAX_CLASSES} values"),
-        ("sessions.md", f"With lags a truth may be {lags.LARGEST_TRUTH:.0e} at most".replace("+", "")),
+        ("sessions.md", f"With lags, a truth is at most {lags.LARGEST_TRUTH:.0e}".replace("+", "")),
     ],
 )
 def test_constants_are_those_of_the_code(page: str, sentence: str) -> None:

@@ -324,7 +324,7 @@ async def test_the_page_of_a_frozen_session_promises_no_rounds(memory: Api) -> N
     assert (await memory.http.post("/sessions/a/freeze", json={"name": "still"})).status_code == 201
     told = await memory.http.get("/sessions/still/page", headers=BROWSER)
     check_page(told)
-    assert "it predicts, and learns nothing" in told.text
+    assert "it predicts, but learns nothing" in told.text
     assert "A frozen session has no rounds of its own." in told.text
     assert "with the first rounds" not in told.text
     for offered in ('id="freeze-form"', 'name="wait"'):
