@@ -15,8 +15,10 @@ F64 = NDArray[np.float64]
 KernelFunction = Callable[[F64, F64], float]
 
 
-def gram(kernel: KernelFunction, A: F64, B: F64) -> F64:
-    return np.array([[kernel(a, b) for b in B] for a in A]).reshape(len(A), len(B))
+def gram_of(X: F64, kernel: KernelFunction) -> Callable[[list[int], list[int]], F64]:
+    """The kernel matrix between rounds, by their numbers: each value is computed once."""
+    K = np.array([[kernel(a, b) for b in X] for a in X])
+    return lambda rows, columns: K[np.ix_(rows, columns)]
 
 
 def nons_ald(
@@ -32,13 +34,14 @@ def nons_ald(
     half_life: int | None = None,
 ) -> tuple[list[float], list[int]]:
     """`threshold`: of the squared distance to the span, alpha."""
+    gram = gram_of(X, kernel)
     S, values = [0], [0.0]
-    K = gram(kernel, X[S], X[S])
+    K = gram(S, S)
     U, eigenvalues, _ = np.linalg.svd(K)
     A, v = mu * np.eye(1), np.zeros(1)
     for t in range(1, len(X)):
-        k = gram(kernel, X[S], X[[t]])[:, 0]
-        alpha = kernel(X[t], X[t]) - k @ np.linalg.solve(K, k)
+        k = gram(S, [t])[:, 0]
+        alpha = gram([t], [t])[0, 0] - k @ np.linalg.solve(K, k)
         phi = (U.T @ k) / np.sqrt(eigenvalues)
         inverse = np.linalg.inv(A)
         m = float(phi @ v)
@@ -47,15 +50,15 @@ def nons_ald(
         values.append(value)
         g = 2.0 * (value - y[t])
         if has_grown := alpha > threshold:
-            old = X[S]
+            old = S[:]
             S.append(t)
-            K = gram(kernel, X[S], X[S])
+            K = gram(S, S)
             U_new, eigenvalues_new, _ = np.linalg.svd(K)
-            Q = (U_new / np.sqrt(eigenvalues_new)).T @ gram(kernel, X[S], old) @ (U / np.sqrt(eigenvalues))
+            Q = (U_new / np.sqrt(eigenvalues_new)).T @ gram(S, old) @ (U / np.sqrt(eigenvalues))
             w = Q @ w
             A = mu * np.eye(len(S)) + Q @ (A - mu * np.eye(len(S) - 1)) @ Q.T
             U, eigenvalues = U_new, eigenvalues_new
-            phi = (U.T @ gram(kernel, X[S], X[[t]])[:, 0]) / np.sqrt(eigenvalues)
+            phi = (U.T @ gram(S, [t])[:, 0]) / np.sqrt(eigenvalues)
         A_new = A + eta * g * g * np.outer(phi, phi)
         v = w - g * np.linalg.solve(A if is_shipped and not has_grown else A_new, phi)
         A = A_new
@@ -71,14 +74,15 @@ def aogd_ald(
     X: F64, y: F64, kernel: KernelFunction, *, threshold: float, U: float, B0: int, B: float = math.inf
 ) -> tuple[list[float], list[int], F64]:
     """And the coefficients. `threshold`: of the distance to the span; `B`: points at most, of which the oldest goes."""
+    gram = gram_of(X, kernel)
     S: list[int] = []
     a = np.zeros(0)
     values, G, is_projecting = [], 1.0, True
     for t in range(len(X)):
-        k = gram(kernel, X[S], X[[t]])[:, 0]
+        k = gram(S, [t])[:, 0]
         values.append(float(a @ k))
         error = values[-1] - y[t]
-        beta = np.linalg.solve(gram(kernel, X[S], X[S]), k) if is_projecting else np.zeros(0)
+        beta = np.linalg.solve(gram(S, S), k) if is_projecting else np.zeros(0)
         alpha = 1.0 - (beta @ k if is_projecting else 0.0)
         if is_projecting and S and math.sqrt(max(alpha, 0.0)) <= threshold:
             # The gradient is 2 error k(x_t, .), here projected to the span of S.
@@ -91,7 +95,7 @@ def aogd_ald(
             S = [*S, t]
             a = np.append(a, -2.0 * U / math.sqrt(G) * error)
             is_projecting = is_projecting and len(S) < B0
-        norm = math.sqrt(max(a @ gram(kernel, X[S], X[S]) @ a, 0.0))
+        norm = math.sqrt(max(a @ gram(S, S) @ a, 0.0))
         if norm > U:
             a = a * U / norm
     return values, S, a
