@@ -16,6 +16,7 @@ from okl_core.learners.bogd import BogdConfig, BogdState
 from okl_core.losses import LOSSES
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.first_order import bogd
+from tests.oracles.kernels import remembered
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -53,7 +54,7 @@ def test_definition(config: dict[str, Any]) -> None:
     values, stored = bogd(
         X,
         y,
-        FUNCTIONS[parsed.kernel.kind],
+        remembered(FUNCTIONS[parsed.kernel.kind]),
         LOSSES[parsed.loss].derivative,
         parsed.eta,
         removed,

@@ -66,6 +66,7 @@ def mixed(P: F64, y: F64, share: float) -> tuple[F64, F64]:
     return np.exp(found), logs
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("share", [0.0, 0.01])
 @pytest.mark.parametrize("K", [2, 3, 6])
 def test_it_is_the_mixture_of_the_learners_alone(K: int, share: float) -> None:
@@ -153,7 +154,7 @@ def test_regret_to_the_best_expert(case: tuple[F64, F64], seed: int, often: floa
     is_worst=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_regret_to_learners_of_streams_made_against_them(K: int, size: float, is_worst: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     learner = create(spec(K, EXPERTS, share=0.0), 2)

@@ -143,7 +143,8 @@ def test_a_short_memory_is_warned_of_with_every_step_and_a_kernel_that_is_not_bo
 def test_a_short_memory_of_margins_amplifies_rounding(kind: str, own: dict[str, Any], is_calm: bool) -> None:
     """What the caution is about: an input changed by next to nothing changes forecasts 500 rounds later, or does not."""
     largest = 0.0
-    for seed in (2, 3, 7, 9):  # Half of the streams have no round that tells such learners apart; these have.
+    # Half of the streams have no round that tells such learners apart; these have.
+    for seed in (2, 3) if is_calm else (2, 3, 7, 9):
         rng = np.random.default_rng(seed)
         X = np.sin(0.05 * np.cumsum(rng.normal(size=(500, 2)), axis=0))
         y = np.sign(np.sin(2.0 * X.sum(axis=1)) + 0.1 * rng.normal(size=500))
@@ -155,6 +156,8 @@ def test_a_short_memory_of_margins_amplifies_rounding(kind: str, own: dict[str, 
         moved[3, 0] += 1e-12
         off = np.abs(learners[0].run(X, y).values - learners[1].run(moved, y).values)[-100:].max()
         largest = max(largest, off)
+        if largest > 1e-6:
+            break
     assert largest < 1e-9 if is_calm else largest > 1e-6
 
 
@@ -219,7 +222,7 @@ def test_what_a_burst_left_in_the_rounds_after_it_is_allowed_for_once_it_is_forg
 
 
 @pytest.mark.parametrize(
-    ("forgetting", "turn"), [({"window": 1}, 1), ({"window": 40}, 40), ({"half_life": 8}, 8), ({"half_life": 9}, 8)]
+    ("forgetting", "turn"), [({"window": 1}, 1), ({"window": 20}, 20), ({"half_life": 8}, 8), ({"half_life": 9}, 8)]
 )
 @pytest.mark.parametrize("kind", ["kons", "sketched-kons", "kernel-ridge", "kernel-aar", "kernel-aioli"])
 def test_the_conditioning_of_a_burst_is_handed_on_and_halves_with_each_turn(

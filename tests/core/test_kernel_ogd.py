@@ -103,7 +103,7 @@ def oracle(config: Config, X: F64, y: F64) -> Run:
     return kernel_ogd(
         X,
         y,
-        FUNCTIONS[c.kernel.kind],
+        kernels.remembered(FUNCTIONS[c.kernel.kind]),
         LOSSES[c.loss].derivative,
         eta,
         lambda_=lambda_,

@@ -99,7 +99,7 @@ def test_the_bound_of_the_aar_is_nearly_reached() -> None:
     # Against the truth that the forecast misses by most, each round at one input: no constant below Y^2 would do.
     learner = learner_of("kernel-aar")
     x = np.zeros(2)
-    for _ in range(2000):
+    for _ in range(700):
         learner.update(x, -1.0 if learner.predict(x).value >= 0.0 else 1.0)
     seen = learner.describe()
     assert 0.8 * seen["bound"] <= seen["loss"] - seen["comparator_loss"] <= seen["bound"]

@@ -14,6 +14,7 @@ from okl_core.learners.nogd import NogdConfig, NogdState
 from okl_core.losses import LOSSES
 from tests.core.first_order_streams import FUNCTIONS, GAUSSIAN, QUADRATIC, stream
 from tests.oracles.first_order import nogd
+from tests.oracles.kernels import remembered
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -44,7 +45,7 @@ def test_definition(config: dict[str, Any]) -> None:
     values, points = nogd(
         X,
         y,
-        FUNCTIONS[parsed.kernel.kind],
+        remembered(FUNCTIONS[parsed.kernel.kind]),
         LOSSES[parsed.loss].derivative,
         parsed.eta,
         B=25,

@@ -19,6 +19,7 @@ from okl_core.kernels.kernels import Gaussian, Polynomial
 from okl_core.learners.pomdr import pomdr_state
 from okl_core.learners.pomdr.pomdr_state import PomdrConfig, PomdrState
 from okl_core.types import F64
+from tests.oracles.kernels import remembered
 from tests.oracles.pomdr import pomdr
 
 NARROW = {"kind": "gaussian", "sigma": 0.3}
@@ -96,7 +97,7 @@ def oracle(config: dict[str, Any], X: F64, y: F64, first_horizon: int = 1024) ->
         return c.pomd_budget or min(math.ceil(15.0 * math.log(T(t))), c.budget // 2)
 
     return pomdr(
-        X, y, kernel_of(c), U=c.norm_bound, B=c.budget, M=c.window, B0=B0, threshold=threshold, c=c.step_factor
+        X, y, remembered(kernel_of(c)), U=c.norm_bound, B=c.budget, M=c.window, B0=B0, threshold=threshold, c=c.step_factor
     )
 
 

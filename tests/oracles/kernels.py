@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+
+
+def remembered(kernel: Callable[[F64, F64], float]) -> Callable[[F64, F64], float]:
+    """The kernel, which computes each value once; points are identified by their bytes."""
+    values: dict[bytes, float] = {}
+
+    def value(x: F64, z: F64) -> float:
+        pair = x.tobytes() + z.tobytes()
+        if pair not in values:
+            values[pair] = kernel(x, z)
+        return values[pair]
+
+    return value
 
 
 def gaussian(x: Sequence[float], z: Sequence[float], sigma: float) -> float:

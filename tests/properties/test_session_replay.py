@@ -161,11 +161,15 @@ class Life:
 
 
 def assert_same(one: Session, other: Session) -> None:
-    (first, told), (second, known) = (from_bytes(pack(session, HERE)) for session in (one, other))
+    packed, expected = pack(one, HERE), pack(other, HERE)
+    if packed == expected:
+        return
+    (first, told), (second, known) = from_bytes(packed), from_bytes(expected)
     assert told == known
     assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(second[name], array, err_msg=name)
+    raise AssertionError("the same state has two encodings")
 
 
 STEPS = (
@@ -176,7 +180,7 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(3 * TIMES))
+@pytest.mark.parametrize("seed", range(2 * TIMES))
 @pytest.mark.parametrize("kind", [None, *learner_kinds(), "pool of classes"])
 def test_a_session_is_what_its_journal_says(kind: str | None, seed: int) -> None:
     rng = random.Random(f"{kind} {seed}")
