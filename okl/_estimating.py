@@ -198,8 +198,12 @@ class RecordLearner:
     def _learn_rows(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
         assert self.preparation is not None
         preparation = self.preparation.copy()
-        X = preparation.learn_rows(list(raws))
-        self.learner.run(X, self._to_learner(np.array(truths)))
+        X, y = preparation.learn_rows(list(raws)), self._to_learner(np.array(truths))
+        if len(y) == 1:
+            # A block of one row costs more than an update.
+            self.learner.update(X[0], y.item())
+        else:
+            self.learner.run(X, y)
         self.preparation = preparation
 
     def _make(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:

@@ -133,7 +133,6 @@ def test_choices_that_cannot_be_are_refused() -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 300), max_size=6), mode=st.sampled_from(MODES), is_lattice=st.booleans())
-@settings(max_examples=30, deadline=None)
 def test_a_run_is_its_updates_however_it_is_cut(cuts: list[int], mode: tuple[bool, bool], is_lattice: bool) -> None:
     X, y = stream(300, 3)
     if is_lattice:
