@@ -97,7 +97,15 @@ def oracle(config: dict[str, Any], X: F64, y: F64, first_horizon: int = 1024) ->
         return c.pomd_budget or min(math.ceil(15.0 * math.log(T(t))), c.budget // 2)
 
     return pomdr(
-        X, y, remembered(kernel_of(c)), U=c.norm_bound, B=c.budget, M=c.window, B0=B0, threshold=threshold, c=c.step_factor
+        X,
+        y,
+        remembered(kernel_of(c)),
+        U=c.norm_bound,
+        B=c.budget,
+        M=c.window,
+        B0=B0,
+        threshold=threshold,
+        c=c.step_factor,
     )
 
 
