@@ -151,7 +151,7 @@ def test_names_of_the_code_exist(page: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-SECTIONS = ["When to take it", "Config", "Cost", "Guarantee", "Example", "References"]
+SECTIONS = ["When to use it", "Config", "Cost", "Guarantee", "Example", "References"]
 
 
 @pytest.mark.parametrize("entry", own_learners(), ids=lambda entry: entry["kind"])
