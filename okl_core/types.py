@@ -51,7 +51,7 @@ ClassCount = Annotated[
     Field(
         ge=2,
         le=MAX_CLASSES,
-        description="K: truths are 0 to K - 1. A session may leave it out, and takes the number of its labels.",
+        description="K: truths are 0 to K - 1. In a session the default is the number of its labels.",
     ),
 ]
 

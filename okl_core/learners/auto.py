@@ -29,7 +29,7 @@ from okl_core.types import F64, MAX_CLASSES, REALS, BlockInfo, Forecast, Interva
 @final
 @register
 class Auto(Learner[AutoConfig, AutoState, AutoRound]):
-    r"""What to take if nothing is known: regressions of several kinds on one dictionary, stacked and mixed by how they do.
+    r"""The default for unknown streams: regressions of several kinds on one dictionary, stacked and mixed by their losses.
 
     The regressions (`okl_core.automatic.regressors`) share what is computed of an input, and one posterior serves all
     classes. Of classes it gives probabilities, of which e_t = 1 / (t + 1) is kept for a class never seen, if K grows; of

@@ -55,7 +55,7 @@ class FogdRound(Round):
 @final
 @register
 class Fogd(Learner[FogdConfig, FogdState, FogdRound]):
-    r"""Gradient descent on random Fourier features: first-order, nothing stored but weights, the same cost every round.
+    r"""Gradient descent on random Fourier features: first-order, stores only weights, at the same cost every round.
 
         value = w^T z(x_t),   w <- w - eta g z(x_t),
 

@@ -31,7 +31,7 @@ class FourierAioliConfig(KernelImproperConfig):
 @final
 @register
 class FourierAioli(SecondOrder[FourierAioliConfig, FeatureState, FeatureRound, AioliTotals]):
-    r"""Improper logistic regression on random Fourier features: nothing stored but a matrix, the same cost every round.
+    r"""Improper logistic regression on random Fourier features: stores only a matrix, at the same cost every round.
 
     `aioli` with the D random frequencies of `kernels.fourier` in place of the inputs: phi has 2 D coordinates, and
     |phi| = 1. Time O(D^2 + d D) a round, memory O(D^2 + d D).

@@ -22,7 +22,7 @@ class RidgeConfig(KernelSpaceConfig):
 @final
 @register
 class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresTotals]):
-    r"""Kernel ridge regression, refitted in every round: least squares with a norm penalty over all that was seen.
+    r"""Kernel ridge regression, refitted in every round: least squares with a norm penalty over all past rounds.
 
     value = gamma_t, clipped to [-Y, Y] if a clip is given. Time O(t^2 + d t) a round, memory t^2 / 2 + O(d t).
 
@@ -64,7 +64,7 @@ class KernelRidge(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquare
 @final
 @register
 class KernelAar(SecondOrder[RidgeConfig, KernelState, KernelRound, LeastSquaresTotals]):
-    r"""The Aggregating Algorithm Regression with kernels (Vovk, Azoury and Warmuth): ridge regression, shrunk where unsure.
+    r"""The Aggregating Algorithm for Regression with kernels (Vovk, Azoury, Warmuth): ridge regression, shrunk if uncertain.
 
     value = m / (1 + q), what ridge regression would answer had it seen x_t already, with the truth 0. Time
     O(t^2 + d t) a round, memory t^2 / 2 + O(d t).

@@ -41,7 +41,7 @@ class NystromAioliConfig(KernelImproperConfig):
 @final
 @register
 class NystromAioli(SecondOrder[NystromAioliConfig, NystromState, NystromRound, AioliTotals]):
-    r"""Improper logistic regression on a dictionary of points: good probabilities, and a round costs the same for ever.
+    r"""Improper logistic regression on a dictionary of points: good probabilities, at a bounded cost a round.
 
     `kernel-aioli` with the features phi_t of the dictionary in round t in place of the kernel's. Time O(|I|^2 + d |I|) a
     round, memory O(|I|^2 + d |I|).

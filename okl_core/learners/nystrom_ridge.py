@@ -40,7 +40,7 @@ class NystromRidgeConfig(LearnerConfig):
 @final
 @register
 class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, LeastSquaresTotals]):
-    r"""Ridge regression on a dictionary of points: least squares in the span of what was kept, at a cost that stays.
+    r"""Ridge regression on a dictionary of points: least squares in the span of the stored points, at a bounded cost.
 
     `kernel-ridge` with the features phi_t of the dictionary in round t in place of the kernel's. Time O(|I|^2 + d |I|) a
     round, memory O(|I|^2 + d |I|).
@@ -79,7 +79,7 @@ class NystromRidge(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, L
 @final
 @register
 class NystromAar(SecondOrder[NystromRidgeConfig, NystromState, NystromRound, LeastSquaresTotals]):
-    r"""The Aggregating Algorithm Regression on a dictionary of points: `nystrom-ridge`, shrunk where unsure.
+    r"""The Aggregating Algorithm for Regression on a dictionary of points: `nystrom-ridge`, shrunk if uncertain.
 
     value = m / (1 + q) with the variance q of the embedding, which is 0 for what the dictionary does not reach. Time
     O(|I|^2 + d |I|) a round, memory O(|I|^2 + d |I|).

@@ -76,7 +76,7 @@ class OgdLogisticRound(Round):
 @final
 @register
 class OgdLogistic(Learner[OgdLogisticConfig, OgdLogisticState, OgdLogisticRound]):
-    r"""Gradient descent on the logistic loss of a linear function, projected to a ball: O(d) a round, a yardstick.
+    r"""Gradient descent on the logistic loss of a linear function, projected onto a ball: O(d) a round, a reference.
 
     phi is the input, with one more coordinate of 1 for the intercept, and
 

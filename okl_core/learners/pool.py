@@ -40,7 +40,7 @@ class PoolRound(Round):
 @final
 @register
 class Pool(Learner[PoolConfig, PoolState, PoolRound]):
-    r"""Many learners in one, weighted by how they do: what to take if you do not know which learner to take.
+    r"""Many learners in one, weighted by their losses: for when you do not know which learner to use.
 
     value = the Aggregating Algorithm's forecast from the experts', each clipped to [-C, C], or of K classes the mean of their
     probabilities with the weights; after the truth an expert's weight is multiplied by exp(-eta loss), and a share of all

@@ -29,7 +29,7 @@ class SketchedKonsConfig(KernelNewtonConfig):
 @final
 @register
 class SketchedKons(SecondOrder[SketchedKonsConfig, KernelState, KernelRound, NewtonTotals]):
-    r"""KONS on a random part of the gradients: nearly its guarantee, for rounds that cost much less in long streams.
+    r"""KONS on a random sample of the gradients: nearly the same guarantee, at a much lower cost in long streams.
 
     With the symbols of `second_order.newton` and z = 1 with probability max(min(beta tau, 1), gamma), independent of the
     past, the steps are those of KONS with A~_t = A~_{t-1} + z eta g^2 phi_t phi_t^T. Every gradient moves the function

@@ -44,7 +44,7 @@ class PoolConfig(LearnerConfig):
         default=2,
         ge=2,
         le=MAX_CLASSES,
-        description="K, the number of classes of the pool and its experts. A session may leave it out; it then uses the "
+        description="K, the number of classes of the pool and its experts. In a session the default is the "
         "number of its labels.",
     )
     experts: list[ExpertSpec] | None = Field(

@@ -52,7 +52,7 @@ class AhpatronRound(Round):
 @final
 @register
 class Ahpatron(Learner[AhpatronConfig, AhpatronState, AhpatronRound]):
-    r"""A Perceptron with a margin on a budget: half of a full dictionary goes, and its projection on the other half stays.
+    r"""A Perceptron with a margin on a budget: a full dictionary is halved, the removed half projected onto the rest.
 
     A round with y f(x) < 1 - epsilon adds y k(x_t, .) / 4; a full dictionary is halved before. Then f
     is scaled into the ball of radius sqrt(B) / 2. Time O(d B), in a round that halves O(d B^2 + B^3), once in B / 2 rounds

@@ -56,7 +56,7 @@ class AogdAldRound(Round):
 @final
 @register
 class AogdAld(Learner[AogdAldConfig, AogdAldState, AogdAldRound]):
-    r"""Gradient descent for numbers whose steps follow the losses: on a dictionary, then on all inputs up to a budget.
+    r"""Gradient descent for numbers with loss-dependent steps: on a dictionary, then on all inputs up to a budget.
 
     Time O(k^2 + d k) a round with k <= B0 points, then O(d s) with s of them, at most the budget; memory as much.
 

@@ -59,7 +59,7 @@ class NonsAldRound(Round):
 @final
 @register
 class NonsAld(Learner[NonsAldConfig, NonsAldState, NonsAldRound]):
-    r"""Online Newton steps for numbers on a dictionary of points nearly independent of each other: few points, no coins.
+    r"""Online Newton steps for numbers on a dictionary of nearly independent points: few points, chosen without randomness.
 
     Time O(k^2 + d k) a round and memory O(k^2 + d k) with k points.
 

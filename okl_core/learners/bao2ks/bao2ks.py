@@ -44,7 +44,7 @@ class Bao2ksRound(Round):
 @final
 @register
 class Bao2ks(Learner[Bao2ksConfig, Bao2ksState, Bao2ksRound]):
-    r"""Optimistic mirror descent with a reservoir of past gradients, for two classes; at its budget it starts again.
+    r"""Optimistic mirror descent with a reservoir of past gradients, for two classes; it restarts at its budget.
 
         f_t <- Proj_U(f' + lambda g);    if y f_t(x_t) < 1:    f' <- Proj_U(f' + lambda (g + (b/p) (y k(x_t, .) - g))),
 

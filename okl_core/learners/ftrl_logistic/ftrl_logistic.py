@@ -54,7 +54,7 @@ class FtrlLogisticRound(Round):
 @final
 @register
 class FtrlLogistic(Learner[FtrlLogisticConfig, FtrlLogisticState, FtrlLogisticRound]):
-    r"""Logistic regression, trained anew on all rounds after every round: a yardstick, at a cost that grows with t.
+    r"""Logistic regression, retrained on all rounds after every round: a reference, at a cost that grows with t.
 
     phi is the input, with one more coordinate of 1 for the intercept, and
 

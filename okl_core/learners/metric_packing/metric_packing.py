@@ -36,7 +36,7 @@ class MetricPackingRound(Round):
 @final
 @register
 class MetricPacking(Learner[MetricPackingConfig, MetricPackingState, MetricPackingRound]):
-    r"""Regression by means over balls of a metric that is learned on the way, for functions of few directions.
+    r"""Regression by means over balls of a metric learned on the way, for functions of few directions.
 
     Phase i has 2^i rounds; in the first M = I. At the end of each phase the gradient outer product G of the function is
     estimated from all n rounds so far (`metrics.gradient_outer_product`, truths in units of `truth_range`), and

@@ -36,7 +36,7 @@ class OneVsRestRound(Round):
 @final
 @register
 class OneVsRest(Learner[OneVsRestConfig, OneVsRestState, OneVsRestRound]):
-    r"""K classes by K learners of two labels: each tells one class from the rest, and their probabilities are scaled.
+    r"""K classes with K learners of two labels: each separates one class from the rest; their probabilities are normalised.
 
     Member k learns the label +1 for the truth k and -1 for the others; with p_k its probability of +1
 

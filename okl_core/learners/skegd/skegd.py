@@ -40,7 +40,7 @@ class SkegdRound(Round):
 @final
 @register
 class Skegd(Learner[SkegdConfig, SkegdState, SkegdRound]):
-    r"""Gradient descent on an embedding by sketches: its rounds cost a few kernel values, whatever the budget.
+    r"""Gradient descent on an embedding by sketches: a round costs a few kernel values, for any budget.
 
     It is kernel gradient descent until B points are stored. Then S_p and the landmarks are drawn, and from then on
 
