@@ -50,8 +50,8 @@ def test_it_prints_a_table_a_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = part_of_magic()
-    np.savez(tmp_path / "small.npz", X=X[::10], y=y[::10].astype(np.int8))
-    monkeypatch.setattr("bench.papers.skegd.magic", lambda: (X[::8], y[::8]))
+    np.savez(tmp_path / "small.npz", X=X[::20], y=y[::20].astype(np.int8))
+    monkeypatch.setattr("bench.papers.skegd.magic", lambda: (X[::20], y[::20]))
     main(["--mushrooms", str(tmp_path / "small.npz"), "--permutations", "2"])
     said = capsys.readouterr().out
     assert "## magic: 24.17 ± 0.95 printed" in said
