@@ -61,10 +61,12 @@ async def test_late_truths_are_forecast_when_the_champion_forecast_them(api: Api
     for row in range(n + delay):
         if row < n:
             await api.predict(X[row].tolist(), id=f"r{row}")
-        for _ in range(2000):
+        for _ in range(1000):
             if (await api.inspect("s~c"))["waiting"] == (await api.inspect())["waiting"]:
                 break
             await asyncio.sleep(0.01)
+        else:
+            raise AssertionError(f"The challenger has not the predictions that wait at row {row}.")
         if row >= delay:
             await api.update(float(Y[row - delay]), id=f"r{row - delay}")
     told = await caught_up(api)
