@@ -105,6 +105,9 @@ class Conversation:
     def connection(self, headers: Mapping[str, str]) -> dict[str, Any]:
         """Options of the WebSocket library's `connect`."""
         options: dict[str, Any] = {"additional_headers": headers, "compression": None, "max_size": MOST_ANSWER_BYTES}
+        # At most UNDER_WAY answers can wait to be read. A bound of the library's would stop its reading, and then closing
+        # the connection takes 10 s, because the service's answer to that comes after them.
+        options["max_queue"] = None
         # The environment's proxy must not be used for this machine.
         return options | {"proxy": None} if self._is_near else options
 

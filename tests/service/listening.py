@@ -17,10 +17,10 @@ from tests.service.api import app_with
 
 
 @contextmanager
-def listening(store: str, app: FastAPI | None = None) -> Iterator[str]:
+def listening(store: str, app: FastAPI | None = None, *, port: int = 0) -> Iterator[str]:
     """The url of a service on this store, or of the app on whatever it was made with, until the end of the block."""
     settings = Settings(store=store, log_level="error", shutdown_grace_s=1)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", port)) as listening:
         server = uvicorn.Server(config(app or app_with(settings), settings))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

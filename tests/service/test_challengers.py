@@ -57,12 +57,16 @@ async def test_late_truths_are_forecast_when_the_champion_forecast_them(api: Api
     await attach(
         api, {"kind": "kernel-ogd", "config": {"kernel": {"kind": "gaussian", "sigma": 0.5}, "loss": "squared"}}
     )
-    delay, n = 7, 60
+    delay, n = 7, 24
     for row in range(n + delay):
         if row < n:
             await api.predict(X[row].tolist(), id=f"r{row}")
-        await caught_up(api)
-        await asyncio.sleep(0.05)
+        for _ in range(1000):
+            if (await api.inspect("s~c"))["waiting"] == (await api.inspect())["waiting"]:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            raise AssertionError(f"The challenger has not the predictions that wait at row {row}.")
         if row >= delay:
             await api.update(float(Y[row - delay]), id=f"r{row - delay}")
     told = await caught_up(api)

@@ -107,6 +107,7 @@ async def test_a_renaming_that_was_cut_off_loses_no_challenger(watched: Watched,
             await asyncio.sleep(0.05)
         await api.call("POST", "/sessions/s/rename", {"name": "new"})
         assert await names_in(api) == ["new", "new~c"]
+        await api.worker.followers.sweep()  # which comes by itself every 15 s
         await api.update("no", x=X[0].tolist(), name="new")
         assert (await caught_up(api, name="new"))["t"] == 2
 

@@ -41,13 +41,14 @@ def by_hand(learner: dict[str, Any], K: int = 3) -> okl_core.OnlineLearner:
     return okl_core.create(learner | {"config": learner.get("config", {}) | {"classes": K}}, 10)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
 async def test_a_session_of_three_labels(api: Api, learner: dict[str, Any]) -> None:
     created = await api.create(learner, labels=NAMES)
     assert created["labels"] == created["settings"]["labels"] == NAMES
     assert created["learner"]["config"]["classes"] == 3
     expected, losses, mistakes = by_hand(learner), [], []
-    for row in range(40):
+    for row in range(25):
         info = expected.update(X[row], float(CLASSES[row]))
         prediction = await api.predict(X[row].tolist())
         assert set(prediction) == {"session", "id", "t", "label", "probabilities"}
@@ -68,9 +69,9 @@ async def test_a_session_of_three_labels(api: Api, learner: dict[str, Any]) -> N
 async def test_a_truth_that_was_all_but_ruled_out_is_scored(memory: Api) -> None:
     """It comes alone, late, or in a block; its probability would underflow."""
     learner = {"kind": "softmax-aioli"}
-    rows, truths = (1e6 * X[:60]).tolist(), TRUTHS[:60]
+    rows, truths = (1e6 * X[:30]).tolist(), TRUTHS[:30]
     expected = by_hand(learner)
-    infos = [expected.update(x, float(k)) for x, k in zip(np.array(rows), CLASSES[:60], strict=True)]
+    infos = [expected.update(x, float(k)) for x, k in zip(np.array(rows), CLASSES[:30], strict=True)]
     assert max(info.loss for info in infos) == pytest.approx(690.8, abs=0.1)
     for name in ("one", "late", "block"):
         await memory.create(learner, labels=NAMES, name=name)
@@ -111,6 +112,7 @@ async def test_late_truths_are_scored_as_issued(store_url: str) -> None:
         assert live["probabilities"] == pytest.approx(expected.predict(X[60]).probabilities, abs=1e-9)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("learner", [ONE_VS_REST, LEARNED, POOL], ids=["one-vs-rest", "learned half-life", "pool"])
 @pytest.mark.parametrize("snapshot_every", [None, 7])
 async def test_another_worker_goes_on(store_url: str, learner: dict[str, Any], snapshot_every: int | None) -> None:
@@ -229,7 +231,7 @@ MEDIAN = {
         "member": {"kind": "kons", "config": {"loss": "logistic", "kernel": {"kind": "gaussian", "sigma": "median"}}}
     },
 }
-SPLITS = {"all at once": [0, 60], "across the warm-up's end": [0, 15, 40, 60], "one by one": [0, 1, 2, 19, 20, 21, 60]}
+SPLITS = {"all at once": [0, 40], "across the warm-up's end": [0, 15, 30, 40], "one by one": [0, 1, 2, 19, 20, 21, 40]}
 WARMUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no warm-up": (ONE_VS_REST, {}),
     "scale": (ONE_VS_REST, {"scale": {"kind": "learned"}, "warmup_rounds": 20}),
@@ -239,29 +241,30 @@ WARMUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 @pytest.mark.parametrize(("learner", "settings"), WARMUPS.values(), ids=WARMUPS)
-async def test_rounds_are_updates_one_by_one(
-    memory: Api, learner: dict[str, Any], settings: dict[str, Any], split: list[int]
-) -> None:
-    for name in ("single", "block"):
-        await memory.create(learner, name, labels=NAMES, **settings)
+async def test_rounds_are_updates_one_by_one(memory: Api, learner: dict[str, Any], settings: dict[str, Any]) -> None:
+    """However they are split into blocks."""
+    await memory.create(learner, "single", labels=NAMES, **settings)
     predictions, answers = [], []
-    for row in range(split[-1]):
+    for row in range(40):
         predictions.append(await memory.predict(X[row].tolist(), "single"))
         answers.append(await memory.update(TRUTHS[row], "single", id=predictions[-1]["id"]))
-    for start, end in pairwise(split):
-        block = await memory.rounds(X[start:end].tolist(), TRUTHS[start:end], "block")
-        assert "scores" not in block
-        assert block["labels"] == [p["label"] for p in predictions[start:end]]
-        expected = np.array([p["probabilities"] for p in predictions[start:end]])
-        np.testing.assert_allclose(block["probabilities"], expected, rtol=0.0, atol=1e-9)
-        assert block["loss"] == pytest.approx(sum(a["loss"] for a in answers[start:end]), rel=1e-9)
-        assert block["mistakes"] == sum(a["mistake"] for a in answers[start:end])
-    single, block = await memory.inspect("single"), await memory.inspect("block")
-    assert block["metrics"] == pytest.approx(single["metrics"], rel=1e-9)
-    for part in ("t", "learner", "labels", "warming_up"):
-        assert block[part] == single[part]
+    single = await memory.inspect("single")
+    for name, split in SPLITS.items():
+        await memory.create(learner, "block", labels=NAMES, **settings)
+        for start, end in pairwise(split):
+            told = await memory.rounds(X[start:end].tolist(), TRUTHS[start:end], "block")
+            assert "scores" not in told
+            assert told["labels"] == [p["label"] for p in predictions[start:end]], name
+            expected = np.array([p["probabilities"] for p in predictions[start:end]])
+            np.testing.assert_allclose(told["probabilities"], expected, rtol=0.0, atol=1e-9, err_msg=name)
+            assert told["loss"] == pytest.approx(sum(a["loss"] for a in answers[start:end]), rel=1e-9), name
+            assert told["mistakes"] == sum(a["mistake"] for a in answers[start:end]), name
+        block = await memory.inspect("block")
+        assert block["metrics"] == pytest.approx(single["metrics"], rel=1e-9), name
+        for part in ("t", "learner", "labels", "warming_up"):
+            assert block[part] == single[part], name
+        await memory.call("DELETE", "/sessions/block", status=204)
 
 
 async def test_the_warm_up_answers_with_the_shares_of_the_labels(memory: Api) -> None:

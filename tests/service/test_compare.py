@@ -26,7 +26,7 @@ from service.commands import compare
 from service.commands.contestants import MOST, Contestant, names_of, specs_of, usual
 from service.commands.recording import RecordedRow, Selection, look_through
 
-ROWS = 160
+ROWS = 130
 QUIET = Console(quiet=True)
 
 
@@ -79,19 +79,32 @@ def test_each_does_what_a_session_of_a_service_does(client: Client, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["labels", "classes", "numbers"])
-def test_without_learners_some_that_fit_are_taken(tmp_path: Path, kind: str) -> None:
+def test_without_learners_some_that_fit_are_taken(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    played, kept = compare.compare, []
+
+    def keeping(*arguments: Any, **named: Any) -> compare.Compared:
+        kept.append(played(*arguments, **named))
+        return kept[-1]
+
+    monkeypatch.setattr(compare, "compare", keeping)
     told = run(stream(tmp_path / "s.csv", 60, kind=kind), "--label", "y", "--out", tmp_path / "out")
     for spec in usual(look_through(tmp_path / "s.csv", Selection("y"))):
         assert spec["kind"] in told
     assert "60 of 60 rows" in told
     assert ("RMSE" if kind == "numbers" else "mistake") in told
-    compared = compare.compare(QUIET, tmp_path / "s.csv", Selection("y"), [])
+    (compared,) = kept
     assert [one.refusal for one in compared.contestants if one.refusal] == []
     errors = [one.tally.mean_error or 0.0 for one in compared.contestants]
     assert errors == sorted(errors)
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["compare.html", "compare.png", "compare.svg"]
 
 
+@pytest.fixture
+def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "find_spec", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_figure")
 def test_one_that_fails_stops_no_other(tmp_path: Path) -> None:
     path = stream(tmp_path / "s.csv", kind="numbers")
     learners = ("mean", "aioli", "oracle", "{}", "[3]", '{"kind": "kons", "config": {"budget": 3}}')
@@ -115,8 +128,9 @@ def test_one_that_fails_in_the_middle_says_when(tmp_path: Path, monkeypatch: pyt
     assert re.match(r"after \d+0 rounds: The learner of 'kons' takes \d+ bytes, the cap is 100000", worst.refusal)
 
 
+@pytest.mark.usefixtures("no_figure")
 def test_the_first_rows_alone(tmp_path: Path) -> None:
-    path = stream(tmp_path / "s.csv")
+    path = stream(tmp_path / "s.csv", 160)
     told = run(path, "--label", "y", "--out", tmp_path, "--rows", 130, "--learner", "majority", "--drop", "colour")
     assert "130 of 130 rows" in told
     assert look_through(path, Selection("y", rows=130)).count == 130
@@ -176,8 +190,8 @@ def test_the_same_file_gives_the_same_pictures(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_without_matplotlib_there_is_the_table_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "find_spec", lambda _: None)
+@pytest.mark.usefixtures("no_figure")
+def test_without_matplotlib_there_is_the_table_and_a_line(tmp_path: Path) -> None:
     told = run(stream(tmp_path / "s.csv", 40), "--label", "y", "--out", tmp_path, "--learner", "majority")
     assert "majority" in told
     assert "pip install matplotlib" in told

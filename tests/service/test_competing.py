@@ -37,6 +37,7 @@ pytestmark = pytest.mark.anyio
 X, Y = DATA.tolist(), TRUTHS.tolist()
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("seed", range(3))
 async def test_two_workers_race_with_everything(store_url: str, seed: int) -> None:
     """The state in the end is that of the acknowledged rounds, one after the other, each once."""

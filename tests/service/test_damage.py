@@ -130,20 +130,21 @@ async def test_a_flipped_bit_is_an_error_of_that_session(kind: str) -> None:
     blob = blob_of(sound["s"])
     assert blob
     # Few bits of a blob here, with TIMES more; the tests of the codec, the record and the snapshot have them all.
-    for bit in bits(blob, max(1, (23 if len(blob) < 200 else 263) // TIMES)):
+    for bit in bits(blob, max(1, (37 if len(blob) < 200 else 521) // TIMES)):
         store.restore(sound)
         flip(store.sessions["s"], bit)
         await assert_corrupt(store, *asks, what=(kind, bit))
 
 
-async def test_every_bit_of_a_snapshot_counts() -> None:
+async def test_every_byte_of_a_snapshot_counts() -> None:
     store = await stored()
     reading = await read(store)
     assert reading.snapshot is not None
     definition = define(MEAN, snapshot_every=3)
     position = str(Position(store.sessions["s"].first.digest, reading.start))
     assert pack(unpack(definition, reading.snapshot, position), position) == reading.snapshot
-    for bit in bits(reading.snapshot):
+    # At least one bit of every byte; with TIMES more, all.
+    for bit in bits(reading.snapshot, max(1, 5 // TIMES)):
         with pytest.raises(ServiceError, match="'s'"):
             unpack(definition, flipped(reading.snapshot, bit), position)
 

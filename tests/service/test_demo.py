@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ from okl.errors import ConfigurationError, ServiceError
 from service.cli import app
 from service.demo_data import magic as magic_data
 from service.demos import common, flights, flights_data, magic
-from service.demos.processes import _all_processes, processes, start_service, worker_pids
+from service.demos.processes import _all_processes, processes, start_service
 from service.settings import Settings
 from tests.command import START_S, is_free, left_of, okl, until_imports
+from tests.service.listening import listening
 
 
 @pytest.fixture
@@ -50,23 +52,21 @@ def test_truths_are_late_by_all_that_is_said() -> None:
 def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> None:
     shown = io.StringIO()
     console = Console(file=shown, width=160)
-    magic.run(settings, console, rounds=15, stop=True)
+    magic.run(settings, console, rounds=10, stop=True)
     told = shown.getvalue()
     assert f"http://127.0.0.1:{settings.port}" in told.splitlines()[0]
     for session in magic.SESSIONS:
         assert f" {session.name} " in told
-    with processes() as running:
-        _, url = start_service(running, settings)
-        with Client(url) as client:
-            assert {part.session.name: part.row for part in magic.stream(client, console, 45)} == {
-                session.name: 60 for session in magic.SESSIONS
-            }
-            for session in magic.SESSIONS:
-                found = client.inspect(session.name)
-                assert common.asked(found) == 60
-                never = sum(magic.late_by(row) is None for row in range(60)) if session.is_late else 0
-                assert found["t"] == 60 - never == found["metrics"]["rounds"]
-                assert 0 < found["metrics"]["mistakes"] < 60
+    with listening(settings.store) as url, Client(url) as client:
+        assert {part.session.name: part.row for part in magic.stream(client, console, 30)} == {
+            session.name: 40 for session in magic.SESSIONS
+        }
+        for session in magic.SESSIONS:
+            found = client.inspect(session.name)
+            assert common.asked(found) == 40
+            never = sum(magic.late_by(row) is None for row in range(40)) if session.is_late else 0
+            assert found["t"] == 40 - never == found["metrics"]["rounds"]
+            assert 0 < found["metrics"]["mistakes"] < 40
 
 
 # -- flights ----------------------------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ def test_it_streams_prints_and_goes_on_where_it_stopped(settings: Settings) -> N
 
 def test_flights_land_when_they_have_flown() -> None:
     """The landing is told by a clock in another zone; the time in the air, which nothing here uses, must agree."""
-    found = flights_data.flights(0, 2_000)
+    found = flights_data.flights(0, 1_000)
     assert [flight.departs for flight in found] == sorted(flight.departs for flight in found)
-    rows = list(flights_data._in_order(flights_data.data_folder()))[:2_000]
+    rows = islice(flights_data._in_order(flights_data.data_folder()), 1_000)
     never = 0
     for flight, row in zip(found, rows, strict=True):
         assert not {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"} & flight.x.keys()
@@ -124,12 +124,10 @@ def test_flights_lose_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatc
     assert ("River is not installed" in told) == is_chaos
     assert ("has taken its place" in told) == is_chaos
     landed = sum(flight.lands is not None for flight in flights_data.flights(0, 60))
-    with processes() as running:
-        _, url = start_service(running, settings)
-        with Client(url) as client:
-            for name in flights.SESSIONS:
-                found = client.inspect(name)
-                assert (found["t"], found["waiting"], found["never_came"]) == (landed, 0, 60 - landed)
+    with listening(settings.store) as url, Client(url) as client:
+        for name in flights.SESSIONS:
+            found = client.inspect(name)
+            assert (found["t"], found["waiting"], found["never_came"]) == (landed, 0, 60 - landed)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
@@ -243,7 +241,7 @@ def test_it_takes_its_service_along(
 
 @pytest.mark.parametrize(
     ("story", "after_s"),
-    [(STORIES["magic"], 0.0), (STORIES["magic"], 1.5), (STORIES["flights"], 0.5), (STORIES["flights"], 3.0)],
+    [(STORIES["magic"], 0.0), (STORIES["magic"], 1.5), (STORIES["flights"], 0.5), (STORIES["flights"], 2.0)],
 )
 def test_ctrl_c_at_the_start_is_quiet(
     start: Callable[..., subprocess.Popen[str]], settings: Settings, story: tuple[str, ...], after_s: float
@@ -269,10 +267,3 @@ def test_an_interrupt_that_is_lost_comes_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         lose_one()
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-
-
-def test_workers_are_found(settings: Settings) -> None:
-    with processes() as running:
-        server, _ = start_service(running, settings, workers=2)
-        assert len(worker_pids(server.pid)) == 2
-        assert worker_pids(os.getpid()) == []

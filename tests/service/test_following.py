@@ -142,7 +142,7 @@ def packed(session: Session, _: Any, position: Position) -> tuple[Position, byte
 
 async def test_a_promotion_under_a_stream_loses_nothing(store_url: str) -> None:
     """Predictions wait at two workers from before it, and their truths come after it."""
-    n, early = 200, 20
+    n, early = 100, 20
     learned: dict[str, dict[str, Any]] = {}
     async with two(store_url) as (one, other):
         await one.create(**CHAMPION)
@@ -157,7 +157,7 @@ async def test_a_promotion_under_a_stream_loses_nothing(store_url: str) -> None:
                 learned[f"r{row}"] = await api.update(named(row), id=f"r{row}")
 
         async def promotion() -> None:
-            while len(learned) < 60:  # noqa: ASYNC110
+            while len(learned) < 30:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             found = await other.call("POST", "/sessions/s/challengers/c/promote")
             assert found["learner"]["kind"] == "pomdr"

@@ -148,7 +148,7 @@ async def test_two_workers_share_the_bucket(limited: tuple[Api, Api, Made]) -> N
     answers = []
     for number in range(40):
         api = one if number % 2 else other
-        answers.append(await api.http.get("/learners", headers=made.headers))
+        answers.append(await api.http.get("/sessions", headers=made.headers))
     statuses = [answer.status_code for answer in answers]
     assert statuses.count(200) == 20
     refused = answers[-1]
@@ -196,7 +196,7 @@ async def test_a_body_that_is_sent_again_goes_on_where_its_rate_has_ended_it(
 ) -> None:
     """Blocks that were learned before cost one each: they are more than ever flow in."""
     monkeypatch.setattr("service.keys.visit.PACED_S", 0.1)
-    made = await make(store_url, KeyScope.ADMIN, rate=Rate(50.0, 10.0))
+    made, other = await make(store_url, KeyScope.ADMIN, rate=Rate(50.0, 10.0)), await make(store_url)
     async with guarded(store_url) as api:
         assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
         headers = made.headers | {"Content-Type": "application/x-ndjson", "Idempotency-Key": "body"}
@@ -205,9 +205,12 @@ async def test_a_body_that_is_sent_again_goes_on_where_its_rate_has_ended_it(
         for _ in range(8):
             answer = await api.http.post("/sessions/s/rounds?block=20", content=body, headers=headers)
             applied += [json.loads(line)["applied"] for line in answer.text.splitlines() if answer.status_code == 200]
+            if applied[-1:] == [80]:
+                break
             await asyncio.sleep(0.5)
         assert applied[-1] == 80
-        assert (await api.http.get("/sessions/s", headers=made.headers)).json()["t"] == 80
+        assert len(applied) > len(set(applied))
+        assert (await api.http.get("/sessions/s", headers=other.headers)).json()["t"] == 80
 
 
 async def test_a_stream_is_slowed_down_to_its_rate(store_url: str) -> None:

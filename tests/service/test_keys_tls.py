@@ -84,9 +84,8 @@ def test_the_service_speaks_tls_and_the_commands_find_it(certificates: Path, tmp
         assert '"t": 2000' in listed.stdout, listed.stderr
 
 
-def test_a_service_without_tls_is_not_asked_again(tmp_path: Path) -> None:
-    with served(tmp_path) as url:
-        _refused_at_once(url.replace("http", "https"), "http://")
+def test_a_service_without_tls_is_not_asked_again(url: str) -> None:
+    _refused_at_once(url.replace("http", "https"), "http://")
 
 
 def _refused_at_once(url: str, fix: str) -> None:

@@ -123,35 +123,38 @@ async def test_units_are_the_learners_and_inputs_alone_are_scaled(memory: Api) -
     assert (await memory.inspect())["lags"] == pytest.approx(lags_of(hand.truths), rel=1e-9)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("snapshot_every", [None, 1, 7])
 async def test_late_truths_at_two_workers(workers: tuple[Api, ...], snapshot_every: int | None) -> None:
     await workers[0].create(LAGGED, snapshot_every=snapshot_every)
     hand = by_hand()
-    await live(workers, hand, range(60))
+    await live(workers, hand, range(30))
     from_the_store = await replayed(workers[0].store)
     assert from_the_store.forecast(X[-1]).value == hand.learner.predict(np.array([*X[-1], *lags_of(hand.truths)])).value
     assert from_the_store.card.tally().loss == (await workers[1].inspect())["metrics"]["loss"]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("snapshot_every", [None, 4])
 async def test_a_prediction_outlives_its_worker(store_url: str, snapshot_every: int | None) -> None:
     hand = by_hand()
     async with serving(store_url) as one:
         await one.create(LAGGED, snapshot_every=snapshot_every)
-        await live((one,), hand, range(25))
+        await live((one,), hand, range(15))
         made_with = hand.inputs(25)
         await one.predict(X[25].tolist(), id="early")
-        await live((one,), hand, range(30, 45))
+        await live((one,), hand, range(30, 40))
     async with serving(store_url) as other:
         # Asked again, it is the first prediction, whatever was learned since.
         again = await other.predict(X[25].tolist(), id="early")
-        assert again["t"] == 25
+        assert again["t"] == 15
         await other.update(int(Y[25]), id="early", x=X[25].tolist())
         hand.learn(made_with, Y[25])
         assert (await other.update(int(Y[25]), id="early"))["duplicate"]
-        await live((other,), hand, range(50, 70))
+        await live((other,), hand, range(50, 60))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("settings", [{}, {"scale": {"kind": "learned"}}], ids=["median", "scale and median"])
 async def test_a_warmup_with_late_truths(workers: tuple[Api, ...], settings: dict[str, Any]) -> None:
     """What each of its stages teaches are the inputs that its predictions were made from."""
@@ -188,7 +191,7 @@ async def test_a_warmup_with_late_truths(workers: tuple[Api, ...], settings: dic
         assert (found["warming_up"], found["lags"]) == (False, lags_of(truths))
         answer = await worker.predict(X[50].tolist(), wait=False)
         assert answer["score"] == pytest.approx(hand.learner.predict(hand.inputs(50)).value, rel=1e-9)
-    await live(workers, hand, range(60, 80))
+    await live(workers, hand, range(60, 70))
 
 
 async def test_many_rounds_in_one_request(workers: tuple[Api, ...]) -> None:

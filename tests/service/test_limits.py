@@ -170,7 +170,7 @@ async def test_workers_forget_sessions_that_nobody_uses(store_url: str) -> None:
     async with serving(store_url, resident_bytes=4096) as small, serving(store_url) as large:
         for name in "abc":
             await small.create(POMDR, name)
-        for i in range(70):
+        for i in range(30):
             for name in "abc":
                 await small.update(1 if i % 2 else -1, name, x=[0.1 * i, float(ord(name))])
         for name in "abc":

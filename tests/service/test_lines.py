@@ -89,6 +89,7 @@ def test_a_row_that_the_learner_refuses_is_named(url: str, client: Client, row: 
     assert answer["errors"][0]["pointer"] == f"/x/{row}"
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("row", [0, 1, 20])
 @pytest.mark.parametrize("kind", ["aioli", "ftrl-logistic", "one-vs-rest", "pool", "mean"])
 def test_a_row_whose_arithmetic_fails_is_named(url: str, client: Client, kind: str, row: int) -> None:
@@ -172,7 +173,7 @@ def test_lines_are_right_if_each_is(objects: list[Any], data: st.DataObject) -> 
 
 
 def test_a_line_has_a_bound_and_the_body_none(url: str, client: Client, session: str) -> None:
-    line = lines(rows(1))
+    line = b" " * 5_000 + lines(rows(1))
     many = httpx.post(
         f"{url}/sessions/s/rounds?answers=totals", content=line * (10_000_000 // len(line)), headers=NDJSON, timeout=120
     )

@@ -170,8 +170,8 @@ async def test_a_damaged_file_adds_no_damaged_session(stores: tuple[Store, Store
         await filled(store, name)
     await exported(store, tmp_path / "good")
     good = (tmp_path / "good").read_bytes()
-    damages = [good[:cut] for cut in range(1, len(good), len(good) // 23)]
-    for place in range(0, len(good), len(good) // 37):
+    damages = [good[:cut] for cut in range(1, len(good), len(good) // 13)]
+    for place in range(0, len(good), len(good) // 19):
         damages.append(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
     damages += [b"", MAGIC[:5], good[: len(MAGIC)] + good[len(MAGIC) + 1 :], b"x" * 5000]
     for damaged in damages:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 X, Y = magic()
 CLIENTS = 6
-EACH = 25
+EACH = 12
 
 
 @pytest.fixture

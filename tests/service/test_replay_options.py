@@ -19,7 +19,7 @@ from okl.errors import ConfigurationError, SessionNotFound
 from service.cli import app
 from service.commands.predictions_file import HEADER, PredictionsFile
 from service.commands.recording import Selection, look_through
-from tests.command import okl, serving
+from tests.command import okl
 
 ROWS = 60
 
@@ -53,6 +53,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("delay", [0, 3, 1000])
 @pytest.mark.parametrize("labels", [True, False])
 def test_what_is_written_is_what_was_predicted(run, client: Client, tmp_path: Path, delay: int, labels: bool) -> None:
@@ -99,28 +100,25 @@ def test_a_file_that_has_grown_is_gone_on_with(run, client: Client, tmp_path: Pa
     assert len(read(out)) == 50
 
 
-def test_a_killed_replay_goes_on_and_learns_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_replay_goes_on_and_learns_nothing_twice(run, url: str, client: Client, tmp_path: Path) -> None:
     """Killed again and again in the middle, the rows are those of one that ran through."""
-    path, out = stream(tmp_path / "s.csv", 200), tmp_path / "p.csv"
-    store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
-    arguments = ("replay", str(path), "--label", "y", "--delay", "7", "--learner", "majority")
-    with serving(store, tmp_path) as (_, url), Client(url) as client:
-        kills = 0
-        for until in (40, 110):
-            with okl(*arguments, "--session", "s", "--out", str(out), cwd=tmp_path, OKL_URL=url) as process:
-                while process.poll() is None and learned(client) < until:
-                    time.sleep(0.002)
-                kills += process.poll() is None
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-        assert kills == 2
-        assert not out.exists()
-        for session, name in (("s", out), ("through", tmp_path / "q.csv")):
-            with okl(*arguments, "--session", session, "--out", str(name), cwd=tmp_path, OKL_URL=url) as process:
-                assert process.wait(60) == 0
-        assert client.inspect("s")["metrics"] == client.inspect("through")["metrics"]
-        assert client.inspect("s")["t"] == 200
-        assert client.inspect("s")["waiting"] == 0
+    path, out = stream(tmp_path / "s.csv", 120), tmp_path / "p.csv"
+    arguments = (str(path), "--label", "y", "--delay", "7", "--learner", "majority")
+    kills = 0
+    for until in (30, 70):
+        with okl("replay", *arguments, "--session", "s", "--out", str(out), cwd=tmp_path, OKL_URL=url) as process:
+            while process.poll() is None and learned(client) < until:
+                time.sleep(0.005)
+            kills += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    assert kills == 2
+    assert not out.exists()
+    for session, name in (("s", out), ("through", tmp_path / "q.csv")):
+        run(*arguments, "--session", session, "--out", name)
+    assert client.inspect("s")["metrics"] == client.inspect("through")["metrics"]
+    assert client.inspect("s")["t"] == 120
+    assert client.inspect("s")["waiting"] == 0
     assert out.read_text() == (tmp_path / "q.csv").read_text()
 
 

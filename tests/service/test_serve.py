@@ -18,19 +18,10 @@ from websockets.sync.client import connect
 
 from okl.client import Client
 from service.cli import app
+from service.demos.processes import worker_pids
 from tests.command import START_S, okl, until, until_imports
 from tests.redis_server import connect as connect_redis
 from tests.redis_server import redis_server
-
-
-def refused(*arguments: str, cwd: Path, code: int, **variables: str) -> str:
-    """The one line that `okl serve` says before it ends with this code."""
-    with okl("serve", "--port", "0", *arguments, cwd=cwd, **variables) as process:
-        out, err = process.communicate(timeout=START_S)
-    assert process.returncode == code, err
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
 @pytest.fixture
@@ -62,9 +53,9 @@ def told_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     for name in [name for name in os.environ if name.startswith("OKL_")]:
         monkeypatch.delenv(name)
 
-    def run(*arguments: str, **variables: str) -> str:
+    def run(*arguments: str, code: int = 2, **variables: str) -> str:
         result = CliRunner().invoke(app, ["serve", *arguments], env=variables)
-        assert (result.exit_code, result.stdout) == (2, "")
+        assert (result.exit_code, result.stdout) == (code, "")
         assert len(result.stderr.splitlines()) == 1, result.stderr
         return result.stderr
 
@@ -94,9 +85,9 @@ def test_a_wrong_file_of_settings_is_told(
 # What each store says of each trouble is in tests/contract; here is who is told, and with which code.
 
 
-def test_a_file_that_cannot_be_a_store_is_told_at_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_a_store_is_told_at_once(told_here: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    assert "file/okl.sqlite3" in refused("--store", "sqlite:///file/okl.sqlite3", cwd=tmp_path, code=75)
+    assert "file/okl.sqlite3" in told_here("--store", "sqlite:///file/okl.sqlite3", code=75)
 
 
 def test_a_store_that_is_down_is_told(tmp_path: Path, port: int) -> None:
@@ -112,11 +103,11 @@ def test_a_store_that_is_down_is_told(tmp_path: Path, port: int) -> None:
 
 
 @pytest.mark.redis
-def test_a_wrong_password_is_told_at_once(tmp_path: Path) -> None:
+def test_a_wrong_password_is_told_at_once(told_here: Callable[..., str], tmp_path: Path) -> None:
     with redis_server(tmp_path) as port:
         with connect_redis(port) as client:
             client.config_set("requirepass", "secret")
-        line = refused("--store", f"redis://:hush@127.0.0.1:{port}/0", cwd=tmp_path, code=2)
+        line = told_here("--store", f"redis://:hush@127.0.0.1:{port}/0")
         assert "password" in line.lower()
         assert "hush" not in line
 
@@ -143,21 +134,21 @@ def test_a_redis_that_may_lose_rounds_is_warned_of(tmp_path: Path) -> None:
     assert "appendonly" in told
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_stops_on_request(tmp_path: Path, port: int, stop: signal.Signals) -> None:
+def test_it_says_where_it_listens_and_stops_on_ctrl_c(tmp_path: Path, port: int) -> None:
     store = f"sqlite:///{tmp_path / 'okl.sqlite3'}"
     with okl("serve", "--port", str(port), "--store", store, cwd=tmp_path) as process:
         until(process, f"http://127.0.0.1:{port}", kept := [])
         assert "WARNING" not in "".join(kept)
         with Client(f"http://127.0.0.1:{port}") as client:
             assert client.is_ready()
-        process.send_signal(stop)
+        process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=START_S)
     assert process.returncode == 0, err
     assert "Traceback" not in err
 
 
 def test_what_any_client_may_cause_is_not_logged_as_an_error(tmp_path: Path, port: int) -> None:
+    """Until it is stopped by SIGTERM."""
     with okl("serve", "--port", str(port), "--store", f"sqlite:///{tmp_path / 'okl.sqlite3'}", cwd=tmp_path) as process:
         until(process, f"http://127.0.0.1:{port}", [])
         with pytest.raises(InvalidStatus):
@@ -172,8 +163,10 @@ def test_what_any_client_may_cause_is_not_logged_as_an_error(tmp_path: Path, por
         _, err = process.communicate(timeout=START_S)
     assert process.returncode == 0, err
     assert "ERROR" not in err
+    assert "Traceback" not in err
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("moment", ["early in the imports", "late in them", "while the store is waited for"])
 def test_it_stops_while_it_starts(tmp_path: Path, port: int, stop: signal.Signals, moment: str) -> None:
@@ -203,7 +196,7 @@ def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) 
     """Whichever answers; one that is killed comes back under its number; nothing is left behind."""
 
     def told() -> set[bytes]:
-        answers = (httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False) for _ in range(8))
+        answers = (http.get(f"http://127.0.0.1:{port}/metrics", headers={"Connection": "close"}) for _ in range(8))
         return {b"".join(re.findall(rb"^okl_build_info.*\n", one.content, re.MULTILINE)) for one in answers}
 
     def settled(workers: int) -> bool:
@@ -216,14 +209,19 @@ def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) 
             assert time.monotonic() < deadline, told()
             time.sleep(0.2)
 
-    with okl("serve", "--port", str(port), "--workers", "2", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
+    with (
+        okl("serve", "--port", str(port), "--workers", "2", cwd=tmp_path, TMPDIR=str(tmp_path)) as process,
+        httpx.Client(trust_env=False) as http,
+    ):
         with Client(f"http://127.0.0.1:{port}") as client:
             while not client.is_ready():  # a worker says that it has started before it listens
                 time.sleep(0.02)
         wait(2)
         assert [path.name[:12] for path in tmp_path.glob("okl-metrics-*")] == ["okl-metrics-"]
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(children[-1]), signal.SIGKILL)
+        workers = worker_pids(process.pid)
+        assert len(workers) == 2
+        assert worker_pids(os.getpid()) == []
+        os.kill(workers[-1], signal.SIGKILL)
         wait(2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(START_S) == 0

@@ -220,7 +220,7 @@ async def test_every_learner_lives_through_a_session(memory: Api) -> None:
         for row in range(5):
             prediction = await memory.predict(rows[row], kind)
             await memory.update(y[row], kind, id=prediction["id"])
-        await memory.rounds(rows[5:30], y[5:30].tolist(), kind)
+        await memory.rounds(rows[5:15], y[5:15].tolist(), kind)
         live = await memory.predict(rows[40], kind, wait=False)
         async with serving_on(memory.store) as other:
             assert await other.predict(rows[40], kind, wait=False) == live

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from service.cli import app
 from service.commands import watch
 from tests.command import okl, serving
 from tests.service.definitions import EXACT, MEAN
+from tests.service.listening import listening
 
 
 @pytest.fixture
@@ -136,9 +136,7 @@ def test_it_goes_on_when_the_service_starts_anew(tmp_path: Path) -> None:
             line_of(process)
             server.kill()
             server.wait(20)
-            with okl("serve", "--port", url.rpartition(":")[2], "--store", store, cwd=tmp_path):
-                while not client.is_ready():
-                    time.sleep(0.05)
+            with listening(store, port=int(url.rpartition(":")[2])):
                 client.update("s", "yes", x=[5.0])
                 while not (told := line_of(process)).startswith("t 101 · "):
                     assert told.startswith("t 100 · ")
