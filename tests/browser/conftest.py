@@ -20,9 +20,9 @@ from tests.service.listening import listening
 SIZES = {"desktop": (1280, 800), "phone": (390, 844), "small": (360, 640)}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """Of one module: tests of asyncio cannot run beside it."""
+    """Of this folder, since its start takes seconds: tests of asyncio, which cannot run beside it, are in others."""
     with chromium_browser() as browser:
         yield browser
 
@@ -91,12 +91,12 @@ class Told(MadeUp):
         return StreamingResponse(told(), media_type="text/event-stream")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def told() -> Told:
     return Told()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def dashboard(told: Told) -> Iterator[str]:
     """A service that shows made-up sessions; its API is the real one, on an empty store."""
     app = app_of(told, Settings(store="sqlite://", log_level="error"))

@@ -16,13 +16,14 @@ from tests.browser.conftest import SIZES
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compared")
     rows = [f"{i % 7},{'much' if i % 7 > 3 else 'little'}" for i in range(60)]
-    (tmp_path / "rows.csv").write_text("\n".join(["n,class", *rows]))
+    (folder / "rows.csv").write_text("\n".join(["n,class", *rows]))
     selection = Selection.of("class", drop=None, only=None, fill="none")
-    save(compare(Console(quiet=True), tmp_path / "rows.csv", selection, ["majority", "pomdr"]), tmp_path)
-    return tmp_path / "compare.html"
+    save(compare(Console(quiet=True), folder / "rows.csv", selection, ["majority", "pomdr"]), folder)
+    return folder / "compare.html"
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,7 +23,7 @@ PAGES = {
     "fresh": "/sessions/fresh/page",
     "compare": "/compare?session=demand&session=mixture",
 }
-FIRST_PAINT_MS = 1000
+FIRST_PAINT_MS, VISITS = 1000, 6
 
 
 def has_drawn(page: Page) -> None:
@@ -36,7 +37,7 @@ def has_drawn(page: Page) -> None:
     )
 
 
-SESSIONS, ROWS = 12, 4
+SESSIONS, ROWS = 6, 3
 
 
 def keep_rows(page: Page, rows: int) -> None:
@@ -45,42 +46,49 @@ def keep_rows(page: Page, rows: int) -> None:
     page.evaluate("more => document.querySelectorAll(more).forEach((row) => row.remove())", more)
 
 
-LOOKS = [("desktop", "light"), ("phone", "dark"), ("desktop", "dark"), ("phone", "light")]
+LOOKS: list[tuple[str, Literal["light", "dark"]]] = [("desktop", "light"), ("small", "dark")]
+LOOK_RULES = ["color-contrast", "scrollable-region-focusable"]
+"""The rules of axe whose findings change with the window and the colours."""
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "scheme"),
-    [(name, *look) for name in PAGES for look in (LOOKS[2:] if name in ("classes", "compare") else LOOKS[:2])],
-)
-def test_a_page_is_silent_and_open_to_all(open_page: Opened, seen: Seen, name: str, size: str, scheme: str) -> None:
-    page = open_page(PAGES[name], size=size, scheme=scheme)
+@pytest.mark.parametrize(("name", "is_first_small"), [(name, i % 2 > 0) for i, name in enumerate(PAGES)], ids=PAGES)
+def test_a_page_is_silent_fits_and_is_open_to_all(
+    open_page: Opened, seen: Seen, name: str, is_first_small: bool
+) -> None:
+    """In one look as it is opened, in the other when the window and the colours change."""
+    first, second = reversed(LOOKS) if is_first_small else LOOKS
+    page = open_page(PAGES[name], size=first[0], scheme=first[1])
     has_drawn(page)
     for summary in page.locator("details > summary").all()[:3]:
         summary.click()
+    for size in (first[0], *SIZES):
+        show(page, size)
+    show(page, first[0])
     keep_rows(page, SESSIONS if name == "index" else ROWS)
     found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.emulate_media(color_scheme=second[1])
+    show(page, second[0])
+    has_drawn(page)
+    found = Axe().run(page, options={"resultTypes": ["violations"], "runOnly": LOOK_RULES})
     assert found.violations_count == 0, found.generate_report()
     assert seen.console == []
     assert seen.hosts == {urlsplit(open_page.base).netloc}
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_nothing_is_wider_than_the_window(open_page: Opened, name: str) -> None:
-    page = open_page(PAGES[name], size="small")
-    has_drawn(page)
-    for summary in page.locator("details > summary").all()[:3]:
-        summary.click()
-    for width, height in SIZES.values():
-        page.set_viewport_size({"width": width, "height": height})
-        # The charts follow the window a moment later.
-        page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+def show(page: Page, size: str) -> None:
+    """In a window of this size, of which nothing is wider."""
+    width, height = SIZES[size]
+    page.set_viewport_size({"width": width, "height": height})
+    # The charts follow the window a moment later.
+    page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
 
 
 @pytest.mark.parametrize("name", ["index", "numbers"])
 def test_the_first_paint_is_quick(open_page: Opened, name: str) -> None:
-    """Of three visits with an empty cache: other tests take the processor too."""
-    took = []
-    for _ in range(3):
+    """Of some visits with an empty cache, the first or a later one: other tests take the processor too."""
+    took: list[float] = []
+    while not took or (min(took) >= FIRST_PAINT_MS and len(took) < VISITS):
         page = open_page(PAGES[name])
         page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
         took.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
@@ -123,13 +131,13 @@ def test_a_session_moves_without_a_reload(open_page: Opened, told: Told, seen: S
     rows = table.inner_text()
     cancel = page.locator("[data-cancel='w-3']")
     cancel.focus()
-    play(told, "flights", 1234)
-    expect(numbers).to_contain_text("21,234")
+    rounds = play(told, "flights", 1234)
+    expect(numbers).to_contain_text(f"{rounds:,}")
     expect(table).to_be_visible()
     assert table.inner_text() != rows
     assert page.evaluate("document.activeElement.dataset.cancel") == "w-3"
     expect(page.get_by_label("Loss, all rounds", exact=True)).to_be_checked()
-    expect(page.locator("#rounds tbody tr").first).to_contain_text("21,234")
+    expect(page.locator("#rounds tbody tr").first).to_contain_text(f"{rounds:,}")
     assert page.evaluate("window.mine") == 1
     assert seen.console == []
 
