@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import okl_core
+from okl_core.kernels.kernels import Linear
 from service.demo_data import magic
 from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import MEAN, POMDR
@@ -207,6 +208,17 @@ async def test_the_catalogue(memory: Api) -> None:
         assert entry["defaults"].keys() == entry["config_schema"].get("properties", {}).keys()
         created = await memory.create({"kind": kind, "config": entry["defaults"]}, kind)
         assert created["learner"]["config"] == entry["defaults"]
+
+
+class AsLinear(Linear):
+    kind: Literal["as-linear"] = "as-linear"  # type: ignore[assignment]
+
+
+async def test_the_catalogue_has_what_is_registered_later(memory: Api, own_registry: None) -> None:
+    assert "as-linear" not in str(await memory.call("GET", "/learners"))
+    okl_core.register_kernel(AsLinear)
+    found = {entry["kind"]: entry for entry in await memory.call("GET", "/learners")}
+    assert "as-linear" in str(found["kons"]["config_schema"])
 
 
 async def test_every_learner_lives_through_a_session(memory: Api) -> None:
