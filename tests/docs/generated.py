@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ BEGIN, END = "<!-- Made by `make docs` from the code. -->\n", "<!-- To here. -->
 Json = dict[str, Any]
 
 
+@cache
 def own_learners() -> list[Json]:
     """The catalogue's entries of the library's own learners: tests may have registered more."""
     entries = catalogue()
