@@ -318,8 +318,9 @@ async def delete(session: SessionPath, sessions: SessionsDep, at: IfMatch) -> Re
 
 
 @sessions.get("/learners", response_model=list[CatalogueEntry], summary="The catalogue of learners")
-async def learners() -> Response:
+def learners() -> Response:
     """Each kind of learner with the JSON schema of its config, its defaults and its references."""
+    # Not a coroutine, so that a thread derives the schemas while others are answered.
     return Response(_catalogue((*learner_kinds(), *KERNELS, *LOSSES)), media_type="application/json")
 
 
@@ -327,7 +328,7 @@ async def learners() -> Response:
 def _catalogue(registered: tuple[str, ...]) -> bytes:
     """The catalogue as JSON; `registered` are the names on which its schemas depend.
 
-    Deriving the schemas takes a quarter of a second, in which the worker answers no other request.
+    Deriving the schemas takes a quarter of a second.
     """
     return bytes(reply(catalogue()).body)
 
