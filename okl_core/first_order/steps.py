@@ -74,8 +74,8 @@ class StepConfig(LearnerConfig):
         return 1 << (t - 1).bit_length() if self.horizon is None else self.horizon
 
 
-class FirstOrderConfig(StepConfig):
-    """Parameters of a learner that takes gradient steps f <- f - eta g k(x_t, .)."""
+class ClippedConfig(LearnerConfig):
+    """The loss of a learner, and how far its forecasts may go."""
 
     loss: LossName = Field(default="hinge", description="The loss; squared takes numbers, the others labels.")
     clip: float | None = Field(
@@ -95,6 +95,10 @@ class FirstOrderConfig(StepConfig):
         if C is None or LOSSES[self.loss].target != "real" or -C <= m <= C:
             return m
         return math.copysign(C, m)
+
+
+class FirstOrderConfig(ClippedConfig, StepConfig):
+    """Parameters of a learner that takes gradient steps f <- f - eta g k(x_t, .)."""
 
 
 def forecast_of(loss: Loss, value: float) -> Forecast:

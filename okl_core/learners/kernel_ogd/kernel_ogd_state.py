@@ -8,20 +8,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from okl_core.first_order.steps import ClippedConfig
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
 from okl_core.linalg.growing import GrowingArray
-from okl_core.losses import LOSSES, LossName
-from okl_core.types import LearnerConfig, LearnerState
+from okl_core.losses import LOSSES
+from okl_core.types import LearnerState
 
 KernelStepSize = Literal["inverse-sqrt", "inverse-t"] | Annotated[float, Field(gt=0.0)]
 
 
-class KernelOgdConfig(LearnerConfig):
+class KernelOgdConfig(ClippedConfig):
     """Parameters of kernel OGD."""
 
     kernel: Kernel = Field(default=Gaussian(), description="The kernel.")
-    loss: LossName = Field(default="hinge", description="The loss; squared takes numbers, the others labels.")
     step_size: KernelStepSize = Field(
         default="inverse-sqrt",
         description="eta of round t: step_factor / sqrt(t), times U / (L sqrt(D)) if there is a norm_bound "
@@ -34,11 +34,6 @@ class KernelOgdConfig(LearnerConfig):
     )
     budget: int | None = Field(
         default=None, ge=1, description="B: stored points; one more drops the oldest. null: all are kept."
-    )
-    clip: float | None = Field(
-        default=1.0,
-        gt=0.0,
-        description="C, for the squared loss: predictions, and truths, lie in [-C, C]. null: any numbers.",
     )
 
     @model_validator(mode="after")
@@ -58,18 +53,6 @@ class KernelOgdConfig(LearnerConfig):
     def has_norm(self) -> bool:
         """Is |f| kept? With a budget only for a norm bound, since each dropped point costs it a kernel row."""
         return self.norm_bound is not None or self.budget is None
-
-    @property
-    def forecast_bound(self) -> float:
-        """C where forecasts are clipped, else infinity."""
-        return math.inf if self.clip is None or LOSSES[self.loss].target != "real" else self.clip
-
-    def value(self, m: float) -> float:
-        """The forecast where f is m."""
-        C = self.clip
-        if C is None or LOSSES[self.loss].target != "real" or -C <= m <= C:
-            return m
-        return math.copysign(C, m)
 
     def eta(self, t: int, D: float) -> float:
         """The step size of round t, where D is the largest k(x, x) so far; at most 1 / lambda."""
