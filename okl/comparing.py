@@ -9,6 +9,7 @@ from typing import Any, Final, SupportsIndex, final
 
 from okl.__main__ import service_part
 from okl.frames import NO_FRAME, Form
+from okl.measures import error_name
 from okl.values import column, rows
 
 HEADINGS: Final = ("learner", "error", "last 500", "loss", "rounds/s", "stored", "memory", "verdict")
@@ -74,7 +75,7 @@ class Comparison:
     @property
     def error_name(self) -> str:
         """The name of the errors: "mistake rate" or "RMSE"."""
-        return "mistake rate" if any(line.is_classifier for line in self.lines) else "RMSE"
+        return error_name(is_classifier=any(line.is_classifier for line in self.lines))
 
     @property
     def best(self) -> Line:

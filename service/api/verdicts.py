@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from okl.measures import error_name
 from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import Judgement
 
 from ..session.history.alarms import Alarm
-from ..session.history.words import alarm_text, error_name, outcome_text, verdict_text
+from ..session.history.words import alarm_text, outcome_text, verdict_text
 
 Json = dict[str, Any]
 

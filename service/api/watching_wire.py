@@ -12,9 +12,9 @@ from typing import Any
 from starlette.types import Scope
 
 from okl.errors import ServiceError
+from okl.measures import error_name
 from okl_core.records.record import Raw
 
-from ..session.history.words import error_name
 from ..session.requests import Predicted
 from ..sessions import Listed
 from ..watching.past import Past, PastRound, WaitingList

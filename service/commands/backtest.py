@@ -20,13 +20,14 @@ from rich.text import Text
 
 from okl.comparing import HEADINGS, MOST_LETTERS
 from okl.errors import ConfigurationError, SessionNotFound
+from okl.measures import error_name
 from okl_core import LearnerSpec
 
 from ..archive.journals import read_archive
 from ..challengers.champion import challenger_of, lesson_of
 from ..session.definition import Definition
 from ..session.following import challenger_name
-from ..session.history.words import error_name, outcome_text
+from ..session.history.words import outcome_text
 from ..session.record import decode_record
 from ..session.requests import Follow, Lesson, Question
 from ..session.scorecard import WINDOW

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from okl.comparing import HEADINGS, MOST_LETTERS, Line, error_shown
 from okl.errors import ConfigurationError
+from okl.measures import error_name
 
-from ..session.history.words import error_name
 from ..session.limits import SessionLimits
 from ..settings import Settings
 from .contestants import BLOCK, Contestant, check_count, definition_for, in_turn, names_of, specs_of, usual

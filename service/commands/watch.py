@@ -16,6 +16,7 @@ from rich.text import Text
 
 from okl.client import Client
 from okl.errors import Overloaded, ServiceError, SessionNotFound, StoreTimeout, StoreUnavailable, Unreachable
+from okl.measures import MISTAKE_RATE
 
 LAST: Final = 10
 """The number of rounds shown."""
@@ -63,7 +64,7 @@ class Glance:
 
     @property
     def is_classifier(self) -> bool:
-        return self.history["error_name"] == "mistake rate"
+        return self.history["error_name"] == MISTAKE_RATE
 
     def last(self, column: str) -> float | None:
         """The last value of a column of the history."""

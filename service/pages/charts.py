@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
+from okl.measures import MISTAKE_RATE
+
 from . import formats
 from .views import Json
 
@@ -174,7 +176,7 @@ def of_session(document: Json) -> Charts:
     if not points.get("t"):
         return Charts()
     found = Charts(columns=dict(points), marks=history.get("alarms") or [])
-    is_rate = history.get("error_name") == "mistake rate"
+    is_rate = history.get("error_name") == MISTAKE_RATE
     error = "Mistake rate" if is_rate else "RMSE"
     unit: Unit = "share" if is_rate else "number"
     rival = history.get("rival") or "trivial forecaster"
@@ -281,7 +283,7 @@ def of_several(sessions: Sequence[Json]) -> Charts:
             found.columns[f"{name}_{i}"] = points.get(name) or []
         errors.append(Curve(one["name"], f"series-{i + 1}", f"window_error_{i}", f"t_{i}"))
         losses.append(Curve(one["name"], f"series-{i + 1}", f"total_loss_{i}", f"t_{i}"))
-    is_rate = {one["error_name"] for one in sessions if one.get("error_name")} == {"mistake rate"}
+    is_rate = {one["error_name"] for one in sessions if one.get("error_name")} == {MISTAKE_RATE}
     unit: Unit = "share" if is_rate else "number"
     for id, title, about, face in (
         ("error", "Windowed error", "Over the last rounds of each session.", Face("Error", unit, tuple(errors))),

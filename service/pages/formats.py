@@ -9,6 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from okl.measures import MISTAKE_RATE
+
 if TYPE_CHECKING:
     from markupsafe import Markup
 
@@ -40,7 +42,7 @@ def share(value: float | None) -> str:
 
 def error(value: float | None, name: str | None) -> str:
     """A windowed error according to its name: a rate in per cent, an RMSE in the units of the truth."""
-    return share(value) if name == "mistake rate" else number(value)
+    return share(value) if name == MISTAKE_RATE else number(value)
 
 
 def size(value: float | None) -> str:

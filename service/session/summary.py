@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from okl.measures import MISTAKE_RATE, error_name
 from okl_core.monitoring.verdict import Judgement
 
 from .definition import Definition
 from .history.alarms import Alarm
 from .history.view import outline_of
-from .history.words import error_name
 from .session import Session
 
 
@@ -46,7 +46,7 @@ class Summary:
     @property
     def is_classifier(self) -> bool:
         """Whether the error is a mistake rate; False before there is an error."""
-        return self.error_name == error_name(is_classifier=True)
+        return self.error_name == MISTAKE_RATE
 
 
 def first_summary(definition: Definition) -> Summary:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from okl.measures import error_name
 from okl_core.monitoring.duel import Outcome
 from okl_core.monitoring.verdict import LEVEL, Judgement
 
 from .alarms import Alarm
 
 _RIVALS = {"majority": "the majority", "mean": "the mean", "last-label": "the last label"}
-
-
-def error_name(*, is_classifier: bool) -> str:
-    """Name a session's error measure."""
-    return "mistake rate" if is_classifier else "RMSE"
 
 
 def verdict_text(found: Judgement, *, is_classifier: bool) -> str:
