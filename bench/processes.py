@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from bench.http_client import HEALTHY_WITHIN_S, HOST, RawClient, Timed, free_port
@@ -42,17 +42,17 @@ class Worker:
         )
         self._command = [sys.executable, "-m", *serve, "--port", str(self.port)]
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Popen[bytes] | None = None
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Popen[bytes]:
         assert self._process is not None, "the worker was not started"
         return self._process
 
     def start(self, within_s: float = HEALTHY_WITHIN_S) -> None:
         """Returns when it can serve. Raises RuntimeError if it cannot."""
         with nullcontext() if self._log is None else self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+            self._process = Popen(self._command, env=self._environment, stdout=log, stderr=log)
         deadline = time.monotonic() + within_s
         with Client(self.url, timeout_s=1.0) as client:
             while not client.is_ready():

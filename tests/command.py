@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tests.warm import warm
 
 START_S = 60.0
 
@@ -22,13 +24,16 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @contextmanager
-def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the command in its own process session; kill it and all that it started at the end of the block."""
+def okl(*arguments: str, cwd: Path, is_warm: bool = True, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command in its own process session; kill it and all that it started at the end of the block.
+
+    A warm one does not spend its time on imports, see tests/warm.py; several workers are started cold, as uvicorn does it.
+    """
     # A shell makes its background jobs ignore Ctrl-C, and this process would inherit that. Resetting it in a `preexec_fn`
     # would copy the page tables of the tests, which takes 50 ms.
     heeded = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        process = subprocess.Popen(
+        process = (warm if is_warm and workers_in(arguments) == 1 else subprocess.Popen)(
             [sys.executable, "-m", "service.start", *arguments],
             cwd=cwd,
             env=environment(**variables),
@@ -47,6 +52,10 @@ def okl(*arguments: str, cwd: Path, **variables: str) -> Iterator[subprocess.Pop
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.communicate()
+
+
+def workers_in(arguments: Sequence[str]) -> int:
+    return int(arguments[arguments.index("--workers") + 1]) if "--workers" in arguments else 1
 
 
 def left_of(session: int) -> dict[int, str]:

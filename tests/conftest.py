@@ -22,6 +22,7 @@ from tests.budget import TIMES
 from tests.contract.stores import STORES, ManualClock, Place, ServerClock, store_names
 from tests.redis_server import flush, free_port, own_all_slots, redis_server
 from tests.selection import is_left_out, leave_few, mark_slow
+from tests.warm import warm
 
 # Machine speed and load vary, so example deadlines are meaningless.
 settings.register_profile(
@@ -72,6 +73,14 @@ def _own_log() -> Iterator[None]:
     for logger, handlers, propagate, level in before:
         logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm() -> Iterator[None]:
+    """Tests of workers are about what they do after their start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.processes.Popen", warm)
+        yield
 
 
 @pytest.fixture

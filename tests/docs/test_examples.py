@@ -24,6 +24,7 @@ from okl.client import DEFAULT_URL, Client
 from okl.errors import SessionNotFound
 from okl_core import learner_kinds, parse_spec
 from tests.docs.pages import DOCS, PAGES, blocks, name_of, pages_with, prose
+from tests.warm import warm
 
 START_S = 60.0
 
@@ -48,7 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "service.start", "serve", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+        server = warm(command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + START_S
         with Client(url) as client:

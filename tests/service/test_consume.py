@@ -35,6 +35,7 @@ from tests.command import environment
 from tests.redis_server import free_port, redis_process, wait_until
 from tests.service.keyed import make, revoke
 from tests.service.listening import listening
+from tests.warm import warm
 
 ENTRY = "1700000000000-3"
 
@@ -169,7 +170,7 @@ def test_an_output_that_is_no_stream_leaves_the_entry_pending(redis_url: str) ->
 def consuming(redis_url: str, *options: str, name: str = "one", **variables: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "service.start", "consume", "--stream", "rounds", "--to", "answers"]
     command += ["--redis", redis_url, "--consumer", name, *options]
-    process = subprocess.Popen(command, env=environment(**variables), stderr=subprocess.PIPE, text=True)
+    process = warm(command, env=environment(**variables), stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:

@@ -192,8 +192,8 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., subproce
     running: list[subprocess.Popen[str]] = []
     contexts = []
 
-    def start(*story: str) -> subprocess.Popen[str]:
-        contexts.append(context := okl("demo", *story, *arguments, cwd=tmp_path))
+    def start(*story: str, is_warm: bool = True) -> subprocess.Popen[str]:
+        contexts.append(context := okl("demo", *story, *arguments, cwd=tmp_path, is_warm=is_warm))
         running.append(process := context.__enter__())
         return process
 
@@ -246,7 +246,7 @@ def test_it_takes_its_service_along(
 def test_ctrl_c_at_the_start_is_quiet(
     start: Callable[..., subprocess.Popen[str]], settings: Settings, story: tuple[str, ...], after_s: float
 ) -> None:
-    demonstration = start(*story)
+    demonstration = start(*story, is_warm=False)
     until_imports(demonstration)
     time.sleep(after_s)
     os.killpg(demonstration.pid, signal.SIGINT)

@@ -17,12 +17,15 @@ from typer.testing import CliRunner
 from okl.client import Client
 from okl.errors import Unauthenticated
 from service.cli import app
+from tests.warm import warm
 
 
 def okl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "service.start", *arguments]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("OKL_")}
-    return subprocess.run(program, capture_output=True, text=True, env=inherited | environment, timeout=60, check=False)
+    process = warm(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=inherited | environment)
+    output, errors = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(program, process.wait(), output, errors)
 
 
 def test_keys_are_made_listed_and_revoked_on_the_store_itself(tmp_path: Path) -> None:

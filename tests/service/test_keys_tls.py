@@ -20,6 +20,7 @@ import okl
 from okl.errors import ConfigurationError
 from service.server import config
 from service.settings import Settings
+from tests.warm import warm
 
 
 def openssl(folder: Path, *arguments: str) -> None:
@@ -45,7 +46,7 @@ def served(tmp_path: Path, **settings: str) -> Iterator[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OKL_")}
     environment |= {"OKL_STORE": f"sqlite:///{tmp_path / 'okl.sqlite3'}", "OKL_PORT": "0"} | settings
     program = [sys.executable, "-m", "service.start", "serve"]
-    process = subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, text=True)
+    process = warm(program, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         told = ""
@@ -80,8 +81,8 @@ def test_the_service_speaks_tls_and_the_commands_find_it(certificates: Path, tmp
         environment = dict(os.environ) | files | {"SSL_CERT_FILE": str(certificates / "ca.pem")}
         environment |= {"OKL_PORT": url.rpartition(":")[2]}
         program = [sys.executable, "-m", "service.start", "sessions", "s", "--json"]
-        listed = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert '"t": 2000' in listed.stdout, listed.stderr
+        listed = warm(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert '"t": 2000' in listed.communicate(timeout=60)[0]
 
 
 def test_a_service_without_tls_is_not_asked_again(url: str) -> None:

@@ -170,7 +170,8 @@ def test_what_any_client_may_cause_is_not_logged_as_an_error(tmp_path: Path, por
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("moment", ["early in the imports", "late in them", "while the store is waited for"])
 def test_it_stops_while_it_starts(tmp_path: Path, port: int, stop: signal.Signals, moment: str) -> None:
-    with okl("serve", "--store", f"redis://127.0.0.1:{port}/0", cwd=tmp_path) as process:
+    store = f"redis://127.0.0.1:{port}/0"
+    with okl("serve", "--store", store, cwd=tmp_path, is_warm=moment == "while the store is waited for") as process:
         if moment == "while the store is waited for":
             until(process, "does not answer")
         else:

@@ -23,6 +23,7 @@ from service.demo_data import magic
 from tests.budget import TIMES
 from tests.command import environment
 from tests.redis_server import connect, free_port, redis_process
+from tests.warm import warm
 
 ROUNDS = 400
 DELAY = 7
@@ -41,7 +42,7 @@ X, Y = magic()
 def consumer(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "service.start", "consume", "--consumer", "one", "--create", *options]
     with (folder / "consumer.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+        process = warm(command, env=environment(), stdout=log, stderr=log)
     try:
         yield process
     finally:
