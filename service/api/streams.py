@@ -13,9 +13,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from okl import errors
-from okl.errors import InvalidInput, ServiceError, UnsupportedMediaType
+from okl.errors import ServiceError, UnsupportedMediaType
 
 from ..keys import visit
+from ..session.inputs import invalid
 from ..session.requests import Batch
 from . import arrow, wire
 from .accepted import quality
@@ -188,7 +189,7 @@ async def play_lines(
         block_answers = answers_of(rounds, session, blocks, key, at, tell, request.scope)
         first = await anext(block_answers, None)
     if first is None:
-        raise InvalidInput("The body has no lines.", errors=[{"pointer": "", "detail": "must have one line per round"}])
+        raise invalid("", "must have one line per round")
 
     async def all_answers() -> AsyncGenerator[bytes]:
         with conversations.room(has_begun=True):

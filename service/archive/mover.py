@@ -21,7 +21,7 @@ from ..session.following import MARK, challenger_name
 from ..sessions import challengers_of
 from ..store.base import Gone, Head, Store
 from ..store.moving import Seal, refusal
-from .parts import Held, arrived, new_token, parts_of, take_away, take_in
+from .parts import Lease, arrived, new_token, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
 
@@ -46,16 +46,16 @@ async def move(
     if (finished := await _finished(source, target, name, new_name)) is not None:
         return finished
     token = new_token()
-    held = Held(source, name, token)
-    await held.take(patience_s)
+    lease = Lease(source, name, token)
+    await lease.take(patience_s)
     try:
-        note = await take_in(target, new_name, parts_of(source, name, held), token)
+        note = await take_in(target, new_name, parts_of(source, name, lease), token)
         copy = await arrived(target, new_name, note)
-        await held.finish(Seal("moved", token, to))
+        await lease.finish(Seal("moved", token, to))
     except BaseException:
         # If the reply of the last call was lost, the session may be sealed as moved; then the copy must stay.
         with contextlib.suppress(ServiceError):
-            if await held.give_back():
+            if await lease.give_back():
                 await take_away(target, new_name, Seal("arriving", token).note())
         raise
     await target.unseal(new_name, note)

@@ -49,8 +49,9 @@ def new_token() -> str:
 
 
 @final
-class Held:
-    """The seal of a session that is being copied. Raises SessionMoving if it is lost, or if another copier has it."""
+class Lease:
+    """A copier's seal of a session, which lapses unless it is renewed. Raises SessionMoving if it is lost, or another has
+    it."""
 
     def __init__(self, store: Store, name: str, token: str) -> None:
         self._store = store
@@ -98,18 +99,18 @@ class Held:
         )
 
 
-async def parts_of(store: Store, name: str, held: Held) -> AsyncIterator[Part]:
+async def parts_of(store: Store, name: str, lease: Lease) -> AsyncIterator[Part]:
     """Yield the whole session, the Whole first; the seal is renewed meanwhile."""
     whole = await store.whole(name)
     if isinstance(whole, Gone):
         raise SessionNotFound(name)
     yield replace(whole, entries=[])
     for entries in _paged(whole):
-        await held.renew()
+        await lease.renew()
         yield Load(entries, NOTHING)
     cursor: str | None = None
     while True:
-        await held.renew()
+        await lease.renew()
         page = await store.luggage(name, cursor)
         if isinstance(page, Gone):
             raise SessionNotFound(name)
@@ -120,11 +121,11 @@ async def parts_of(store: Store, name: str, held: Held) -> AsyncIterator[Part]:
             break
     checkpoints = await store.kept(name)
     for one in [] if isinstance(checkpoints, Gone) else checkpoints:
-        await held.renew()
+        await lease.renew()
         state = await store.kept_state(name, one.name)
         if state is not None:
             yield Kept(one, state)
-    await held.renew()
+    await lease.renew()
 
 
 def _paged(whole: Whole) -> list[list[Entry]]:

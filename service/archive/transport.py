@@ -16,7 +16,7 @@ from ..store.base import Reading, Store, Tip
 from ..store.moving import Whole
 from .examination import Examine, Examining
 from .file import ArchiveReader, ArchiveWriter, Framed, sessions_in
-from .parts import LEASE_S, Held, Part, let_in, new_token, parts_of, take_in
+from .parts import LEASE_S, Lease, Part, let_in, new_token, parts_of, take_in
 
 LISTED = 1_000
 
@@ -82,21 +82,21 @@ def _begun(unfinished: Path) -> tuple[dict[str, Tip], int, bytes | None]:
 
 
 async def _export_one(store: Store, name: str, writer: ArchiveWriter) -> Carried:
-    held = Held(store, name, new_token())
+    lease = Lease(store, name, new_token())
     # A killed export leaves its seal, and may be the one that resumes here.
-    await held.take(LEASE_S + 1.0)
+    await lease.take(LEASE_S + 1.0)
     round = 0
     try:
-        async for part in parts_of(store, name, held):
+        async for part in parts_of(store, name, lease):
             if isinstance(part, Whole):
                 round = part.head.tip.round
             writer.add(part)
         # The copy is consistent only if the seal has not lapsed.
-        await held.confirm()
+        await lease.confirm()
         writer.done(name)
     finally:
         with contextlib.suppress(ServiceError):
-            await held.give_back()
+            await lease.give_back()
     return Carried(name, round)
 
 
