@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 from typing import Final
 
 from okl.client import Client, local_url
@@ -41,7 +41,7 @@ def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None
             "OKL_LOG_LEVEL": "warning",
         }
         # In its own process group: Ctrl-C must reach this process alone.
-        process = subprocess.Popen([sys.executable, "-m", "okl", "serve"], env=environment, process_group=0)
+        process = Popen([sys.executable, "-m", "okl", "serve"], env=environment, process_group=0)
         try:
             address = local_url(HOST, port)
             _wait_until_ready(process, address)
@@ -49,13 +49,13 @@ def local(store: str | os.PathLike[str] | None = None, *, key: str | None = None
                 yield client
         finally:
             process.terminate()
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(TimeoutExpired):
                 process.wait(STOPS_WITHIN_S)
             process.kill()
             process.wait()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], address: str) -> None:
+def _wait_until_ready(process: Popen[bytes], address: str) -> None:
     give_up = time.monotonic() + STARTS_WITHIN_S
     with Client(address, timeout_s=1.0) as client:
         while not client.is_ready():

@@ -24,15 +24,16 @@ from service.start import main, prepare
 Output = int | IO[Any] | None
 
 COMMAND = [sys.executable, "-m", "service.start"]
+COMMANDS = (COMMAND, [sys.executable, "-m", "okl"])
 
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["tests.warm_imports"])
 
 
 def warm(args: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any] | Warm:
-    """Like `Popen`: forked if it runs COMMAND and would do the same arithmetic, which a fork cannot change."""
+    """Like `Popen`: forked if it runs one of COMMANDS and would do the same arithmetic, which a fork cannot change."""
     environment = dict(os.environ if env is None else env)
-    if list(args[: len(COMMAND)]) != COMMAND or arithmetic_of(environment) != arithmetic_of(os.environ):
+    if list(args[: len(COMMAND)]) not in COMMANDS or arithmetic_of(environment) != arithmetic_of(os.environ):
         return subprocess.Popen(args, env=environment, **options)
     return Warm(args[len(COMMAND) :], environment, **options)
 
@@ -57,13 +58,14 @@ class Warm:
         stderr: Output = None,
         text: bool = False,
         start_new_session: bool = False,
+        process_group: int | None = None,
     ) -> None:
         self.args = [*COMMAND, *arguments]
         self.stdout, out = _opened(stdout, text=text)
         self.stderr, error = (None, out) if stderr == subprocess.STDOUT else _opened(stderr, text=text)
         place = str(cwd or Path.cwd())
         self._process = _server.Process(
-            target=_become, args=([*arguments], environment, place, out, error, start_new_session)
+            target=_become, args=([*arguments], environment, place, out, error, start_new_session, process_group)
         )
         self._process.start()
         self.pid: Final = self._process.pid or 0
@@ -133,10 +135,13 @@ def _become(
     out: Connection | str | None,
     error: Connection | str | None,
     leads_session: bool,
+    group: int | None,
 ) -> None:
     """In the new process: be what the command is."""
     if leads_session:
         os.setsid()
+    if group is not None:
+        os.setpgid(0, group)
     for end, file in ((out, 1), (error, 2)):
         if isinstance(end, Connection):
             os.dup2(end.fileno(), file)
