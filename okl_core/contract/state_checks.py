@@ -13,6 +13,9 @@ from okl_core.contract.state import from_bytes, to_bytes
 from okl_core.contract.subject import Subject
 from okl_core.errors import ReplayDivergence, StateFormatError
 
+SOME = 20
+"""Rounds that a copy and its original play: both have the same state, which `check_state_is_everything` shows to be whole."""
+
 
 @clause
 def check_state_is_everything(subject: Subject) -> None:
@@ -42,12 +45,12 @@ def check_copies(subject: Subject) -> None:
         pickled: OnlineLearner = pickle.loads(pickle.dumps(learner))
         same_arrays(before, copied.state(), f"copied at round {stop}")
         same_arrays(before, pickled.state(), f"pickled at round {stop}")
-        for x, y in subject.rounds(stop, stop + 20):
+        for x, y in subject.rounds(stop, stop + SOME):
             further.update(x, y)
-        further.run(subject.X[:20], subject.y[:20])
+        further.run(subject.X[:SOME], subject.y[:SOME])
         for one, whose in ((learner, "the original"), (copied, "another copy")):
             same_arrays(before, one.state(), f"what a copy learns from round {stop} on changes {whose}")
-        for x, y in subject.rounds(stop, stop + subject.half):
+        for x, y in subject.rounds(stop, stop + SOME):
             expected, actual = learner.play(x, y), copied.play(x, y)
             same_rounds(expected, actual, f"round {expected.t}: the original and a copy of round {stop}")
             restored = pickled.play(x, y)

@@ -127,6 +127,7 @@ def test_a_short_memory_is_warned_of_with_every_step_and_a_kernel_that_is_not_bo
         create({"kind": kind, "config": config | {"regularization": 3.0, "kernel": {"kind": "polynomial"}}}, 2)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("own", "is_calm"),
     [
@@ -221,6 +222,7 @@ def test_what_a_burst_left_in_the_rounds_after_it_is_allowed_for_once_it_is_forg
     assert (off <= tolerances).all()
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("forgetting", "turn"), [({"window": 1}, 1), ({"window": 20}, 20), ({"half_life": 8}, 8), ({"half_life": 9}, 8)]
 )

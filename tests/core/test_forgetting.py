@@ -175,11 +175,11 @@ def test_a_restored_learner_forgets_the_same(kind: str, config: dict[str, Any], 
 )
 @learners
 def test_what_is_stored_does_not_grow(kind: str, config: dict[str, Any], forgetting: Forgetting, most: int) -> None:
-    X, y = stream_of(kind, config, "random", 1000)
+    X, y = stream_of(kind, config, "random", 600)
     learner = learner_of(kind, config, forgetting)
     sizes, stored = [], []
-    for start in range(0, 1000, 50):
-        learner.run(X[start : start + 50], y[start : start + 50])
+    for start in range(0, 600, 30):
+        learner.run(X[start : start + 30], y[start : start + 30])
         sizes.append(learner.nbytes)
         stored.append(learner.describe()["dictionary"])
     assert max(stored) <= most

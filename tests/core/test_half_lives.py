@@ -112,7 +112,7 @@ def test_bad_grids_say_what_is_wrong(expert: dict[str, Any], told: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_learned_half_life_stands_for_a_pool(kind: str) -> None:
-    X, y = turning(300)
+    X, y = turning(150)
     clip = {"clip": 2.0} if kind in NUMBERS else {}
     loss = {"loss": "logistic", "clip": LOG_ODDS} if "aioli" in kind else {"truth": "numbers", "clip": 2.0}
     short = create({"kind": kind, "seed": 3, "config": clip | {"half_life": "learned"}}, 2)

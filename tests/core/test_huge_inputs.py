@@ -14,6 +14,7 @@ import pytest
 
 from okl_core import create
 from okl_core.errors import DivergedError, InputError
+from tests.budget import TIMES
 
 ROUNDS = 25
 LINEAR = {"kind": "linear"}
@@ -44,7 +45,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", KINDS)
 def test_the_loss_is_at_most_that_of_forecasting_nothing_and_the_bound(name: str, scale: float) -> None:
     kind, config = KINDS[name]
-    for seed in range(6):
+    for seed in range(3 * TIMES):
         rng = np.random.default_rng(seed)
         d = int(rng.integers(1, 4))
         X = rng.normal(size=(ROUNDS, d)) * np.where(rng.random(ROUNDS) < 0.5, scale, 1.0)[:, None]
