@@ -21,17 +21,19 @@ from ..session.following import MARK, challenger_name
 from ..sessions import challengers_of
 from ..store.base import Gone, Head, Store
 from ..store.moving import Seal, refusal
-from .parts import Lease, arrived, new_token, parts_of, take_away, take_in
+from .parts import Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
 
 
 class Moved(NamedTuple):
-    """A session that is now open at the target, at this round; `is_new` if this call copied it."""
+    """A session that is now open at the target, at this round; `is_new` if this call copied it. Its remains at the source are
+    sealed with the note `remains`."""
 
     name: str
     round: int
     is_new: bool
+    remains: bytes
 
 
 async def move(
@@ -46,22 +48,33 @@ async def move(
     if (finished := await _finished(source, target, name, new_name)) is not None:
         return finished
     token = new_token()
-    lease = Lease(source, name, token)
+    lease, remains = Lease(source, name, token), Seal("moved", token, to)
     await lease.take(patience_s)
     try:
         note = await take_in(target, new_name, parts_of(source, name, lease), token)
         copy = await arrived(target, new_name, note)
-        await lease.finish(Seal("moved", token, to))
+        await lease.finish(remains)
     except BaseException:
         # If the reply of the last call was lost, the session may be sealed as moved; then the copy must stay.
         with contextlib.suppress(ServiceError):
             if await lease.give_back():
                 await take_away(target, new_name, Seal("arriving", token).note())
         raise
-    await target.unseal(new_name, note)
+    await _open(source, target, name, new_name, note, remains.note())
     assert copy is not None
     log.info("session moved", extra={"session": name, "as": new_name, "t": copy.tip.round})
-    return Moved(new_name, copy.tip.round, is_new=True)
+    return Moved(new_name, copy.tip.round, is_new=True, remains=remains.note())
+
+
+async def _open(source: Store, target: Store, name: str, new_name: str, note: bytes, remains: bytes) -> None:
+    """Open the copy. Raises SessionMoving if the place that it was to take has been deleted, or is another's."""
+    if await target.unseal(new_name, note):
+        return
+    copy = await arrived(target, new_name, note)
+    # Once the copy is deleted, nobody else can open it, so the source may continue.
+    if copy is not None and await target.delete(copy.name, copy.tip):
+        await source.unseal(name, remains)
+    raise overtaken(new_name)
 
 
 async def _finished(source: Store, target: Store, name: str, new_name: str) -> Moved | None:
@@ -75,12 +88,12 @@ async def _finished(source: Store, target: Store, name: str, new_name: str) -> M
     if seal.kind == "moved" and isinstance(existing, Head):
         note = Seal("arriving", seal.token).note()
         if (copy := await arrived(target, new_name, note)) is not None:
-            await target.unseal(new_name, note)
-            return Moved(new_name, copy.tip.round, is_new=False)
+            await _open(source, target, name, new_name, note, head.seal)
+            return Moved(new_name, copy.tip.round, is_new=False, remains=head.seal)
         ours = await source.whole(name)
         its = await target.whole(new_name)
         if not existing.seal and not isinstance(ours, Gone) and not isinstance(its, Gone) and ours.first == its.first:
-            return Moved(new_name, existing.tip.round, is_new=False)
+            return Moved(new_name, existing.tip.round, is_new=False, remains=head.seal)
     raise refusal(name, head.seal)
 
 
@@ -88,9 +101,16 @@ async def rename(store: Store, name: str, new_name: str) -> Moved:
     """Rename a session and its challengers. Raises SessionNotFound, SessionExists, SessionMoving, SessionMoved."""
     if name == new_name:
         raise SessionExists(new_name)
+    earlier = await challengers_of(store, name)
     moved = await move(store, store, name, new_name, to=f"/sessions/{new_name}")
-    # The old name is deleted last, since its remains let the next attempt finish.
-    for challenger in await challengers_of(store, name):
-        await rename(store, challenger, challenger_name(new_name, challenger.partition(MARK)[2]))
-    await store.delete(name)
+    challengers = await challengers_of(store, name)
+    head = await store.head(name)
+    if isinstance(head, Gone) or head.seal != moved.remains:
+        # Another session has taken the name, and those that follow it are its own.
+        challengers = earlier
+    for challenger in challengers:
+        with contextlib.suppress(SessionNotFound):
+            await rename(store, challenger, challenger_name(new_name, challenger.partition(MARK)[2]))
+    # The remains are deleted last, since they let the next attempt finish.
+    await store.delete(name, remains=moved.remains)
     return moved

@@ -161,7 +161,7 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
 async def let_in(store: Store, name: str, note: bytes) -> None:
     """Open the session that arrived under this note. Raises SessionMoving if it has been replaced or deleted meanwhile."""
     if not await store.unseal(name, note):
-        raise _overtaken(name)
+        raise overtaken(name)
 
 
 async def take_away(store: Store, name: str, note: bytes) -> None:
@@ -190,22 +190,22 @@ async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Par
                 await store.arrive(place, whole, note)
             case Load(entries, luggage):
                 if not await store.unload(place, note, entries, luggage):
-                    raise _overtaken(name)
+                    raise overtaken(name)
             case Kept(checkpoint, state):
                 if whole is None or not await store.keep(
                     place, whole.first.digest, checkpoint.name, checkpoint.tip, state, at=checkpoint.at, note=note
                 ):
-                    raise _overtaken(name)
+                    raise overtaken(name)
     head = await store.head(place)
     if whole is None or isinstance(head, Gone) or head.seal != note:
-        raise _overtaken(name)
+        raise overtaken(name)
     try:
         # The store recomputes the chain from its first entry to the tip, and raises SessionMoving if it leads elsewhere.
         stored = await store.whole(place)
     except SessionMoving as error:
         raise _other(name) from error
     if isinstance(stored, Gone) or stored.head.seal != note:
-        raise _overtaken(name)
+        raise overtaken(name)
     if (stored.head.tip, stored.base, stored.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
         raise _other(name)
 
@@ -236,5 +236,5 @@ def _other(name: str) -> StateCorrupt:
     return StateCorrupt(f"Session {name!r} did not arrive as it was.", session=name)
 
 
-def _overtaken(name: str) -> SessionMoving:
+def overtaken(name: str) -> SessionMoving:
     return SessionMoving(f"Another copy arrives as {name!r}, or there was no room; nothing was opened.", session=name)

@@ -372,9 +372,12 @@ class Store(Moving, Protocol):
         """The number of sessions whose names begin with `prefix`, by an index."""
         ...
 
-    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
+    async def delete(
+        self, name: str, at: Tip | None = None, *, unless_waiting: bool = False, remains: bytes = b""
+    ) -> bool:
         """Remove the session and all it holds; False if there was none, if it is not at the tip `at`, or with
-        `unless_waiting` if a prediction waits for its truth."""
+        `unless_waiting` if a prediction waits for its truth. With `remains` False unless the session is sealed for good with
+        that note and none has arrived aside to replace it."""
         ...
 
 

@@ -246,8 +246,10 @@ class RedisStore:
             return await self._index("ZCARD")
         return await self._index("ZLEXCOUNT", f"[{prefix}", f"({after_prefix(prefix)}")
 
-    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
-        arguments = ("" if at is None else text_of(at), int(unless_waiting))
+    async def delete(
+        self, name: str, at: Tip | None = None, *, unless_waiting: bool = False, remains: bytes = b""
+    ) -> bool:
+        arguments = ("" if at is None else text_of(at), int(unless_waiting), remains)
         is_deleted = await self._run(scripts.DELETE, name, 0, *arguments, is_write=True)
         await self._unlist(name)
         return bool(is_deleted)

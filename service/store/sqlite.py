@@ -212,9 +212,11 @@ class SqliteStore:
     async def count(self, prefix: str = "") -> int:
         return await self._run(lambda db: sessions.count(db, prefix))
 
-    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
+    async def delete(
+        self, name: str, at: Tip | None = None, *, unless_waiting: bool = False, remains: bytes = b""
+    ) -> bool:
         return await self._run(
-            lambda db: sessions.delete(db, self._clock(), name, at, unless_waiting=unless_waiting),
+            lambda db: sessions.delete(db, self._clock(), name, at, unless_waiting=unless_waiting, remains=remains),
             writes=True,
             leaves_garbage=True,
         )

@@ -255,7 +255,15 @@ def replace(
     return True
 
 
-def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_waiting: bool = False) -> bool:
+def delete(
+    db: sqlite3.Cursor,
+    now: float,
+    name: str,
+    at: Tip | None,
+    *,
+    unless_waiting: bool = False,
+    remains: bytes = b"",
+) -> bool:
     """Delete a session; its name is free at once. Damaged sessions and those sealed for good can be deleted, too."""
     if unless_waiting and _has_waiting(db, now, name):
         return False
@@ -263,11 +271,21 @@ def delete(db: sqlite3.Cursor, now: float, name: str, at: Tip | None, *, unless_
         session = find_session(db, name)
         if session is None or not session.is_at(at):
             return False
+    if remains and not _are_alone(db, name, remains):
+        return False
     held = db.execute(FIND_HELD, (name, now, tables.FOR_GOOD)).fetchone()
     if held is not None:
         raise refusal(name, held[0])
     remove(db, aside(name))
     return remove(db, name)
+
+
+def _are_alone(db: sqlite3.Cursor, name: str, remains: bytes) -> bool:
+    """Whether the session is sealed for good with this note, and none is aside."""
+    session = find_session(db, name)
+    if session is None or not session.is_sealed_for_good or tables.seal_of(db, session) != remains:
+        return False
+    return find_session(db, aside(name)) is None
 
 
 def _has_waiting(db: sqlite3.Cursor, now: float, name: str) -> bool:

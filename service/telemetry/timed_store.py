@@ -171,5 +171,8 @@ class TimedStore:
     async def count(self, prefix: str = "") -> int:
         return await self._timed("count", self._store.count(prefix))
 
-    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
-        return await self._timed("delete", self._store.delete(name, at, unless_waiting=unless_waiting))
+    async def delete(
+        self, name: str, at: Tip | None = None, *, unless_waiting: bool = False, remains: bytes = b""
+    ) -> bool:
+        deleted = self._store.delete(name, at, unless_waiting=unless_waiting, remains=remains)
+        return await self._timed("delete", deleted)

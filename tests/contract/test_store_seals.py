@@ -150,6 +150,22 @@ async def test_only_what_is_sealed_for_good_can_be_deleted(session: Store) -> No
     assert await session.head(NAME) == Gone()
 
 
+async def test_remains_are_deleted_by_who_knows_them_while_nothing_takes_their_place(full: Store) -> None:
+    whole = await whole_of(full)
+    assert await full.delete(NAME, remains=MOVED) is False
+    await full.seal(NAME, HELD, 60.0)
+    assert await full.delete(NAME, remains=HELD) is False
+    await full.seal(NAME, MOVED, FOR_GOOD, over=HELD)
+    assert await full.delete(NAME, remains=Seal("moved", "two").note()) is False
+    await full.arrive(aside(NAME), whole, ARRIVING)
+    assert await full.delete(NAME, remains=MOVED) is False
+    assert await full.unseal(NAME, ARRIVING) is True
+    assert await full.delete(NAME, remains=MOVED) is False
+    await full.seal(NAME, MOVED, FOR_GOOD)
+    assert await full.delete(NAME, remains=MOVED) is True
+    assert await full.head(NAME) == Gone()
+
+
 # Checkpoints
 
 

@@ -461,10 +461,16 @@ class ModelStore:
     async def count(self, prefix: str = "") -> int:
         return await self._run(lambda: sum(name.startswith(prefix) and not is_aside(name) for name in self.sessions))
 
-    async def delete(self, name: str, at: Tip | None = None, *, unless_waiting: bool = False) -> bool:
+    async def delete(
+        self, name: str, at: Tip | None = None, *, unless_waiting: bool = False, remains: bytes = b""
+    ) -> bool:
         def operation() -> bool:
             session = self.sessions.get(name)
             if session is None or (at is not None and session.tip != at):
+                return False
+            if remains and (
+                session.sealed_until != FOR_GOOD or session.seal != remains or aside(name) in self.sessions
+            ):
                 return False
             if unless_waiting and session.items(self.clock()):
                 return False

@@ -15,12 +15,16 @@ from okl.errors import (
     StoreTimeout,
 )
 from service.archive.mover import move, rename
+from service.session.definition import Definition
+from service.session.record import encode_record
 from service.store.base import Gone, Head, Store, Tip
-from service.store.moving import FOR_GOOD
+from service.store.moving import FOR_GOOD, Seal, aside
 from tests.contract.store_calls import append, chain, entry, head
 from tests.service.stored import FIRST, Died, Dying, filled, forget_leases, is_live, told
 
 pytestmark = pytest.mark.anyio
+
+NEXT = Tip(0, b"another digest..")
 
 
 async def test_there_and_back(stores: tuple[Store, Store]) -> None:
@@ -140,6 +144,52 @@ async def test_a_session_is_renamed(stores: tuple[Store, Store], which: int) -> 
         with pytest.raises(SessionExists):
             await rename(store, "s", new_name)
     assert await told(store) == before or is_live(await store.head("s"))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("at_delete", [False, True], ids=["at a challenger", "at the end"])
+async def test_a_name_that_another_takes_meanwhile_is_the_others(
+    stores: tuple[Store, Store], which: int, at_delete: bool
+) -> None:
+    """Blue and green: `s` becomes `old`, and before that is done `next` becomes `s`."""
+    store = stores[which]
+    await filled(store)
+    for name in ("next", "s~c", "next~d"):
+        await store.create(name, encode_record(Definition(name), NEXT.digest), NEXT)
+    delete, is_first = store.delete, True
+
+    async def deleting(name: str, *given: Any, **told: Any) -> bool:
+        nonlocal is_first
+        if is_first and name == ("s" if at_delete else "s~c"):
+            is_first = False
+            await rename(store, "next", "s")
+        return await delete(name, *given, **told)
+
+    store.delete = deleting  # type: ignore[method-assign]
+    assert (await rename(store, "s", "old")).round == 18
+    tips = {one.name: one.tip for one in (await store.list(None, 10)).heads if not one.seal}
+    assert tips.pop("old").round == 18
+    assert tips == {"s": NEXT, "s~d": NEXT, "old~c": NEXT}
+
+
+async def test_a_copy_whose_place_is_gone_leaves_the_session_where_it_was(stores: tuple[Store, Store]) -> None:
+    source, target = stores
+    await filled(source)
+    before = await told(source)
+    await target.create("s", b"other", NEXT)
+    await target.seal("s", Seal("moved", "x").note(), FOR_GOOD)
+    arrive = target.arrive
+
+    async def too_late(*given: Any) -> None:
+        await target.delete("s")
+        await arrive(*given)
+
+    target.arrive = too_late  # type: ignore[method-assign]
+    with pytest.raises(SessionMoving):
+        await move(source, target, "s")
+    assert await told(source) == before
+    assert is_live(await source.head("s"))
+    assert [await target.head(name) for name in ("s", aside("s"))] == [Gone(), Gone()]
 
 
 @pytest.mark.parametrize("is_after", [False, True])
