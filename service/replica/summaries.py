@@ -11,7 +11,7 @@ from okl.errors import StoreError
 
 from ..session.session import Session
 from ..session.summary import encode_summary, summary_of
-from ..store.base import Store
+from ..store.base import Store, Tip
 from ..telemetry.counts import Counts
 from .replica import Replica
 
@@ -65,16 +65,16 @@ class Summaries:
                 if replica.is_used:
                     self.note(replica)
                 continue
-            await self._write(replica.name, position.identity, session, replica.asked_at)
+            await self._write(replica.name, position.tip, session, replica.asked_at)
 
-    async def _write(self, name: str, identity: bytes, session: Session, asked_at: float | None) -> None:
+    async def _write(self, name: str, tip: Tip, session: Session, asked_at: float | None) -> None:
         """Write a summary; a failure is only logged, since it concerns neither a client nor another session."""
         try:
             started = time.perf_counter()
             summary = replace(summary_of(session), asked_at=asked_at)
             blob = encode_summary(summary)
             self._spent_s += time.perf_counter() - started
-            await self._store.summarize(name, identity, summary.t, blob)
+            await self._store.summarize(name, tip, blob)
             self._counts.summaries += 1
         except Exception as error:
             self._counts.summary_failures += 1

@@ -348,17 +348,18 @@ class Store(Moving, Protocol):
         """
         ...
 
-    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
-        """Replace the head's summary by that of a round; False if it has a later round's, or if there is no session of this
-        name whose first tip has the digest `identity`.
+    async def summarize(self, name: str, tip: Tip, summary: bytes) -> bool:
+        """Replace the head's summary by that of the session at `tip`; False if it has a later round's, or if there is no
+        session of this name with the tip on its chain: it was replaced meanwhile, or has gone on for long.
 
         Independent of commits: it moves no tip and refuses no commit. It may be lost if the store loses acknowledged writes;
         the next summary makes up for that. Raises ValueError for more than SUMMARY_BYTES.
         """
         ...
 
-    async def told(self, name: str, identity: bytes, count: int) -> bool:
-        """Note that `count` alarms were delivered; False unless that is more than before, or if there is no such session.
+    async def told(self, name: str, tip: Tip, count: int) -> bool:
+        """Note that `count` alarms of the session at `tip` were delivered; False unless that is more than before, or if there
+        is no session of this name with the tip on its chain.
 
         Independent of commits, as `summarize`. Raises ValueError for a count below 0 or above 2^53.
         """

@@ -220,14 +220,14 @@ class RedisStore:
         answer = await self._run(scripts.CANCEL, name, self._limits, id, is_write=True)
         return answer[0] == b"cancelled"
 
-    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
-        check_summary(summary, round)
+    async def summarize(self, name: str, tip: Tip, summary: bytes) -> bool:
+        check_summary(summary)
         # Not `is_write`: a summary is rewritten every second, so it need not wait for replicas.
-        return bool(await self._run(scripts.SUMMARIZE, name, identity, round, summary))
+        return bool(await self._run(scripts.SUMMARIZE, name, text_of(tip), summary))
 
-    async def told(self, name: str, identity: bytes, count: int) -> bool:
+    async def told(self, name: str, tip: Tip, count: int) -> bool:
         check_number(count)
-        return bool(await self._run(scripts.TOLD, name, identity, count, is_write=True))
+        return bool(await self._run(scripts.TOLD, name, text_of(tip), count, is_write=True))
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         start = "-" if cursor is None else f"({cursor}"

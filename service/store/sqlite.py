@@ -198,13 +198,13 @@ class SqliteStore:
     async def cancel(self, name: str, id: str) -> bool:
         return await self._run_here(lambda db: cancel(db, self._limits, self._clock(), name, id), writes=True)
 
-    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
-        check_summary(summary, round)
-        return await self._run_here(lambda db: sessions.summarize(db, name, identity, round, summary), writes=True)
+    async def summarize(self, name: str, tip: Tip, summary: bytes) -> bool:
+        check_summary(summary)
+        return await self._run_here(lambda db: sessions.summarize(db, name, tip, summary), writes=True)
 
-    async def told(self, name: str, identity: bytes, count: int) -> bool:
+    async def told(self, name: str, tip: Tip, count: int) -> bool:
         check_number(count)
-        return await self._run_here(lambda db: sessions.told(db, name, identity, count), writes=True)
+        return await self._run_here(lambda db: sessions.told(db, name, tip, count), writes=True)
 
     async def list(self, cursor: str | None, limit: int) -> Page:
         return await self._run(lambda db: sessions.list_heads(db, cursor, limit))

@@ -37,14 +37,8 @@ VALUES (?1, ?2, ?3, ?4, ?3, ?4, ?3, ?4)
 """
 ADD_RECORD = "INSERT INTO records (session, record) VALUES (?, ?)"
 ADD_NOTES = "INSERT INTO notes (session, summary_round, summary) VALUES (?, ?, ?)"
-SUMMARIZE = """
-UPDATE notes SET summary_round = ?3, summary = ?4
-WHERE session = (SELECT key FROM sessions WHERE name = ?1 AND first_digest = ?2) AND summary_round <= ?3
-"""
-TELL = """
-UPDATE notes SET told = ?3
-WHERE session = (SELECT key FROM sessions WHERE name = ?1 AND first_digest = ?2) AND told < ?3
-"""
+SUMMARIZE = "UPDATE notes SET summary_round = ?2, summary = ?3 WHERE session = ?1 AND summary_round <= ?2"
+TELL = "UPDATE notes SET told = ?2 WHERE session = ?1 AND told < ?2"
 FIND_HELD = """
 SELECT seal FROM sessions JOIN notes ON notes.session = sessions.key WHERE name = ? AND sealed_until > ? AND sealed_until < ?
 """
@@ -304,12 +298,19 @@ def remove(db: sqlite3.Cursor, name: str) -> bool:
     return row is not None
 
 
-def summarize(db: sqlite3.Cursor, name: str, identity: bytes, round: int, summary: bytes) -> bool:
-    return db.execute(SUMMARIZE, (name, identity, round, summary)).rowcount == 1
+def summarize(db: sqlite3.Cursor, name: str, tip: Tip, summary: bytes) -> bool:
+    session = _found_on_chain(db, name, tip)
+    return session is not None and db.execute(SUMMARIZE, (session.key, tip.round, summary)).rowcount == 1
 
 
-def told(db: sqlite3.Cursor, name: str, identity: bytes, count: int) -> bool:
-    return db.execute(TELL, (name, identity, count)).rowcount == 1
+def told(db: sqlite3.Cursor, name: str, tip: Tip, count: int) -> bool:
+    session = _found_on_chain(db, name, tip)
+    return session is not None and db.execute(TELL, (session.key, count)).rowcount == 1
+
+
+def _found_on_chain(db: sqlite3.Cursor, name: str, tip: Tip) -> SessionRow | None:
+    session = find_session(db, name)
+    return session if session is not None and tables.is_on_chain(db, session, tip) else None
 
 
 def has_garbage(db: sqlite3.Cursor) -> bool:

@@ -68,11 +68,10 @@ def _check_arrived(name: str, seal: bytes | None) -> None:
         raise refusal(name, seal)
 
 
-def check_summary(summary: bytes, round: int = 0) -> None:
+def check_summary(summary: bytes) -> None:
     """Raises ValueError."""
     if len(summary) > SUMMARY_BYTES:
         raise ValueError(f"a summary has at most {SUMMARY_BYTES} bytes, this one {len(summary)}")
-    check_number(round)
 
 
 def check_number(number: int) -> None:

@@ -118,11 +118,11 @@ class TimedStore:
     async def cancel(self, name: str, id: str) -> bool:
         return await self._timed("cancel", self._store.cancel(name, id))
 
-    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
-        return await self._timed("summarize", self._store.summarize(name, identity, round, summary))
+    async def summarize(self, name: str, tip: Tip, summary: bytes) -> bool:
+        return await self._timed("summarize", self._store.summarize(name, tip, summary))
 
-    async def told(self, name: str, identity: bytes, count: int) -> bool:
-        return await self._timed("told", self._store.told(name, identity, count))
+    async def told(self, name: str, tip: Tip, count: int) -> bool:
+        return await self._timed("told", self._store.told(name, tip, count))
 
     async def keep(
         self,

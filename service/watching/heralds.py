@@ -30,7 +30,7 @@ from ..session.history.words import alarm_text
 from ..session.session import Session
 from ..session.summary import decode_summary
 from ..session.turn import Position
-from ..store.base import Gone, Head, Store
+from ..store.base import Gone, Head, Store, Tip
 from ..telemetry.counts import Counts
 from ..trace import Trace, current
 
@@ -49,6 +49,9 @@ MOST: Final = 10_000
 
 AT_ONCE: Final = 4
 """Concurrent deliveries."""
+
+NOTED_WITHIN: Final = 3
+"""Tries to note a delivery while the session goes on; if none succeeds, the alarm is delivered again."""
 
 
 @dataclass(slots=True)
@@ -217,10 +220,31 @@ class Heralds:
         for number, alarm in enumerate(untold.alarms, start=untold.first):
             await self._post(name, untold, alarm, trace)
             self._counts.alarms_told += 1
-            if not await self._store.told(name, untold.identity, number) and isinstance(
-                await self._store.head(name), Gone
-            ):
+            if not await self._note_told(rounds, name, number, alarm):
                 return
+
+    async def _note_told(self, rounds: Rounds, name: str, number: int, alarm: Alarm) -> bool:
+        """Note that an alarm was delivered. False if it cannot be, since the session is gone, or was replaced by one that has
+        not raised it."""
+
+        def tip_after(session: Session, _: Head, position: Position) -> Tip | None:
+            alarms = session.history.alarms
+            raised = set() if alarms is None else {(one.t, one.at, one.kind) for one in alarms.latest}
+            return position.tip if (alarm.t, alarm.at, alarm.kind) in raised else None
+
+        for _ in range(NOTED_WITHIN):
+            try:
+                tip = await rounds.look(name, tip_after)
+            except SessionNotFound:
+                return False
+            if tip is None:
+                return False
+            if await self._store.told(name, tip, number):
+                return True
+            head = await self._store.head(name)
+            if isinstance(head, Gone) or head.told >= number:
+                return not isinstance(head, Gone)
+        return False
 
     async def _post(self, name: str, untold: _Untold, alarm: Alarm, trace: Trace | None) -> None:
         """Send one alarm. Raises NotTaken."""

@@ -31,58 +31,73 @@ from tests.contract.stores import Place
 
 pytestmark = pytest.mark.anyio
 
-OF = FIRST.digest
-
-
 # Summaries and alarms
 
 
 async def test_a_summary_takes_the_place_of_an_earlier_one(session: Store) -> None:
-    await append_ids(session, "a")
+    entries = await append_ids(session, *ids_from(1, 9))
     before = await head(session)
     assert (before.summary, before.summary_round) == (SUMMARY, 0)
-    for round, summary in ((0, b""), (5, b"five \x00\xff"), (5, bytes(SUMMARY_BYTES)), (2**53, b"last")):
-        assert await session.summarize(NAME, OF, round, summary) is True
+    tips = [FIRST, *(one.tip for one in entries)]
+    for round, summary in ((0, b""), (5, b"five \x00\xff"), (5, bytes(SUMMARY_BYTES)), (9, b"last")):
+        assert await session.summarize(NAME, tips[round], summary) is True
         expected = replace(before, summary=summary, summary_round=round)
         assert await head(session) == expected
         assert (await read(session)).head == expected
         assert (await session.list(None, 1)).heads == [expected]
-    assert await session.summarize(NAME, OF, 2**53 - 1, b"earlier") is False
+    assert await session.summarize(NAME, tips[8], b"earlier") is False
     assert (await head(session)).summary == b"last"
 
 
 async def test_a_session_that_begins_later_has_a_summary_of_its_first_round(store: Store) -> None:
-    await store.create(NAME, RECORD, Tip(7, FIRST.digest), STATE, summary=SUMMARY)
+    first = Tip(7, FIRST.digest)
+    await store.create(NAME, RECORD, first, STATE, summary=SUMMARY)
     assert (await head(store)).summary_round == 7
-    assert await store.summarize(NAME, OF, 6, b"earlier") is False
-    assert await store.summarize(NAME, OF, 7, b"same") is True
+    assert await store.summarize(NAME, Tip(6, FIRST.digest), b"earlier") is False
+    assert await store.summarize(NAME, first, b"same") is True
 
 
 async def test_the_number_of_alarms_only_grows(session: Store) -> None:
     before = await head(session)
     assert before.told == 0
     for count, is_more in ((0, False), (1, True), (1, False), (3, True), (2, False), (2**53, True)):
-        assert await session.told(NAME, OF, count) is is_more
+        assert await session.told(NAME, FIRST, count) is is_more
     assert await head(session) == replace(before, told=2**53)
 
 
 async def test_notes_of_no_session(session: Store) -> None:
-    await session.summarize(NAME, OF, 9, b"of the one before")
-    await session.told(NAME, OF, 9)
+    (*_, last_entry) = await append_ids(session, *ids_from(1, 9))
+    await session.summarize(NAME, last_entry.tip, b"of the one before")
+    await session.told(NAME, last_entry.tip, 9)
     await session.delete(NAME)
-    assert await session.summarize(NAME, OF, 10, b"") is False
-    assert await session.told(NAME, OF, 10) is False
+    assert await session.summarize(NAME, last_entry.tip, b"") is False
+    assert await session.told(NAME, last_entry.tip, 10) is False
     assert await session.last(NAME, 1) == Gone()
     assert await session.count() == 0
     await session.create(NAME, RECORD, OTHER, summary=SUMMARY)
     found = await head(session)
     assert (found.summary, found.summary_round, found.told) == (SUMMARY, 0, 0)
     # Otherwise a worker that missed the replacement would report the old session for as many rounds as it had.
-    assert await session.summarize(NAME, OF, 900, b"of the one before") is False
-    assert await session.told(NAME, OF, 9) is False
+    assert await session.summarize(NAME, last_entry.tip, b"of the one before") is False
+    assert await session.told(NAME, last_entry.tip, 9) is False
     assert await head(session) == found
-    assert await session.summarize(NAME, OTHER.digest, 1, b"of this one") is True
-    assert await session.told(NAME, OTHER.digest, 1) is True
+    assert await session.summarize(NAME, OTHER, b"of this one") is True
+    assert await session.told(NAME, OTHER, 1) is True
+
+
+async def test_notes_of_a_state_that_was_replaced(session: Store) -> None:
+    """Otherwise those of a worker that missed the replacement would stay for as many rounds as it had."""
+    entries = await append_ids(session, *ids_from(1, 9))
+    new = Tip(3, OTHER.digest)
+    assert await session.replace(NAME, entries[-1].tip, RECORD, new, STATE, summary=b"as it is", told=1) is True
+    found = await head(session)
+    assert (found.summary, found.summary_round, found.told) == (b"as it is", 3, 1)
+    for entry_before in entries:
+        assert await session.summarize(NAME, entry_before.tip, b"taken back") is False
+        assert await session.told(NAME, entry_before.tip, 7) is False
+    assert await head(session) == found
+    assert await session.summarize(NAME, new, b"goes on") is True
+    assert await session.told(NAME, new, 2) is True
 
 
 async def test_a_note_that_is_too_large_is_the_callers_mistake(session: Store) -> None:
@@ -91,28 +106,30 @@ async def test_a_note_that_is_too_large_is_the_callers_mistake(session: Store) -
     with pytest.raises(ValueError, match="4096"):
         await session.create("other", RECORD, FIRST, summary=large)
     with pytest.raises(ValueError, match="4096"):
-        await session.summarize(NAME, OF, 1, large)
+        await session.summarize(NAME, FIRST, large)
     for number in (-1, 2**53 + 1, 2**70):
         with pytest.raises(ValueError, match="number"):
-            await session.summarize(NAME, OF, number, b"")
-        with pytest.raises(ValueError, match="number"):
-            await session.told(NAME, OF, number)
+            await session.told(NAME, FIRST, number)
     assert await head(session) == before
     assert await session.count() == 1
 
 
 async def test_notes_and_commits_are_not_in_each_others_way(session: Store) -> None:
+    tips = asyncio.Queue[Tip]()
+
     async def commit_all() -> None:
         tip = FIRST
         for id in ids_from(1, 30):
             new = entry(tip, id)
             assert outcomes_of(await session.commit(NAME, tip, [new], [hold(f"p{id}")])) == [None]
             tip = new.tip
+            tips.put_nowait(tip)
 
     async def note_all() -> None:
         for number in range(1, 31):
-            assert await session.summarize(NAME, OF, number, b"%d" % number) is True
-            assert await session.told(NAME, OF, number) is True
+            tip = await tips.get()
+            assert await session.summarize(NAME, tip, b"%d" % number) is True
+            assert await session.told(NAME, tip, number) is True
 
     await asyncio.gather(commit_all(), note_all())
     found = await head(session)
@@ -157,9 +174,10 @@ async def test_entries_behind_the_snapshot_are_among_the_newest(
     await store.snapshot(NAME, entries[6].tip, STATE)
     assert await last(store, 3) == bare(entries[6:])
     assert await last(store, 100) == bare(entries[5:])
-    await store.summarize(NAME, OF, 9, b"taken back")
+    assert await store.summarize(NAME, entries[8].tip, b"taken back") is True
     await store.rewind(NAME, entries[8].tip, entries[7].tip)
-    assert await store.summarize(NAME, OF, 8, b"as it is") is True
+    assert await store.summarize(NAME, entries[8].tip, b"taken back") is False
+    assert await store.summarize(NAME, entries[7].tip, b"as it is") is True
     assert await last(store, 2) == bare(entries[6:8])
 
 

@@ -70,8 +70,8 @@ async def full(session: Store) -> Store:
     await session.cancel(NAME, "cancelled")
     await session.keep(NAME, FIRST.digest, "kept", entries[3].tip, bytes(range(256)) * 8000)
     await session.keep(NAME, FIRST.digest, "an other", entries[4].tip, b"")
-    await session.summarize(NAME, FIRST.digest, 12, b"summary")
-    await session.told(NAME, FIRST.digest, 2)
+    await session.summarize(NAME, entries[8].tip, b"summary")
+    await session.told(NAME, entries[8].tip, 2)
     return session
 
 

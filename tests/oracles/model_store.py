@@ -429,19 +429,19 @@ class ModelStore:
 
         return await self._ask(name, operation) is True
 
-    async def summarize(self, name: str, identity: bytes, round: int, summary: bytes) -> bool:
+    async def summarize(self, name: str, tip: Tip, summary: bytes) -> bool:
         def operation(session: Session) -> bool:
-            if session.first.digest != identity or session.summary_round > round:
+            if tip not in session.chain() or session.summary_round > tip.round:
                 return False
-            session.summary, session.summary_round = summary, round
+            session.summary, session.summary_round = summary, tip.round
             return True
 
-        check_summary(summary, round)
+        check_summary(summary)
         return await self._ask(name, operation) is True
 
-    async def told(self, name: str, identity: bytes, count: int) -> bool:
+    async def told(self, name: str, tip: Tip, count: int) -> bool:
         def operation(session: Session) -> bool:
-            if session.first.digest != identity:
+            if tip not in session.chain():
                 return False
             is_more = count > session.told
             session.told = max(session.told, count)

@@ -235,15 +235,15 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, name: str, id: str) -> None:
         self.both(lambda store: store.cancel(name, id))
 
-    @rule(name=names, back=backs, round=st.integers(0, 9))
-    def summarize(self, name: str, back: int, round: int) -> None:
-        identity = self.identity(name, back)
-        self.both(lambda store: store.summarize(name, identity, round, b"of %d" % round))
+    @rule(name=names, back=backs)
+    def summarize(self, name: str, back: int) -> None:
+        tip = self.tip(name, back)
+        self.both(lambda store: store.summarize(name, tip, b"of %d" % tip.round))
 
     @rule(name=names, back=backs, count=st.integers(0, 9))
     def told(self, name: str, back: int, count: int) -> None:
-        identity = self.identity(name, back)
-        self.both(lambda store: store.told(name, identity, count))
+        tip = self.tip(name, back)
+        self.both(lambda store: store.told(name, tip, count))
 
     def identity(self, name: str, back: int) -> bytes:
         """Of the session, or of one of another name or time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +14,12 @@ HANG, CLOSE = -1, -2
 
 @dataclass
 class Receiver:
-    """`answers` are given in turn: statuses, HANG or CLOSE; then 204."""
+    """`answers` are given in turn: statuses, HANG or CLOSE; then 204. `meanwhile` is awaited before each."""
 
     port: int = 0
     answers: list[int] = field(default_factory=list)
     posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    meanwhile: Callable[[], Awaitable[None]] | None = None
 
     @property
     def url(self) -> str:
@@ -41,6 +42,8 @@ class Receiver:
         headers = {name.lower(): value for name, _, value in lines}
         body = await reader.readexactly(int(headers["content-length"]))
         self.posts.append((headers, body))
+        if self.meanwhile is not None:
+            await self.meanwhile()
         status = self.answers.pop(0) if self.answers else 204
         if status == HANG:
             await asyncio.sleep(60.0)

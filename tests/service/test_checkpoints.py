@@ -10,7 +10,8 @@ import pytest
 from okl.client import Client
 from service.archive.mover import move
 from service.demo_data import magic
-from service.store.base import open_store
+from service.session.summary import decode_summary
+from service.store.base import Head, open_store
 from service.store.moving import Seal
 from tests.service.api import Api, serving
 from tests.service.definitions import POMDR
@@ -64,6 +65,21 @@ async def test_a_session_returns_to_a_checkpoint(workers: tuple[Api, Api]) -> No
     once = await feed(workers, 30, 40)
     assert await one.call("POST", "/sessions/s/rollback", {"checkpoint": "t10"}, headers=headers)
     assert [t for t, _ in once] == list(range(12, 22))
+
+
+async def test_no_worker_lists_rounds_that_were_taken_back(store_url: str) -> None:
+    async with serving(store_url) as one:
+        await one.create(POMDR, labels=["no", "yes"])
+        await feed((one,), 0, 10)
+        await keep(one)
+        async with serving(store_url) as other:
+            await feed((other,), 10, 40)
+            await one.call("POST", "/sessions/s/rollback", {"checkpoint": "t10"}, headers={"If-Match": "*"})
+            # At its end `other` writes the summary that is due, of the copy that it has.
+        [listed] = (await one.call("GET", "/sessions"))["sessions"]
+        head = await one.store.head("s")
+    assert isinstance(head, Head)
+    assert (listed["t"], head.summary_round, decode_summary(head.summary).t) == (10, 10, 10)
 
 
 async def test_checkpoints_are_listed_and_deleted(workers: tuple[Api, Api]) -> None:

@@ -145,6 +145,28 @@ async def test_what_a_dead_worker_delivered_and_did_not_note_comes_again(
     assert first == second
 
 
+async def test_a_delivery_is_not_noted_of_a_state_without_the_alarm(tmp_path: Path, receiver: Receiver) -> None:
+    """It is rolled back while the receiver takes its time; the next alarm is the first of the new state."""
+    async with served(tmp_path, receiver) as api:
+        await api.create(alarm=ALARM)
+        await api.call("POST", "/sessions/s/checkpoints", {"name": "calm"}, status=201)
+
+        async def roll_back() -> None:
+            receiver.meanwhile = None
+            await api.call("POST", "/sessions/s/rollback", {"checkpoint": "calm"}, headers={"if-match": "*"})
+
+        receiver.meanwhile = roll_back
+        alarming = {"x": [[0.0]] * 64, "y": [0.0, 10.0] * 32}
+        await api.call("POST", "/sessions/s/rounds", alarming)
+        found = api.worker.heralds
+        assert found is not None
+        await receiver.until(lambda: len(receiver.posts) == 1 and not found.waiting)
+        assert await told(api) == 0
+        await api.call("POST", "/sessions/s/rounds", alarming)
+        await until_told(api)
+    assert len(receiver.posts) == 2
+
+
 async def test_what_a_dead_worker_has_left_is_found(tmp_path: Path, receiver: Receiver) -> None:
     async with serving(f"sqlite:///{tmp_path / 'okl.sqlite3'}") as api:
         await alarm(api)
