@@ -330,7 +330,7 @@ def run_repair(
     yes: Annotated[bool, typer.Option("--yes", help="Write the repair; without it nothing is changed.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """Roll a session back to its last round that replays. Workers may keep running meanwhile."""
+    """Roll a session back to its last request that replays. Workers may keep running meanwhile."""
     import asyncio
 
     from .replica.repair import repair

@@ -1,4 +1,7 @@
-"""Repair of a session that cannot be loaded, by rewinding it to the last round that replays."""
+"""Repair of a session that cannot be loaded, by rewinding it to the last request that replays.
+
+A request is taken back as a whole: if some of its rounds were left, its repetition would learn them twice.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from okl.errors import ServiceError, SessionNotFound, StateCorrupt
 from okl_core.errors import OklError
 
+from ..session.idempotency import is_part
 from ..session.record import decode_record
 from ..session.session import Session
 from ..session.snapshot import unpack
@@ -17,7 +21,7 @@ from ..store.base import Entry, Gone, Reading, Store, Tip
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """`rounds` were committed and `kept` of them replay; `trouble` says why the others do not, None if all do.
+    """`rounds` were committed; the requests of the first `kept` replay. `trouble` says why the next does not, None if all do.
 
     `is_written`: whether the session was rewound to round `kept`.
     """
@@ -30,7 +34,7 @@ class RepairReport:
 
 
 async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
-    """Find the last round that replays, and with `write` rewind the session to it.
+    """Find the last request that replays, and with `write` rewind the session to its last round.
 
     No worker need stop: one with a copy from after that round drops it at its next commit. Raises SessionNotFound,
     StoreError; StateCorrupt if the record or the snapshot cannot be read, or the session changes meanwhile.
@@ -48,20 +52,21 @@ async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
 
 
 def _replayed(name: str, reading: Reading) -> tuple[Tip, str | None]:
-    """Return the tip of the last entry that replays, and why the next one does not."""
+    """Return the tip after the last request that replays, and why the next one does not."""
     definition, identity = decode_record(name, reading.record or b"")
     if reading.snapshot is None:
         session = Session(definition)
     else:
         session = unpack(definition, reading.snapshot, str(Position(identity, reading.start)))
-    tip = reading.start
+    kept = tip = reading.start
     for entry in reading.entries:
         if (trouble := _trouble(session, entry)) is not None:
-            return tip, trouble
+            return kept, trouble
         tip = entry.tip
+        kept = kept if is_part(entry.id) else tip
     if tip != reading.head.tip:
-        return tip, f"the entry after round {tip.round} was damaged, or is missing"
-    return tip, None
+        return kept, f"the entry after round {tip.round} was damaged, or is missing"
+    return kept, None
 
 
 def _trouble(session: Session, entry: Entry) -> str | None:

@@ -31,7 +31,16 @@ from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import answer_to, promise_kept
 from .definition import Input
 from .follow import Follower
-from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
+from .idempotency import (
+    check_progress,
+    expired,
+    id_conflict,
+    part_id,
+    progress_of,
+    remember,
+    same_prediction,
+    told_again,
+)
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
@@ -324,10 +333,11 @@ class Turn:
         self._limits.check_room(self._name, session.nbytes)
         played = rounds_played(self.session, batch.id, tasks[-1], ran)
         answer = None if batch.id is None else remember(self._identity, batch.id, played, raws, batch.y)
+        id = batch.id or self._new_id()
         *first, (count, blob) = ran.entries
-        for earlier in first:
-            self._append(earlier[0], None, earlier[1])
-        self._append(count, batch.id, blob, answer)
+        for place, earlier in enumerate(first):
+            self._append(earlier[0], part_id(id, place), earlier[1])
+        self._append(count, id, blob, answer)
         self.progress = progress_of(self._identity, batch)
         return lambda _: played
 

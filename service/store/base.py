@@ -315,7 +315,11 @@ class Store(Moving, Protocol):
 
     async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
         """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is the tip
-        of its snapshot (else its first) or of an entry after that. A summary of a later round counts as one of `to`."""
+        of its snapshot (else its first) or of an entry after that. A summary of a later round counts as one of `to`.
+
+        Progress that was remembered with these entries or later is forgotten too, if the id of the first block is still
+        remembered, and so those of all: with a progress P it is P0.
+        """
         ...
 
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:

@@ -50,7 +50,12 @@ FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round
 TAKE_BACK = "DELETE FROM journal WHERE session = ? AND round > ?"
 BOUND_SUMMARY = "UPDATE notes SET summary_round = ?2 WHERE session = ?1 AND summary_round > ?2"
 FORGET = """
-DELETE FROM remembered WHERE session = ?1 AND id IN (SELECT id FROM journal WHERE session = ?1 AND round > ?2) RETURNING size
+WITH taken AS (SELECT id FROM journal WHERE session = ?1 AND round > ?2)
+DELETE FROM remembered WHERE session = ?1 AND (
+    id IN taken
+    OR round >= (SELECT MIN(round) FROM remembered WHERE session = ?1 AND id IN taken)
+    AND EXISTS (SELECT 1 FROM remembered AS first WHERE first.session = ?1 AND first.id = remembered.id || '0')
+) RETURNING size
 """
 FIND_GARBAGE = """
 SELECT garbage.session, sessions.base_round, sessions.snapshot_key
@@ -211,6 +216,7 @@ def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip) -> bool
         session.remembered_bytes -= size
     db.execute(TAKE_BACK, (session.key, to.round))
     db.execute(BOUND_SUMMARY, (session.key, to.round))
+    session.shift += session.round - to.round
     session.round, session.digest = to.round, to.digest
     session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, session.start().round)).fetchone()[0])
     tables.save_snapshot(db, session)

@@ -15,6 +15,7 @@ from ..rounds import Rounds
 from ..session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from ..session.definition import Scalar
 from ..session.history.view import HistoryView, view_of
+from ..session.idempotency import request_id
 from ..session.inputs import invalid
 from ..session.scorecard import Issued
 from ..session.session import Session
@@ -197,4 +198,6 @@ def _past(
         elif not truths.is_classifier:
             value, error = truths.from_learner(issued.value), (issued.value - y) * truths.unit
     waited = None if math.isnan(waited_s) else waited_s
-    return PastRound(t, entry.id, decoded.moment.at, x, truth, label, value, probability, loss, error, waited)
+    return PastRound(
+        t, request_id(entry.id), decoded.moment.at, x, truth, label, value, probability, loss, error, waited
+    )

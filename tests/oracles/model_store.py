@@ -7,6 +7,7 @@ before and after each operation, where a caller can be held up, lose the reply o
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -344,8 +345,10 @@ class ModelStore:
             session.check_open(self.clock())
             if to not in [session.start, *(e.tip for e in session.entries_after(session.start))]:
                 return False
-            for entry in session.entries_after(to):
-                session.remembered.pop(entry.id, None)
+            taken = {entry.id for entry in session.entries_after(to)}
+            since = list(itertools.dropwhile(lambda id: id not in taken, session.remembered))
+            for id in [id for id in since if id in taken or f"{id}0" in session.remembered]:
+                del session.remembered[id]
             session.entries = [entry for entry in session.entries if entry.tip.round <= to.round]
             session.tip = to
             session.summary_round = min(session.summary_round, to.round)

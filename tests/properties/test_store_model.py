@@ -49,7 +49,7 @@ LIMITS = Limits(
     checkpoints=2,
     checkpoint_bytes=400,
 )
-NAMES, IDS = ("a", "b"), ("p", "q", "r", "s", "t")
+NAMES, IDS = ("a", "b"), ("p", "q", "r", "s", "body0")
 HOUR_S = 3600.0
 
 Call = Callable[[Store], Awaitable[object]]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -55,6 +60,38 @@ def test_a_session_goes_back_to_its_last_round_that_replays(tmp_path: Path) -> N
     with listening(store) as url, Client(url) as client:
         assert client.inspect("s")["t"] == 3
         assert client.update("s", 6.0, x=[1.0], id="first")["t"] == 4
+
+
+def test_what_was_taken_back_can_be_sent_again(tmp_path: Path) -> None:
+    """Whole requests are taken back, and with them their ids and the progress of bodies: nothing is learned twice or lost."""
+    path = tmp_path / "okl.sqlite3"
+    rows = [{"x": [float(i)], "y": float(i % 7)} for i in range(60)]
+    first = {"x": [row["x"] for row in rows[:20]], "y": [row["y"] for row in rows[:20]], "id": "first"}
+
+    def send(client: httpx.Client) -> tuple[dict[str, Any], dict[str, Any]]:
+        body = b"".join(json.dumps(row).encode() + b"\n" for row in rows[20:])
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": "rest"}
+        told = client.post("/sessions/s/rounds", json=first).json()
+        lines = client.post("/sessions/s/rounds?block=10&answers=totals", content=body, headers=headers).text
+        return told, json.loads(lines.splitlines()[-1])
+
+    for broken, kept in ((50, 40), (20, 0)):
+        with listening(f"sqlite:///{path}") as url, httpx.Client(base_url=url, trust_env=False) as client:
+            client.delete("/sessions/s")
+            client.post("/sessions", json={"name": "s", "learner": MEAN, "warmup_rounds": 4}).raise_for_status()
+            told, last = send(client)
+            assert (told["t"], last["t"], last["applied"]) == (20, 60, 40)
+        with closing(sqlite3.connect(path)) as db, db:
+            found = db.execute("SELECT round FROM journal WHERE round <= 20").fetchall()
+            assert len(found) > 1, "the request has several entries"
+            db.execute("UPDATE journal SET blob = zeroblob(length(blob)) WHERE round = ?", (broken,))
+        assert f"is at round {kept} now" in repair(f"sqlite:///{path}", "s", "--yes", code=0)
+        with listening(f"sqlite:///{path}") as url, httpx.Client(base_url=url, trust_env=False) as client:
+            told, last = send(client)
+            assert (told["duplicate"], last["t"], last["applied"]) == (kept > 0, 60, 40)
+            again = client.get("/sessions/s/rounds?last=60").json()["rounds"][::-1]
+            assert [row["x"] for row in again] == [row["x"] for row in rows]
+            assert {row["id"] for row in again[:20]} == {"first"}
 
 
 def test_what_cannot_be_repaired_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

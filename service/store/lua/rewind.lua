@@ -11,15 +11,22 @@ if to ~= start and (tonumber(round_of(to)) <= tonumber(round_of(start)) or not h
 
 local counters = {struct.unpack(COUNTERS, packed)}
 local taken = entries_after(to)
-for i = #taken, 1, -1 do
-  local id, blob = taken[i][2][6], taken[i][2][8]
+local is_taken, oldest = {}, false
+for _, entry in ipairs(taken) do
+  local id, blob = entry[2][6], entry[2][8]
   counters[3] = counters[3] - #blob
-  local bytes = call('HSTRLEN', applied, id) - 8
-  if bytes >= 0 then
-    call('HDEL', applied, id)
-    call('LREM', remembered, -1, id)
-    counters[7], counters[8] = counters[7] - 1, counters[8] - bytes
-  end
+  is_taken[id] = true
+  oldest = oldest or call('LPOS', remembered, id, 'RANK', -1)
+end
+-- Of the ids that were remembered since, those of no entry are the progress of bodies.
+local since, doomed = oldest and call('LRANGE', remembered, oldest, -1) or {}, {}
+for _, id in ipairs(since) do
+  if is_taken[id] or call('HEXISTS', applied, id .. '0') == 1 then doomed[#doomed + 1] = id end
+end
+for _, id in ipairs(doomed) do
+  counters[7], counters[8] = counters[7] - 1, counters[8] - (call('HSTRLEN', applied, id) - 8)
+  call('HDEL', applied, id)
+  call('LREM', remembered, -1, id)
 end
 if #taken > 0 then
   -- A Redis stream accepts no id below its highest one, even a deleted one, so the journal is rewritten.
