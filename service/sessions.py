@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import secrets
@@ -89,6 +90,7 @@ class Sessions:
         self._rounds = rounds
         self._limits = limits
         self._most = most
+        self._adding = asyncio.Lock()
 
     async def create(self, definition: Definition) -> Inspected:
         """Create a session. Raises InvalidInput, InvalidConfig, UnknownLearner, SessionExists, LimitReached."""
@@ -133,15 +135,17 @@ class Sessions:
         return await self.inspect(session.definition.name)
 
     async def _add(self, definition: Definition, t: int, session: Session | None) -> None:
-        if await self._store.count() >= self._most:
-            raise LimitReached(f"There are {self._most} sessions; delete one first.")
-        if not is_challenger(definition.name) and await self._store.count(challenger_name(definition.name, "")):
-            await delete_orphans(self._store, definition.name)
         first = Tip(t, secrets.token_bytes(DIGEST_BYTES))
         blob = None if session is None else pack(session, str(Position(first.digest, first)))
         record = encode_record(definition, first.digest)
         summary = encode_summary(first_summary(definition) if session is None else summary_of(session))
-        await self._store.create(definition.name, record, first, blob, summary=summary)
+        # One after the other, so that this worker's requests together do not exceed the limit.
+        async with self._adding:
+            if await self._store.count() >= self._most:
+                raise LimitReached(f"There are {self._most} sessions; delete one first.")
+            if not is_challenger(definition.name) and await self._store.count(challenger_name(definition.name, "")):
+                await delete_orphans(self._store, definition.name)
+            await self._store.create(definition.name, record, first, blob, summary=summary)
 
     async def inspect(self, name: str) -> Inspected:
         """Return everything about a session. Raises SessionNotFound."""

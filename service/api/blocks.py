@@ -180,13 +180,13 @@ async def answers_of(
             if i:
                 # The body may be endless, so each further block counts as a request against the rate of its key.
                 await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
-            visit.spend(len(block.y))
             place = None if key is None else BodyPlace(key, i, block.before)
             batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
-            asked = rounds.begin(session, [batch])
-            # Read the next block while this one is learned.
-            upcoming = asyncio.ensure_future(anext(blocks, None))
-            played = as_told(RoundsPlayed, (await asked)[0])
+            with visit.spending(len(block.y)):
+                asked = rounds.begin(session, [batch])
+                # Read the next block while this one is learned.
+                upcoming = asyncio.ensure_future(anext(blocks, None))
+                played = as_told(RoundsPlayed, (await asked)[0])
             applied += played.rounds
             if played.is_duplicate:
                 visit.give_back(played.rounds)

@@ -154,7 +154,7 @@ async def clone(body: CloneBody, session: SessionPath, states: StatesDep) -> Res
     "/sessions/{session}/checkpoints",
     response_model=CheckpointAnswer,
     status_code=201,
-    responses=responses(*BODY, *_SESSION, errors.LimitReached),
+    responses=responses(*BODY, *_SESSION, errors.LimitReached, errors.CheckpointNotFound),
     summary="Keep a session's state as a checkpoint",
 )
 async def keep_checkpoint(body: CheckpointBody, session: SessionPath, states: StatesDep) -> Response:

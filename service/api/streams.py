@@ -16,8 +16,9 @@ from okl import errors
 from okl.errors import ServiceError, UnsupportedMediaType
 
 from ..keys import visit
+from ..rounds import Rounds
 from ..session.inputs import invalid
-from ..session.requests import Batch
+from ..session.requests import Batch, RoundsPlayed
 from . import arrow, wire
 from .accepted import quality
 from .answers import RoundsAnswer
@@ -213,8 +214,7 @@ async def play_columns(
     limits: BodyLimits = request.scope[LIMITS]
     # In a thread: a million values take a second.
     x, y = await asyncio.to_thread(arrow.read, await request.body(), limits)
-    visit.spend(len(y))
-    played = await rounds.rounds(session, Batch(x, y, key, at))
+    played = await _played(rounds, session, Batch(x, y, key, at))
     accepted = request.headers.get("accept", "")
     if 0.0 < quality(accepted, ARROW) >= quality(accepted, "application/json"):
         return Response(await asyncio.to_thread(arrow.write, played), media_type=ARROW)
@@ -232,5 +232,12 @@ async def play_rounds(
     body: RoundsBody, session: SessionPath, rounds: RoundsDep, key: IdempotencyKey, at: IfMatch
 ) -> Response:
     """Each row is predicted, then learned (prequential). The rows are committed together, or not at all."""
-    visit.spend(len(body.y))
-    return reply(wire.rounds(await rounds.rounds(session, wire.batch_of(body, one_id(body.id, key), at))))
+    return reply(wire.rounds(await _played(rounds, session, wire.batch_of(body, one_id(body.id, key), at))))
+
+
+async def _played(rounds: Rounds, session: str, batch: Batch) -> RoundsPlayed:
+    with visit.spending(len(batch.y)):
+        played = await rounds.rounds(session, batch)
+    if played.is_duplicate:
+        visit.give_back(len(batch.y))
+    return played

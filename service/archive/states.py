@@ -85,14 +85,15 @@ class States:
         return await self._sessions.add(await self._unpacked(new_name, state.blob))
 
     async def create(self, name: str, blob: bytes, check: Check) -> Inspected:
-        """Create a session from a state. Raises InvalidSnapshot, SessionExists, LimitReached."""
+        """Create a session from a state. Raises InvalidSnapshot, SessionFollows, SessionExists, LimitReached."""
+        _check_free(name)
         check(definition_in(blob))
         return await self._sessions.add(await self._unpacked(name, blob))
 
     async def keep(self, name: str, checkpoint: str | None) -> Checkpoint:
         """Keep the session's current state, in place of one of the same name; the name defaults to `t<round>`.
 
-        Raises SessionNotFound, LimitReached.
+        Raises SessionNotFound, LimitReached, CheckpointNotFound.
         """
 
         def packed(session: Session, _: Head, position: Position) -> tuple[Position, bytes]:
@@ -106,7 +107,10 @@ class States:
         if not kept:
             raise SessionNotFound(name)
         log.info("checkpoint kept", extra={"session": name, "checkpoint": label, "t": tip.round})
-        return next(one for one in await self.kept(name) if one.name == label)
+        for one in await self.kept(name):
+            if one.name == label:
+                return one
+        raise no_checkpoint(name, label)  # deleted meanwhile
 
     async def kept(self, name: str) -> Sequence[Checkpoint]:
         """Raises SessionNotFound."""

@@ -90,6 +90,8 @@ class Challengers:
         self._followers = followers
         self._most = most
         self._patience_s = patience_s
+        # Challengers are added one after the other, so that this worker's requests together do not exceed the limit.
+        self._adding = asyncio.Lock()
 
     async def attach(self, champion: str, name: str, learner: LearnerSpec | None, begin: Begin) -> Contender:
         """Create a session that follows this one, from its present round or from the start of its stored journal.
@@ -98,9 +100,6 @@ class Challengers:
         """
         if is_challenger(champion):
             raise SessionFollows(f"Session {champion!r} is a challenger itself.", session=champion)
-        if len(await challengers_of(self._store, champion)) >= self._most:
-            told = f"Session {champion!r} has {self._most} challengers; detach one first."
-            raise LimitReached(told, session=champion)
         now, tip = await self._rounds.look(champion, _session_and_tip)
         if now.frozen is not None:
             raise SessionFrozen(f"Session {champion!r} is frozen; there is nothing to follow.", session=champion)
@@ -112,7 +111,11 @@ class Challengers:
         session = made_of(challenger_of(now, challenger_name(champion, name), learner))
         assert session.following is not None
         session.following.tip = tip
-        await self._sessions.add(session)
+        async with self._adding:
+            if len(await challengers_of(self._store, champion)) >= self._most:
+                told = f"Session {champion!r} has {self._most} challengers; detach one first."
+                raise LimitReached(told, session=champion)
+            await self._sessions.add(session)
         head = await self._store.head(champion)
         if isinstance(head, Gone) or head.seal:
             # Whoever deleted or renamed the champion may have listed its challengers before this one existed.

@@ -7,11 +7,13 @@ Every session name in a request, in its path, its query or its body, is parsed a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from okl.errors import Forbidden, TooManyRequests, Unauthenticated
+from okl.errors import Forbidden, ServiceError, TooManyRequests, Unauthenticated
 
 from .key import Key, KeyScope
 from .keyring import Keyring
@@ -77,6 +79,17 @@ def spend(rounds: int) -> None:
     visit = current.get()
     if visit is not None and visit.key is not None and rounds > 1:
         visit.keyring.spend(visit.key, rounds - 1)
+
+
+@contextmanager
+def spending(rounds: int) -> Iterator[None]:
+    """Count all rounds of a request against its key's rate; of a refused one, only the request itself."""
+    spend(rounds)
+    try:
+        yield
+    except ServiceError:
+        give_back(rounds)
+        raise
 
 
 def give_back(rounds: int) -> None:

@@ -211,6 +211,10 @@ async def test_what_cannot_be_attached(memory: Api) -> None:
     await memory.refused("invalid-request", "POST", "/sessions/numbers/challengers", {"name": "c", "learner": POMDR})
     await memory.call("DELETE", "/sessions/numbers", status=204)
     await memory.refused("invalid-name", "POST", "/sessions/s/challengers", {"name": "a~c"})
+    blob = (await memory.http.get("/sessions/s/snapshot")).content
+    headers = {"Content-Type": "application/octet-stream", "If-None-Match": "*"}
+    for name in ("s~put", "nobody~put"):
+        await memory.refused("session-follows", "PUT", f"/sessions/{name}/snapshot", content=blob, headers=headers)
     for i in range(8):
         await memory.call("POST", "/sessions/s/challengers", {"name": f"c{i}"}, status=201)
     await memory.refused("limit-reached", "POST", "/sessions/s/challengers", {"name": "c8"})

@@ -13,8 +13,9 @@ from service.demo_data import magic
 from service.session.summary import decode_summary
 from service.store.base import Head, open_store
 from service.store.moving import Seal
-from tests.service.api import Api, serving
+from tests.service.api import Api, serving, serving_on
 from tests.service.definitions import POMDR
+from tests.service.worker import Call, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -101,6 +102,19 @@ async def test_their_number_is_bounded() -> None:
         for name in ("a", "b", "a"):
             await keep(api, name)
         await api.refused("limit-reached", "POST", "/sessions/s/checkpoints", {"name": "c"})
+
+
+async def test_a_checkpoint_that_is_deleted_meanwhile_is_told(watched: Watched) -> None:
+    async with serving_on(watched.as_store) as api:
+        await api.create(POMDR, labels=["no", "yes"])
+
+        async def before(call: Call) -> None:
+            if call.method == "kept":
+                watched.before = None
+                await api.call("DELETE", "/sessions/s/checkpoints/c", status=204)
+
+        watched.before = before
+        await api.refused("checkpoint-not-found", "POST", "/sessions/s/checkpoints", {"name": "c"})
 
 
 async def test_a_renamed_session_goes_on(workers: tuple[Api, Api]) -> None:

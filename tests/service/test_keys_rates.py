@@ -168,6 +168,27 @@ async def test_rounds_of_a_batch_count_one_each(limited: tuple[Api, Api, Made]) 
     assert int(refused.headers["retry-after"]) > 1_000
 
 
+async def test_a_batch_that_is_refused_or_sent_again_counts_as_one_request(limited: tuple[Api, Api, Made]) -> None:
+    api, _, made = limited
+    assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201
+    batch = {"x": [[float(i)] for i in range(30)], "y": [0.0] * 30}
+    lines = b'{"x": [1], "y": 0}\n' * 30
+    for _ in range(3):
+        refused = [
+            await api.http.post("/sessions/no/rounds", json=batch, headers=made.headers),
+            await api.http.post("/sessions/no/predictions", json={"x": batch["x"]}, headers=made.headers),
+            await api.http.post(
+                "/sessions/no/rounds", content=lines, headers=made.headers | {"Content-Type": "application/x-ndjson"}
+            ),
+        ]
+        assert [answer.status_code for answer in refused] == [404] * 3
+    small = {"x": batch["x"][:5], "y": [0.0] * 5, "id": "once"}
+    told = [await api.http.post("/sessions/s/rounds", json=small, headers=made.headers) for _ in range(6)]
+    assert [answer.json()["duplicate"] for answer in told] == [False] + [True] * 5
+    # Of 20: the session 1, the refused 9, the batch 5, what was sent again 5.
+    assert (await api.http.get("/sessions/s", headers=made.headers)).status_code == 429
+
+
 async def test_blocks_of_an_endless_body_count_too(limited: tuple[Api, Api, Made]) -> None:
     api, _, made = limited
     assert (await api.http.post("/sessions", json={"name": "s"}, headers=made.headers)).status_code == 201

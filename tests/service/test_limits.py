@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -20,6 +21,18 @@ async def test_max_sessions(store_url: str) -> None:
         await api.refused("limit-reached", "POST", "/sessions", {"name": "c", "learner": MEAN})
         await api.call("DELETE", "/sessions/a", status=204)
         await api.create(name="c")
+
+
+async def test_requests_at_once_do_not_exceed_the_limits(store_url: str) -> None:
+    async with serving(store_url, max_sessions=5, max_challengers=2) as api:
+        body = {"learner": MEAN}
+        made = [api.http.post("/sessions", json=body | {"name": f"s{i}"}) for i in range(12)]
+        assert sorted(one.status_code for one in await asyncio.gather(*made)) == [201] * 5 + [429] * 7
+        for i in range(1, 5):
+            await api.call("DELETE", f"/sessions/s{i}", status=204)
+        attached = [api.http.post("/sessions/s0/challengers", json={"name": f"c{i}"}) for i in range(8)]
+        assert sorted(one.status_code for one in await asyncio.gather(*attached)) == [201] * 2 + [429] * 6
+        assert await api.store.count() == 3
 
 
 @pytest.mark.parametrize("kind", ["packing", "metric-packing"])
