@@ -287,7 +287,8 @@ class RequestTimeout(ServiceError):
 
 
 class LimitReached(ServiceError):
-    """A limit is reached: sessions, those of a template, or predictions that wait for their truth."""
+    """A limit is reached: sessions, those of a template, templates, keys; or in one session predictions that wait for their
+    truth, checkpoints, challengers."""
 
     slug, status, title = "limit-reached", 429, "Limit reached"
 

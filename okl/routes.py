@@ -14,7 +14,7 @@ Learner = Mapping[str, Any] | str
 
 @final
 class Routes:
-    """One method per route. Each sends one request, except `sessions`, which sends one per page."""
+    """One method for each route with a JSON answer, except `/healthz` and `/problems`. Each sends one request, except `sessions`, which sends one per page."""
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The command line: okl serve, keys, demo, replay, compare, watch, consume, sessions, repair, version.
+"""The command line: okl serve, keys, demo, replay, compare, watch, consume, sessions, repair, version; and, added by
+`service.commands.moves`, export, import, move, archive, backtest.
 
 Exit codes: 0 done, 1 refused or failed, 2 invalid setting or option, 75 (try again later) the store does not answer,
 130 interrupted. An error is one line on standard error.
