@@ -14,7 +14,8 @@ Learner = Mapping[str, Any] | str
 
 @final
 class Routes:
-    """One method for each route with a JSON answer, except `/healthz` and `/problems`. Each sends one request, except `sessions`, which sends one per page."""
+    """One method for each route with a JSON answer, except `/healthz` and `/problems`. Each sends one request; `sessions`
+    sends one per page."""
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
