@@ -287,8 +287,7 @@ class RequestTimeout(ServiceError):
 
 
 class LimitReached(ServiceError):
-    """A limit is reached: sessions, those of a template, templates, keys; or in one session predictions that wait for their
-    truth, checkpoints, challengers."""
+    """A limit is reached, on sessions, templates, keys, or on a session's waiting predictions, checkpoints or challengers."""
 
     slug, status, title = "limit-reached", 429, "Limit reached"
 

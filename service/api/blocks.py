@@ -182,14 +182,14 @@ async def answers_of(
                 await visit.paced(asyncio.get_running_loop().time() + visit.PACED_S)
             place = None if key is None else BodyPlace(key, i, block.before)
             batch = Batch(block.x, block.y, place and place.block_id, at if i == 0 else None, place)
-            with visit.spending(len(block.y)):
+            with visit.spending(len(block.y)) as bill:
                 asked = rounds.begin(session, [batch])
                 # Read the next block while this one is learned.
                 upcoming = asyncio.ensure_future(anext(blocks, None))
                 played = as_told(RoundsPlayed, (await asked)[0])
+                if played.is_duplicate:
+                    bill.waive()
             applied += played.rounds
-            if played.is_duplicate:
-                visit.give_back(played.rounds)
             yield to_json(tell(played) | {"applied": applied}, inf_nan_mode="null") + b"\n"
     except ServiceError as error:
         found = _in_lines(error, applied)

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from okl.errors import ServiceError, SessionExists, SessionNotFound
 
-from ..session.following import MARK, challenger_name
-from ..sessions import challengers_of
+from ..session.following import MARK, challenger_name, is_challenger
+from ..sessions import challengers_of, delete_orphans
 from ..store.base import Gone, Head, Store
 from ..store.moving import Seal, refusal
-from .parts import Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
+from .parts import Arrival, Lease, arrived, new_token, overtaken, parts_of, take_away, take_in
 
 log = logging.getLogger("okl.sessions")
 
@@ -51,8 +51,12 @@ async def move(
     lease, remains = Lease(source, name, token), Seal("moved", token, to)
     await lease.take(patience_s)
     try:
-        note = await take_in(target, new_name, parts_of(source, name, lease), token)
-        copy = await arrived(target, new_name, note)
+        if not is_challenger(new_name) and isinstance(await target.head(new_name), Gone):
+            await delete_orphans(target, new_name)
+        arrival = await take_in(target, new_name, parts_of(source, name, lease), token)
+        copy = await arrived(target, new_name, arrival.note)
+        if copy is None:
+            raise overtaken(new_name)
         await lease.finish(remains)
     except BaseException:
         # If the reply of the last call was lost, the session may be sealed as moved; then the copy must stay.
@@ -60,20 +64,18 @@ async def move(
             if await lease.give_back():
                 await take_away(target, new_name, Seal("arriving", token).note())
         raise
-    await _open(source, target, name, new_name, note, remains.note())
-    assert copy is not None
+    await _open(source, target, name, new_name, arrival, remains.note())
     log.info("session moved", extra={"session": name, "as": new_name, "t": copy.tip.round})
     return Moved(new_name, copy.tip.round, is_new=True, remains=remains.note())
 
 
-async def _open(source: Store, target: Store, name: str, new_name: str, note: bytes, remains: bytes) -> None:
-    """Open the copy. Raises SessionMoving if the place that it was to take has been deleted, or is another's."""
-    if await target.unseal(new_name, note):
+async def _open(source: Store, target: Store, name: str, new_name: str, arrival: Arrival, remains: bytes) -> None:
+    """Open the copy. If its place was deleted or is another's, the source continues: raises SessionMoving."""
+    if await target.unseal(new_name, *arrival):
         return
-    copy = await arrived(target, new_name, note)
-    # Once the copy is deleted, nobody else can open it, so the source may continue.
-    if copy is not None and await target.delete(copy.name, copy.tip):
-        await source.unseal(name, remains)
+    # The source first: without its permanent seal nobody opens the copy any more.
+    await source.unseal(name, remains)
+    await take_away(target, new_name, arrival.note)
     raise overtaken(new_name)
 
 
@@ -87,12 +89,16 @@ async def _finished(source: Store, target: Store, name: str, new_name: str) -> M
     seal, existing = Seal.of(head.seal), await target.head(new_name)
     if seal.kind == "moved" and isinstance(existing, Head):
         note = Seal("arriving", seal.token).note()
-        if (copy := await arrived(target, new_name, note)) is not None:
-            await _open(source, target, name, new_name, note, head.seal)
-            return Moved(new_name, copy.tip.round, is_new=False, remains=head.seal)
         ours = await source.whole(name)
+        if isinstance(ours, Gone):
+            raise SessionNotFound(name)
+        if (copy := await arrived(target, new_name, note)) is not None:
+            await _open(source, target, name, new_name, Arrival(note, ours.first.digest), head.seal)
+            return Moved(new_name, copy.tip.round, is_new=False, remains=head.seal)
         its = await target.whole(new_name)
-        if not existing.seal and not isinstance(ours, Gone) and not isinstance(its, Gone) and ours.first == its.first:
+        # One that is behind is not the copy, but an older one that somebody has brought there.
+        is_ours = not isinstance(its, Gone) and ours.first == its.first and its.head.tip.round >= head.tip.round
+        if is_ours and not existing.seal:
             return Moved(new_name, existing.tip.round, is_new=False, remains=head.seal)
     raise refusal(name, head.seal)
 

@@ -140,8 +140,15 @@ def _paged(whole: Whole) -> list[list[Entry]]:
     return pages
 
 
-async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> bytes:
-    """Write a session under a name. It stays sealed; the note that is returned opens it.
+class Arrival(NamedTuple):
+    """A session that was written and is not open: the note of its seal, and its identity."""
+
+    note: bytes
+    identity: bytes
+
+
+async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: str) -> Arrival:
+    """Write a session under a name. It stays sealed until it is let in.
 
     Raises SessionExists, SessionFollows, and StateCorrupt if the stored session differs from the parts. After an error
     nothing of it is left. The remains of a session that moved away stay until this one is opened.
@@ -150,17 +157,17 @@ async def take_in(store: Store, name: str, parts: AsyncIterator[Part], token: st
     try:
         existing = await store.head(name)
         has_moved = isinstance(existing, Head) and Seal.of(existing.seal).kind == "moved"
-        await _take_in(store, name, aside(name) if has_moved else name, parts, note)
+        identity = await _take_in(store, name, aside(name) if has_moved else name, parts, note)
     except BaseException:
         with contextlib.suppress(ServiceError):
             await take_away(store, name, note)
         raise
-    return note
+    return Arrival(note, identity)
 
 
-async def let_in(store: Store, name: str, note: bytes) -> None:
-    """Open the session that arrived under this note. Raises SessionMoving if it has been replaced or deleted meanwhile."""
-    if not await store.unseal(name, note):
+async def let_in(store: Store, name: str, arrival: Arrival) -> None:
+    """Open a session that has arrived. Raises SessionMoving if it has been replaced or deleted meanwhile."""
+    if not await store.unseal(name, *arrival):
         raise overtaken(name)
 
 
@@ -180,7 +187,7 @@ async def arrived(store: Store, name: str, note: bytes) -> Head | None:
     return None
 
 
-async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Part], note: bytes) -> None:
+async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Part], note: bytes) -> bytes:
     whole: Whole | None = None
     async for part in parts:
         match part:
@@ -208,6 +215,7 @@ async def _take_in(store: Store, name: str, place: str, parts: AsyncIterator[Par
         raise overtaken(name)
     if (stored.head.tip, stored.base, stored.snapshot) != (whole.head.tip, whole.base, whole.snapshot):
         raise _other(name)
+    return whole.first.digest
 
 
 def renamed(whole: Whole, name: str) -> Whole:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
@@ -182,7 +183,8 @@ class States:
             encode_record(session.definition, identity),
             to,
             await asyncio.to_thread(pack, session, str(Position(identity, to))),
-            summary=encode_summary(summary_of(session)),
+            # This is use of a session, which its last rounds may no longer tell.
+            summary=encode_summary(replace(summary_of(session), asked_at=time.time())),
             # Alarms of another history are not delivered.
             told=session.history.alarm_count,
             unless_waiting=unless_waiting,

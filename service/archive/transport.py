@@ -153,8 +153,7 @@ async def _import_one(
         reader.go_back(place)
         rest = _rest(reader, frames, begun)
         token = new_token()
-        note = await take_in(store, name, rest, token)
-        await let_in(store, name, note)
+        await let_in(store, name, await take_in(store, name, rest, token))
     except DamagedArchive:
         raise
     except SessionExists as error:

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
 
+import numpy as np
+
 from okl.errors import CannotPromote, LimitReached, Overloaded, SessionFollows, SessionFrozen, SessionNotFound
 from okl_core import LearnerSpec
 from okl_core.monitoring.duel import Outcome
@@ -161,7 +163,11 @@ class Challengers:
         await self._pursuit.follow(champion, name)
         former = await self._rounds.look(champion, current)
         check_tip(champion, former.position.tip, at)
-        await self._check(champion, own, former)
+        session, _ = await self._check(champion, own, former)
+        if _are_alike(former.twin, session):
+            # An earlier call was cut off after the swap; to keep this state would overwrite the one from before it.
+            await self._sessions.delete(own)
+            return await self._sessions.inspect(champion)
         # The final state is kept only after the promotion: a write before it would give a busy champion time for more rounds.
         await self._make_sure_of_room(champion, name)
         give_up = loop.time() + self._patience_s
@@ -231,6 +237,18 @@ class Challengers:
             own.created_at,
             trouble,
         )
+
+
+def _are_alike(champion: Session, challenger: Session) -> bool:
+    """Whether the two differ in their names and metrics at most, so that a promotion changes nothing."""
+    if replace(champion.definition, name=challenger.definition.name, template=None) != replace(
+        challenger.definition, template=None
+    ):
+        return False
+    if champion.learner is None or challenger.learner is None:
+        return False
+    ours, theirs = champion.learner.state(), challenger.learner.state()
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def _session_and_tip(session: Session, _: Head, position: Position) -> tuple[Session, Tip]:

@@ -24,8 +24,8 @@ from okl.errors import (
 
 from ..chance import BY_CHANCE
 from ..rounds import Rounds
-from ..session.codec import decode_waiting
-from ..session.following import challenger_name
+from ..session.codec import decode_waiting, split_followed
+from ..session.following import Note, challenger_name
 from ..session.requests import Follow, Followed
 from ..session.session import Session
 from ..session.turn import Position
@@ -42,6 +42,9 @@ ROUNDS_AT_ONCE: Final = 256
 MOST_PLACES: Final = 10_000
 MOST_PAGES: Final = 200
 """Enough pages for more predictions than may wait in a session by default."""
+MOST_NOTES: Final = 10_000
+"""The most rounds of a challenger in whose notes a tip of its champion is looked for."""
+
 TRIES: Final = 10
 STALE_S: Final = 0.01
 
@@ -88,7 +91,7 @@ class Pursuit:
         for _ in range(TRIES):
             before = await self._rounds.look(champion, Champion.of)
             tip = await self._rounds.look(own, _tip_of)
-            reading = await self._read(champion, tip)
+            reading = await self._read(champion, own, tip)
             asked = _Found((), None)
             if before.has_waiting:
                 asked = await self._asked(own, champion, before.position, reading)
@@ -104,13 +107,16 @@ class Pursuit:
             await asyncio.sleep(BY_CHANCE.uniform(0.0, STALE_S))
         return None
 
-    async def _read(self, champion: str, tip: Tip | None) -> Reading:
-        """Read the entries after the tip; if the tip is no longer stored, all stored entries. Raises SessionNotFound."""
+    async def _read(self, champion: str, own: str, tip: Tip | None) -> Reading:
+        """Read the entries after the tip. If it is not on the champion's chain, which may have been taken back, those after
+        the latest round that both know; if there is none, all stored entries. Raises SessionNotFound."""
         reading = await self._store.read(champion, tip)
         if not isinstance(reading, Gone) and reading.is_whole:
             # Include the entries kept from before the snapshot.
             whole = await self._store.whole(champion)
             reading = whole if isinstance(whole, Gone) else Reading(whole.head, whole.base, whole.entries)
+            if tip is not None and not isinstance(reading, Gone):
+                reading = _after_common(reading, await self._store.last(own, MOST_NOTES))
         if isinstance(reading, Gone):
             raise SessionNotFound(champion)
         return reading
@@ -121,7 +127,7 @@ class Pursuit:
         The champion's requests to this worker wait meanwhile, those to other workers do not.
         """
         tip = await self._rounds.look(own, _tip_of)
-        reading = await self._read(champion, tip)
+        reading = await self._read(champion, own, tip)
         # Skip waiting predictions: after a promotion they keep the champion's forecasts anyway.
         return await self._play(own, tip or reading.start, reading, (), now)
 
@@ -192,6 +198,20 @@ class Pursuit:
             self._places.move_to_end(own)
             while len(self._places) > MOST_PLACES:
                 self._places.popitem(last=False)
+
+
+def _after_common(reading: Reading, own: Sequence[Entry] | Gone) -> Reading:
+    """The part of the champion's reading after the latest tip that an entry of the challenger notes."""
+    noted: set[Tip] = set()
+    for entry in () if isinstance(own, Gone) else own:
+        note, _ = split_followed(entry.blob)
+        if note is not None:
+            noted.add(Note.decode(note).tip)
+    start, rest = reading.start, reading.entries
+    for i, entry in enumerate(reading.entries):
+        if entry.tip in noted:
+            start, rest = entry.tip, reading.entries[i + 1 :]
+    return Reading(reading.head, start, rest)
 
 
 def _tip_of(session: Session, _head: Head, _position: Position) -> Tip | None:

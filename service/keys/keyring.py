@@ -133,6 +133,16 @@ class Keyring:
         if key.rate is not None:
             self._allowances.spend(key.id, count)
 
+    def reserve(self, key: Key, count: float) -> None:
+        """Hold tokens back for rounds under way, until `settle`."""
+        if key.rate is not None:
+            self._allowances.reserve(key.id, count)
+
+    def settle(self, key: Key, reserved: float, spent: float) -> None:
+        """Charge what the rounds cost in the end, and release what was reserved for them."""
+        if key.rate is not None:
+            self._allowances.settle(key.id, reserved, spent)
+
 
 def _decoded(found: KeyRecords, known: KeyRecords, keys: Mapping[str, Key]) -> dict[str, Key]:
     """Decode changed records; an unreadable record is left out."""

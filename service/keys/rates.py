@@ -28,12 +28,13 @@ def lease_of(rate: Rate) -> float:
 
 @final
 class Allowance:
-    """A worker's tokens of one key; a negative number is owed to the bucket."""
+    """A worker's tokens of one key; a negative number is owed to the bucket. `reserved` are for rounds under way."""
 
-    __slots__ = ("closed_until", "lock", "tokens")
+    __slots__ = ("closed_until", "lock", "reserved", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
+        self.reserved = 0.0
         self.closed_until = -math.inf
         self.lock = asyncio.Lock()
 
@@ -55,10 +56,14 @@ class Allowances:
         allowance = self._of.get(id)
         if allowance is None:
             allowance = self._of[id] = Allowance()
-        if allowance.tokens >= 1.0:
+        missing = 1.0 + allowance.reserved - allowance.tokens
+        if missing <= 0.0:
             allowance.tokens -= 1.0
             return
         self._check(allowance)
+        if allowance.reserved:
+            # Not owed to the bucket yet, since the rounds may still be refused.
+            raise TooManyRequests(missing / rate.per_s)
         async with allowance.lock:
             if allowance.tokens < 1.0:
                 # A request that waited for the lock shares the refusal of the one before it.
@@ -76,6 +81,20 @@ class Allowances:
         allowance = self._of.get(id)
         if allowance is not None:
             allowance.tokens -= count
+
+    def reserve(self, id: str, count: float) -> None:
+        """Hold tokens back for rounds under way."""
+        allowance = self._of.get(id)
+        if allowance is not None:
+            allowance.reserved += count
+
+    def settle(self, id: str, reserved: float, spent: float) -> None:
+        """Take what the rounds cost in the end, and release what was reserved for them."""
+        allowance = self._of.get(id)
+        if allowance is not None:
+            # It may have been forgotten and made anew meanwhile.
+            allowance.reserved = max(0.0, allowance.reserved - reserved)
+            allowance.tokens -= spent
 
     def _check(self, allowance: Allowance) -> None:
         wait_s = allowance.closed_until - self._clock()

@@ -81,23 +81,34 @@ def spend(rounds: int) -> None:
         visit.keyring.spend(visit.key, rounds - 1)
 
 
+class Bill:
+    """What a request of several rounds will cost, beside the request itself."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = max(rounds - 1, 0)
+
+    def waive(self) -> None:
+        """Charge nothing: the rounds were refused, or are duplicates. Otherwise a body that is sent again, to resume where it
+        was refused, would spend all new tokens on rounds that were learned before, and never advance."""
+        self.rounds = 0
+
+
 @contextmanager
-def spending(rounds: int) -> Iterator[None]:
-    """Count all rounds of a request against its key's rate; of a refused one, only the request itself."""
-    spend(rounds)
+def spending(rounds: int) -> Iterator[Bill]:
+    """Charge all rounds of a request to its key once they are played; a request that is refused costs only itself."""
+    bill, visit = Bill(rounds), current.get()
+    if visit is None or visit.key is None:
+        yield bill
+        return
+    reserved = bill.rounds
+    visit.keyring.reserve(visit.key, reserved)
     try:
-        yield
+        yield bill
     except ServiceError:
-        give_back(rounds)
+        bill.waive()
         raise
-
-
-def give_back(rounds: int) -> None:
-    """Refund a request whose rounds are duplicates, except for the request itself. Otherwise a body that is sent again, to
-    resume where it was refused, would spend all new tokens on rounds that were learned before, and never advance."""
-    visit = current.get()
-    if visit is not None and visit.key is not None and rounds > 1:
-        visit.keyring.spend(visit.key, 1 - rounds)
+    finally:
+        visit.keyring.settle(visit.key, reserved, bill.rounds)
 
 
 async def admit() -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from okl.errors import ServiceError, SessionNotFound, StateCorrupt
 from okl_core.errors import OklError
 
-from ..session.idempotency import is_part
 from ..session.record import decode_record
+from ..session.requests import is_part
 from ..session.session import Session
 from ..session.snapshot import unpack
 from ..session.turn import Position
@@ -42,31 +42,33 @@ async def repair(store: Store, name: str, *, write: bool) -> RepairReport:
     reading = await store.salvage(name)
     if isinstance(reading, Gone):
         raise SessionNotFound(name)
-    kept, trouble = await asyncio.to_thread(_replayed, name, reading)
+    kept, alarms, trouble = await asyncio.to_thread(_replayed, name, reading)
     head = reading.head.tip
     if trouble is None or not write:
         return RepairReport(name, head.round, kept.round, trouble)
-    if not await store.rewind(name, head, kept):
+    if not await store.rewind(name, head, kept, alarms):
         raise StateCorrupt(f"Session {name!r} has changed meanwhile; run the repair again.", session=name)
     return RepairReport(name, head.round, kept.round, trouble, is_written=True)
 
 
-def _replayed(name: str, reading: Reading) -> tuple[Tip, str | None]:
-    """Return the tip after the last request that replays, and why the next one does not."""
+def _replayed(name: str, reading: Reading) -> tuple[Tip, int, str | None]:
+    """Return the tip after the last request that replays, the alarms until then, and why the next one does not."""
     definition, identity = decode_record(name, reading.record or b"")
     if reading.snapshot is None:
         session = Session(definition)
     else:
         session = unpack(definition, reading.snapshot, str(Position(identity, reading.start)))
     kept = tip = reading.start
+    alarms = session.history.alarm_count
     for entry in reading.entries:
         if (trouble := _trouble(session, entry)) is not None:
-            return kept, trouble
+            return kept, alarms, trouble
         tip = entry.tip
-        kept = kept if is_part(entry.id) else tip
+        if not is_part(entry.id):
+            kept, alarms = tip, session.history.alarm_count
     if tip != reading.head.tip:
-        return kept, f"the entry after round {tip.round} was damaged, or is missing"
-    return kept, None
+        return kept, alarms, f"the entry after round {tip.round} was damaged, or is missing"
+    return kept, alarms, None
 
 
 def _trouble(session: Session, entry: Entry) -> str | None:

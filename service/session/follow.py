@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -22,12 +22,21 @@ from .coverage import promise_kept
 from .following import Note
 from .limits import SessionLimits
 from .moment import Moment
-from .requests import Follow, Followed, Lesson, Question
+from .played import Pending
+from .requests import Follow, Followed, Lesson, Question, part_id
 from .session import Session
 from .task import Task, check_weights, reckoned
 
-Append = Callable[[int, str | None, bytes], None]
-"""Adds an entry to the turn: its number of rounds, its id (None: make a new one), its bytes."""
+Append = Callable[[int, str, bytes], None]
+"""Adds an entry to the turn: its number of rounds, its id, its bytes."""
+
+
+class _Learned(NamedTuple):
+    """An entry to be added: the rounds skipped before it, the champion's errors (one for each of its rounds), its bytes."""
+
+    skipped: int
+    errors: Sequence[float]
+    blob: bytes
 
 
 @final
@@ -78,20 +87,33 @@ class Follower:
         moment = self._moment._replace(at=lesson.at, waited_s=lesson.waited_s)
         if len(lesson.y) > 1 and not self._is_careful:
             self._run(lesson, moment)
-            self._tip = lesson.tip
             return
-        last = len(lesson.y) - 1
+        following = self._session.following
+        assert following is not None
+        latest: _Learned | None = None
         for i in range(len(lesson.y)):
             try:
-                self._round(lesson, i, moment, lesson.tip if i == last else self._tip)
+                pending, errors = self._played(lesson, i, moment)
             except (ServiceError, core.InputError, core.ConfigError, core.NumericalError) as error:
                 if not self._is_careful:
                     raise
                 self._refused = str(error)
                 self._skipped += 1
-        self._tip = lesson.tip
+                continue
+            if latest is not None:
+                self._add(lesson.tip, latest, part_id(lesson.id, i))
+            latest = _Learned(self._skipped, errors, encode_round(pending.entry))
+            following.take(Note(self._learner, lesson.tip, self._skipped, errors))
+            self._session.learn(pending)
+            self._skipped = 0
+        if latest is not None:
+            # The last entry also counts the rounds refused after it: the whole lesson is past once one of its rounds is.
+            following.skipped += self._skipped
+            self._add(lesson.tip, latest._replace(skipped=latest.skipped + self._skipped), lesson.id)
+            self._skipped = 0
 
-    def _round(self, lesson: Lesson, i: int, moment: Moment, tip: Tip) -> None:
+    def _played(self, lesson: Lesson, i: int, moment: Moment) -> tuple[Pending, list[float]]:
+        """A round that can be learned, and the champion's error in it, NaN if the two cannot be compared."""
         session = self._session
         self._limits.check_room(session.definition.name, session.nbytes)
         waited = self._found(lesson.id) if lesson.is_late else None
@@ -116,10 +138,7 @@ class Follower:
         )
         # Without a waiting prediction the challenger's forecast is newer than the champion's, so the two cannot be compared.
         champion_error = math.nan if lesson.is_late and waited is None else lesson.errors[i]
-        assert session.following is not None
-        session.following.take(Note(self._learner, tip, self._skipped, [champion_error]))
-        self._add(tip, [champion_error], lesson.id if i == len(lesson.y) - 1 else None, encode_round(pending.entry))
-        session.learn(pending)
+        return pending, [champion_error]
 
     def _run(self, lesson: Lesson, moment: Moment) -> None:
         session = self._session
@@ -140,14 +159,13 @@ class Follower:
         ran = session.run(raws, np.array(y), tasks, moment)
         start = 0
         for i, (count, blob) in enumerate(ran.entries):
-            is_last = i == len(ran.entries) - 1
-            tip, errors = lesson.tip if is_last else self._tip, lesson.errors[start : start + count]
-            self._add(tip, errors, lesson.id if is_last else None, blob)
+            id = lesson.id if i == len(ran.entries) - 1 else part_id(lesson.id, i)
+            self._add(lesson.tip, _Learned(self._skipped, lesson.errors[start : start + count], blob), id)
+            self._skipped = 0
             start += count
 
-    def _add(self, tip: Tip, errors: Sequence[float], id: str | None, blob: bytes) -> None:
-        """Append an entry with its note; `errors` are the champion's, one for each round of the entry."""
-        note = Note(self._learner, tip, self._skipped, errors)
-        self._append(len(errors), id, encode_followed(note.encode(), blob))
-        self._skipped = 0
-        self._rounds += len(errors)
+    def _add(self, tip: Tip, learned: _Learned, id: str) -> None:
+        """Append an entry with its note."""
+        note = Note(self._learner, tip, learned.skipped, learned.errors)
+        self._append(len(learned.errors), id, encode_followed(note.encode(), learned.blob))
+        self._rounds += len(learned.errors)

@@ -19,25 +19,7 @@ from .requests import Batch, Columns, RoundsPlayed, Updated
 REMEMBERED_BYTES = 4096
 """Answers larger than this are remembered without the forecasts of their rounds."""
 
-_PART = " "
-"""It is in no client's id."""
-
 _NOT_KEPT = ("session", "id", "is_duplicate", "columns")
-
-
-def part_id(id: str, place: int) -> str:
-    """The id of an entry before the last one of its request, which alone has the request's id."""
-    return f"{id}{_PART}{place}"
-
-
-def is_part(id: str) -> bool:
-    """Whether the entry with this id is not the last one of its request."""
-    return _PART in id
-
-
-def request_id(id: str) -> str:
-    """The id of the request that an entry is of."""
-    return id.partition(_PART)[0]
 
 
 def digest(data: bytes) -> str:

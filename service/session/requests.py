@@ -40,6 +40,25 @@ class Report(NamedTuple):
         return [self.y] if self.weight == 1.0 else [self.y, self.weight]
 
 
+_PART = " "
+"""It is in no client's id."""
+
+
+def part_id(id: str, place: int) -> str:
+    """The id of an entry before the last one of its request, which alone has the request's id."""
+    return f"{id}{_PART}{place}"
+
+
+def is_part(id: str) -> bool:
+    """Whether the entry with this id is not the last one of its request."""
+    return _PART in id
+
+
+def request_id(id: str) -> str:
+    """The id of the request that an entry is of."""
+    return id.partition(_PART)[0]
+
+
 class BodyPlace(NamedTuple):
     """The place of a block in the body sent under `key`: the number of blocks, and of rounds, before it."""
 

@@ -31,16 +31,7 @@ from .codec import WaitingEntry, decode_waiting, encode_round, encode_waiting
 from .coverage import answer_to, promise_kept
 from .definition import Input
 from .follow import Follower
-from .idempotency import (
-    check_progress,
-    expired,
-    id_conflict,
-    part_id,
-    progress_of,
-    remember,
-    same_prediction,
-    told_again,
-)
+from .idempotency import check_progress, expired, id_conflict, progress_of, remember, same_prediction, told_again
 from .limits import SessionLimits
 from .moment import Moment
 from .played import Pending, of_rows
@@ -56,6 +47,7 @@ from .requests import (
     RoundsPlayed,
     Told,
     Updated,
+    part_id,
 )
 from .rounds_played import rounds_played
 from .session import Session

@@ -313,15 +313,6 @@ class Store(Moving, Protocol):
         on the chain and later than the present snapshot."""
         ...
 
-    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
-        """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is the tip
-        of its snapshot (else its first) or of an entry after that. A summary of a later round counts as one of `to`.
-
-        Progress that was remembered with these entries or later is forgotten too, if the id of the first block is still
-        remembered, and so those of all: with a progress P it is P0.
-        """
-        ...
-
     async def last(self, name: str, rounds: int) -> Sequence[Entry] | Gone:
         """The newest entries, oldest first, including the tail behind the snapshot: the fewest that cover `rounds` rounds, or
         all that are kept; of these the newest with at most LAST_BYTES of blobs in total, none if the newest has more."""

@@ -136,6 +136,16 @@ class Moving(Protocol):
         """
         ...
 
+    async def rewind(self, name: str, tip: Tip, to: Tip, alarms: int = 0) -> bool:
+        """Take back the entries after `to`, and forget their ids; False unless the session is at `tip`, and `to` is the tip
+        of its snapshot (else its first) or of an entry after that. A summary of a later round counts as one of `to`, and of
+        the `alarms` until then no more than these as delivered.
+
+        Progress that was remembered with these entries or later is forgotten too, if the id of the first block is still
+        remembered, and so those of all: with a progress P it is P0.
+        """
+        ...
+
     async def keep(
         self,
         name: str,
@@ -174,9 +184,10 @@ class Moving(Protocol):
         """
         ...
 
-    async def unseal(self, name: str, note: bytes) -> bool:
+    async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
         """Remove a seal; False if there is no such session, or if it is sealed with another note. A session aside with this
-        note atomically takes the place of the session, if that is sealed for good."""
+        note atomically takes the place of the session, if that is sealed for good. With `identity` also False if the session
+        that is then in this place has another one: its first tip has another digest."""
         ...
 
     async def whole(self, name: str) -> Whole | Gone:

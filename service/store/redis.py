@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, final
 
 from redis.exceptions import ResponseError
@@ -176,8 +177,8 @@ class RedisStore:
     async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
         return bool(await self._run(scripts.SNAPSHOT, name, *self._tail, text_of(tip), blob, is_write=True))
 
-    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
-        return bool(await self._run(scripts.REWIND, name, text_of(tip), text_of(to), is_write=True))
+    async def rewind(self, name: str, tip: Tip, to: Tip, alarms: int = 0) -> bool:
+        return bool(await self._run(scripts.REWIND, name, text_of(tip), text_of(to), alarms, is_write=True))
 
     async def replace(
         self,
@@ -249,7 +250,11 @@ class RedisStore:
     async def delete(
         self, name: str, at: Tip | None = None, *, unless_waiting: bool = False, remains: bytes = b""
     ) -> bool:
-        arguments = ("" if at is None else text_of(at), int(unless_waiting), remains)
+        # The driver sends a call whose reply was lost again: by then another session may have the name.
+        first = None
+        with suppress(StoreCorrupt):  # a damaged session can be deleted too
+            first = await self._on_session(name, "HGET", keys_of(name)[0], "first")
+        arguments = ("" if at is None else text_of(at), int(unless_waiting), remains, first or "")
         is_deleted = await self._run(scripts.DELETE, name, 0, *arguments, is_write=True)
         await self._unlist(name)
         return bool(is_deleted)
@@ -289,8 +294,8 @@ class RedisStore:
         is_over = () if over is None else (1, over)
         return bool(await self._run(scripts.SEAL, name, note, duration, *is_over, is_write=True))
 
-    async def unseal(self, name: str, note: bytes) -> bool:
-        return bool(await self._run(scripts.UNSEAL, name, note, is_write=True))
+    async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
+        return bool(await self._run(scripts.UNSEAL, name, note, identity, is_write=True))
 
     async def whole(self, name: str) -> Whole | Gone:
         answer = await self._run(scripts.WHOLE, name)

@@ -159,8 +159,8 @@ class SqliteStore:
 
         return await self._run(operation, writes=True, written_bytes=len(blob), leaves_garbage=True)
 
-    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
-        return await self._run(lambda db: sessions.rewind(db, self._clock(), name, tip, to), writes=True)
+    async def rewind(self, name: str, tip: Tip, to: Tip, alarms: int = 0) -> bool:
+        return await self._run(lambda db: sessions.rewind(db, self._clock(), name, tip, to, alarms), writes=True)
 
     async def replace(
         self,
@@ -254,8 +254,10 @@ class SqliteStore:
         check_note(note)
         return await self._run(lambda db: moves.seal(db, self._clock(), name, note, for_s, over), writes=True)
 
-    async def unseal(self, name: str, note: bytes) -> bool:
-        return await self._run(lambda db: moves.unseal(db, self._clock(), name, note), writes=True, leaves_garbage=True)
+    async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
+        return await self._run(
+            lambda db: moves.unseal(db, self._clock(), name, note, identity), writes=True, leaves_garbage=True
+        )
 
     async def whole(self, name: str) -> Whole | Gone:
         return await self._run(lambda db: moves.whole(db, name))

@@ -132,7 +132,7 @@ def seal(db: sqlite3.Cursor, now: float, name: str, note: bytes, for_s: float, o
     return True
 
 
-def unseal(db: sqlite3.Cursor, now: float, name: str, note: bytes) -> bool:
+def unseal(db: sqlite3.Cursor, now: float, name: str, note: bytes, identity: bytes) -> bool:
     session, arrived = find_session(db, name), find_session(db, aside(name))
     has_place = session is not None and session.is_sealed_for_good
     if has_place and arrived is not None and seal_of(db, arrived) == note:
@@ -140,6 +140,8 @@ def unseal(db: sqlite3.Cursor, now: float, name: str, note: bytes) -> bool:
         db.execute(RENAME, (name, arrived.key))
         session = arrived
     if session is None or (session.sealed_until > now and seal_of(db, session) != note):
+        return False
+    if identity not in (b"", session.first_digest):
         return False
     db.execute(SEAL, (0.0, session.key))
     db.execute(NOTE_SEAL, (b"", session.key))

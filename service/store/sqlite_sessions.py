@@ -48,7 +48,7 @@ ADD_GARBAGE = "INSERT OR IGNORE INTO garbage (session) VALUES (?)"
 SUM_JOURNAL = "SELECT TOTAL(size) FROM journal WHERE session = ? AND round > ?"
 FIND_TAIL = "SELECT round, size, digest FROM journal WHERE session = ? AND round > ? AND round <= ? ORDER BY round DESC"
 TAKE_BACK = "DELETE FROM journal WHERE session = ? AND round > ?"
-BOUND_SUMMARY = "UPDATE notes SET summary_round = ?2 WHERE session = ?1 AND summary_round > ?2"
+BOUND_NOTES = "UPDATE notes SET summary_round = MIN(summary_round, ?), told = MIN(told, ?) WHERE session = ?"
 FORGET = """
 WITH taken AS (SELECT id FROM journal WHERE session = ?1 AND round > ?2)
 DELETE FROM remembered WHERE session = ?1 AND (
@@ -200,7 +200,7 @@ def _trim(db: sqlite3.Cursor, session: SessionRow, limits: Limits) -> None:
         session.tail_bytes += size
 
 
-def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip) -> bool:
+def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip, alarms: int) -> bool:
     session = find_session(db, name)
     if session is None or not session.is_at(tip):
         return False
@@ -215,7 +215,7 @@ def rewind(db: sqlite3.Cursor, now: float, name: str, tip: Tip, to: Tip) -> bool
         session.remembered -= 1
         session.remembered_bytes -= size
     db.execute(TAKE_BACK, (session.key, to.round))
-    db.execute(BOUND_SUMMARY, (session.key, to.round))
+    db.execute(BOUND_NOTES, (to.round, alarms, session.key))
     session.shift += session.round - to.round
     session.round, session.digest = to.round, to.digest
     session.journal_bytes = int(db.execute(SUM_JOURNAL, (session.key, session.start().round)).fetchone()[0])

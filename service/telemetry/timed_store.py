@@ -87,8 +87,8 @@ class TimedStore:
     async def snapshot(self, name: str, tip: Tip, blob: bytes) -> bool:
         return await self._timed("snapshot", self._store.snapshot(name, tip, blob))
 
-    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
-        return await self._timed("rewind", self._store.rewind(name, tip, to))
+    async def rewind(self, name: str, tip: Tip, to: Tip, alarms: int = 0) -> bool:
+        return await self._timed("rewind", self._store.rewind(name, tip, to, alarms))
 
     async def replace(
         self,
@@ -150,8 +150,8 @@ class TimedStore:
     async def seal(self, name: str, note: bytes, for_s: float, over: bytes | None = None) -> bool:
         return await self._timed("seal", self._store.seal(name, note, for_s, over))
 
-    async def unseal(self, name: str, note: bytes) -> bool:
-        return await self._timed("unseal", self._store.unseal(name, note))
+    async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
+        return await self._timed("unseal", self._store.unseal(name, note, identity))
 
     async def whole(self, name: str) -> Whole | Gone:
         return await self._timed("whole", self._store.whole(name))

@@ -15,8 +15,8 @@ from ..rounds import Rounds
 from ..session.codec import BlockEntry, RoundEntry, decode_entry, decode_waiting
 from ..session.definition import Scalar
 from ..session.history.view import HistoryView, view_of
-from ..session.idempotency import request_id
 from ..session.inputs import invalid
+from ..session.requests import request_id
 from ..session.scorecard import Issued
 from ..session.session import Session
 from ..session.summary import summary_of

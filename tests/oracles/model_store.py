@@ -338,7 +338,7 @@ class ModelStore:
 
         return await self._ask(name, operation) is True
 
-    async def rewind(self, name: str, tip: Tip, to: Tip) -> bool:
+    async def rewind(self, name: str, tip: Tip, to: Tip, alarms: int = 0) -> bool:
         def operation(session: Session) -> bool:
             if session.tip != tip:
                 return False
@@ -352,6 +352,7 @@ class ModelStore:
             session.entries = [entry for entry in session.entries if entry.tip.round <= to.round]
             session.tip = to
             session.summary_round = min(session.summary_round, to.round)
+            session.told = min(session.told, alarms)
             return True
 
         return await self._ask(name, operation) is True
@@ -537,7 +538,7 @@ class ModelStore:
         check_note(note)
         return await self._ask(name, operation) is True
 
-    async def unseal(self, name: str, note: bytes) -> bool:
+    async def unseal(self, name: str, note: bytes, identity: bytes = b"") -> bool:
         def operation(session: Session) -> bool:
             arrived = self.sessions.get(aside(name))
             if session.sealed_until == FOR_GOOD and arrived is not None and arrived.seal == note:
@@ -545,6 +546,8 @@ class ModelStore:
                 session, arrived.name = arrived, name
                 self.sessions[name] = arrived
             if session.sealed_until > self.clock() and session.seal != note:
+                return False
+            if identity not in (b"", session.first.digest):
                 return False
             session.seal, session.sealed_until = b"", 0.0
             return True

@@ -208,10 +208,10 @@ class StoreMachine(RuleBasedStateMachine):
         tip = self.tip(name, distance)
         self.both(lambda store: store.snapshot(name, tip, blob))
 
-    @rule(name=names, distance=distances, back=distances)
-    def rewind(self, name: str, distance: int, back: int) -> None:
+    @rule(name=names, distance=distances, back=distances, alarms=st.integers(0, 9))
+    def rewind(self, name: str, distance: int, back: int, alarms: int) -> None:
         tip, to = self.tip(name, distance), self.tip(name, back + 1)
-        self.both(lambda store: store.rewind(name, tip, to))
+        self.both(lambda store: store.rewind(name, tip, to, alarms))
 
     @rule(name=names, distance=distances, round=st.sampled_from([0, 1, 7]), blob=blobs, unless_waiting=st.booleans())
     def replace(self, name: str, distance: int, round: int, blob: bytes, *, unless_waiting: bool) -> None:

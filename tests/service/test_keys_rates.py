@@ -123,6 +123,26 @@ async def test_what_a_batch_costs_is_owed_and_waited_for() -> None:
     assert await admitted(own, rate, bucket, 1) == 1
 
 
+async def test_what_is_under_way_is_held_back_and_owed_only_if_it_is_played() -> None:
+    bucket, rate = Bucket(), Rate(10.0, 10.0)
+    own = Allowances(bucket)
+    await own.admit("k", rate, bucket)
+    own.reserve("k", 99.0)
+    for _ in range(2):
+        with pytest.raises(TooManyRequests) as refused:
+            await own.admit("k", rate, bucket)
+        assert refused.value.retry_after_s == 10
+    own.settle("k", 99.0, 0.0)
+    # Nothing was owed, so nothing is given back: 9 tokens are left of the bucket.
+    assert await admitted(own, rate, bucket, 20) == 9
+    own.reserve("k", 5.0)
+    own.settle("k", 5.0, 5.0)
+    bucket.now += 0.5
+    assert await admitted(own, rate, bucket, 1) == 0
+    bucket.now += 0.2
+    assert await admitted(own, rate, bucket, 1) == 1
+
+
 async def test_allowances_of_keys_that_are_gone_are_forgotten() -> None:
     bucket, rate = Bucket(), Rate(10.0, 10.0)
     own = Allowances(bucket)

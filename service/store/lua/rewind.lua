@@ -1,11 +1,11 @@
--- ARGV: the session's expected tip, the tip to go back to
+-- ARGV: the session's expected tip, the tip to go back to, the number of alarms until then
 -- Returns 1, or 0 if nothing was taken back.
 
-local tip, to = unpack(ARGV)
+local tip, to, alarms = unpack(ARGV)
 local at, packed, sealed_until = tip_and('counters')
 if at ~= tip then return 0 end
 if sealed_until > now_us() then return sealed() end
-local from = call('HMGET', head, 'snapshot', 'first', 'summary_round')
+local from = call('HMGET', head, 'snapshot', 'first', 'summary_round', 'told')
 local start = from[1] or from[2]
 if to ~= start and (tonumber(round_of(to)) <= tonumber(round_of(start)) or not has_entry(to)) then return 0 end
 
@@ -37,5 +37,6 @@ if #taken > 0 then
   end
 end
 if tonumber(from[3] or 0) > tonumber(round_of(to)) then call('HSET', head, 'summary_round', round_of(to)) end
+if tonumber(from[4] or 0) > tonumber(alarms) then call('HSET', head, 'told', alarms) end
 call('HSET', head, 'tip', to, 'counters', struct.pack(COUNTERS, unpack(counters, 1, 9)))
 return 1

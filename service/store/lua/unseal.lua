@@ -1,8 +1,8 @@
--- ARGV: note
+-- ARGV: note, digest of the first tip that the session must have, '' for any
 -- The keys of the session aside follow those of the session.
 -- Returns 1, or 0 if there is no such session or it is sealed with another note.
 
-local note, own = ARGV[1], #KEYS / 2
+local note, identity, own = ARGV[1], ARGV[2] or '', #KEYS / 2
 local found, seal, sealed_until = tip_and('seal')
 local arrived = call('HMGET', KEYS[own + 1], 'seal', 'sealed_until')
 if found and sealed_until == NEVER and arrived[1] == note and tonumber(arrived[2]) == NEVER then
@@ -12,6 +12,6 @@ if found and sealed_until == NEVER and arrived[1] == note and tonumber(arrived[2
   end
   seal = note
 end
-if not found or sealed_until > now_us() and seal ~= note then return 0 end
+if not found or sealed_until > now_us() and seal ~= note or identity ~= '' and not begins_at(identity) then return 0 end
 call('HDEL', head, 'seal', 'sealed_until')
 return 1

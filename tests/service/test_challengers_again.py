@@ -1,0 +1,80 @@
+"""Nothing is learned twice by a challenger, and nothing lost, where something is repeated, refused or taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from okl.errors import StoreUnavailable
+from service.session.record import decode_record
+from service.session.session import Session
+from service.session.snapshot import pack
+from service.session.summary import decode_summary
+from service.store.base import Gone, Head, Reading
+from tests.service.api import Api, serving_on
+from tests.service.challenged import AUTO, session_of
+from tests.service.definitions import POMDR
+from tests.service.worker import Call, Watched
+
+pytestmark = pytest.mark.anyio
+
+MEAN = {"kind": "mean"}
+
+
+async def test_a_block_whose_last_round_is_refused_is_past(memory: Api) -> None:
+    await memory.create(AUTO, strict=False, scale={"kind": "learned"}, warmup_rounds=20)
+    await memory.rounds([[i, 1] for i in range(30)], ["a", "b"] * 15)
+    # It has the labels that there are, and refuses others.
+    await memory.call("POST", "/sessions/s/challengers", {"name": "c", "learner": POMDR}, status=201)
+    await memory.rounds([[i, 2] for i in range(6)], ["a", "b", "c", "b", "a", "c"])
+    for _ in range(3):
+        await memory.worker.pursuit.follow("s", "c")
+        told = await memory.call("GET", "/sessions/s/challengers/c")
+        assert (told["t"], told["behind"], told["skipped"]) == (4, 0, 2)
+    # A replay of its journal says the same.
+    live, reading = await session_of(memory, "s~c"), await memory.store.read("s~c")
+    assert isinstance(reading, Reading)
+    replayed = Session(decode_record("s~c", reading.record or b"")[0])
+    for entry in reading.entries:
+        replayed.replay(entry.blob)
+    assert pack(replayed, "here") == pack(live, "here")
+
+
+async def test_rounds_that_are_taken_back_are_not_followed_by_all_others(memory: Api) -> None:
+    await memory.create(MEAN)
+    await memory.call("POST", "/sessions/s/challengers", {"name": "c", "learner": MEAN}, status=201)
+    for i in range(10):
+        await memory.update(float(i), x=[1.0])
+    await memory.worker.pursuit.follow("s", "c")
+    entries, head = await memory.store.last("s", 10), await memory.store.head("s")
+    assert not isinstance(entries, Gone)
+    assert isinstance(head, Head)
+    assert await memory.store.rewind("s", head.tip, entries[7].tip) is True
+    for learned in (10, 11):
+        await memory.worker.pursuit.follow("s", "c")
+        assert (await memory.call("GET", "/sessions/s/challengers/c"))["t"] == learned
+        await memory.update(1.0, x=[1.0])
+
+
+async def test_a_promotion_that_is_repeated_keeps_the_champion_from_before_it(watched: Watched) -> None:
+    async with serving_on(watched.as_store) as api:
+        await api.create(MEAN)
+        await api.rounds([[1.0]] * 50, [0.5] * 50)
+        await api.call("POST", "/sessions/s/challengers", {"name": "c", "learner": {"kind": "last-label"}}, status=201)
+        await api.rounds([[1.0]] * 5, [0.5] * 5)
+
+        async def before(call: Call) -> None:
+            if call.method == "delete":
+                raise StoreUnavailable("Killed.")
+
+        watched.before = before
+        await api.refused("store-unavailable", "POST", "/sessions/s/challengers/c/promote")
+        watched.before = None
+        await api.rounds([[1.0]] * 2, [0.5] * 2)
+        assert (await api.call("POST", "/sessions/s/challengers/c/promote"))["kind"] == "last-label"
+        assert await api.store.count() == 1
+        back = await api.call("POST", "/sessions/s/rollback", {"checkpoint": "before-c"}, headers={"If-Match": "*"})
+        assert (back["kind"], back["t"]) == ("mean", 55)
+        # To go back is use of the session, which a template's expiry goes by.
+        head = await api.store.head("s")
+        assert isinstance(head, Head)
+        assert decode_summary(head.summary).asked_at is not None
