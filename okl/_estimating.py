@@ -23,6 +23,7 @@ from okl._scores import probabilities_of
 from okl.errors import NotFinite, WrongType
 from okl.values import as_json
 from okl_core import Forecast, LearnerSpec, create, parse_spec, resolve, restore
+from okl_core.contract.checked import checked_truth
 from okl_core.contract.learner import get_learner, taken_dim
 from okl_core.contract.state import from_bytes, part_of, to_bytes
 from okl_core.errors import ConfigError, LabelError, ShapeError, StateFormatError
@@ -137,8 +138,10 @@ class RecordLearner:
     def learn(self, raws: Sequence[Raw], truths: Sequence[Any], *, is_all: bool = False) -> None:
         """Learn n rounds in order. `is_all`: no more rounds will follow soon, so the learner is created from these at once.
 
-        Raises LabelError, ShapeError and the learner's errors.
+        Raises LabelError, InputError, ShapeError and the learner's errors.
         """
+        if len(raws) != len(truths):
+            raise ShapeError(f"there are {len(raws)} rows and {len(truths)} truths", "y")
         if self._dim is not None:
             for raw in raws:
                 if len(raw) != self._dim - self.spec.lags:
@@ -198,7 +201,7 @@ class RecordLearner:
     def _learn_rows(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
         assert self.preparation is not None
         preparation = self.preparation.copy()
-        X, y = preparation.learn_rows(list(raws)), self._to_learner(np.array(truths))
+        X, y = preparation.learn_rows(list(raws)), self._to_learner(np.array(truths), (self._low, self._unit))
         if len(y) == 1:
             # A block of one row costs more than an update.
             self.learner.update(X[0], y.item())
@@ -208,18 +211,19 @@ class RecordLearner:
 
     def _make(self, raws: Sequence[Raw], truths: Sequence[float]) -> None:
         """Create preparation and learner from these rounds, and learn them."""
-        y = np.array(truths)
+        y, scale = np.array(truths), (self._low, self._unit)
         if self.labels is None and self._taken != REALS:
             (low, high), least, largest = self._taken, float(y.min()), float(y.max())
             # The middle half of the learner's range spans these truths.
-            self._unit = 2.0 * (largest - least or 1.0) / (high - low)
-            self._low = (least + largest) / 2.0 - self._unit * (low + high) / 2.0
+            unit = 2.0 * (largest - least or 1.0) / (high - low)
+            scale = (least + largest) / 2.0 - unit * (low + high) / 2.0, unit
         fields = Survey(is_strict=self._dim is not None).fields(raws)
         preparation = Preparation.found(fields, raws, self._algorithm.input_radius(self._config))
-        X, y = preparation.learn_rows(list(raws)), self._to_learner(y)
+        X, y = preparation.learn_rows(list(raws)), self._to_learner(y, scale)
         learner = create(resolve(self._with_classes(), X, y), preparation.width)
         learner.run(X, y)
         self.preparation, self.learner = preparation, learner
+        self._low, self._unit = scale
 
     def _with_classes(self) -> LearnerSpec:
         """The spec; a learner with a fixed number of classes gets the number of labels seen so far."""
@@ -241,9 +245,9 @@ class RecordLearner:
     # -- truths -------------------------------------------------------------------------------------------------------
 
     def _known(self, truth: Any) -> float:
-        """The truth as a number: a label's index, where a new label gets the next one. Raises LabelError."""
+        """The truth as a number: a label's index, where a new label gets the next one. Raises LabelError, InputError."""
         if self.labels is None:
-            return float(truth)
+            return checked_truth(truth, "real", REALS)
         place = self._places.get(truth) if isinstance(truth, Label) else None
         if place is None:
             if not isinstance(truth, Label):
@@ -271,11 +275,11 @@ class RecordLearner:
     def _has_new_label(self, truth: float) -> bool:
         return self._target == "class" and (known := self._made_classes) is not None and truth >= known
 
-    def _to_learner(self, y: F64) -> F64:  # (n,)
-        """Truths in the learner's units, shape (n,)."""
+    def _to_learner(self, y: F64, scale: tuple[float, float]) -> F64:  # (n,)
+        """Truths in the learner's units, shape (n,); `scale` is where they begin, and their unit."""
         if self.labels is None:
-            low, high = self._taken
-            return np.clip((y - self._low) / self._unit, low, high) if self._taken != REALS else y
+            (low, high), (start, unit) = self._taken, scale
+            return np.clip((y - start) / unit, low, high) if self._taken != REALS else y
         return y if self._target == "class" else 2.0 * y - 1.0
 
     # -- forecasts ----------------------------------------------------------------------------------------------------

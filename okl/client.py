@@ -131,14 +131,14 @@ class Client:
                     raise error_of(response.status_code, response.content)
                 for part in response.iter_bytes():
                     yield from reader.read(part)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _cut(session, self.url, error) from error
 
     def send(self, call: Call) -> Any:
         """Send one request and return its answer."""
         try:
             response = self._http.get().request(call.method, call.path, **_request(call))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _unreachable(self.url, error) from error
         return _answer(call, response)
 
@@ -244,14 +244,14 @@ class AsyncClient:
                 async for part in response.aiter_bytes():
                     for event in reader.read(part):
                         yield event
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _cut(session, self.url, error) from error
 
     async def send(self, call: Call) -> Any:
         """Send one request and return its answer."""
         try:
             response = await self._http.get().request(call.method, call.path, **_request(call))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _unreachable(self.url, error) from error
         return _answer(call, response)
 

@@ -17,18 +17,20 @@ OF_A_BALANCER: Final = {
     503: Unreachable,
     504: Unreachable,
 }
-"""Exceptions for answers without a problem type, which come from a proxy or load balancer."""
+"""Exceptions for answers without a problem type of the service, which come from a proxy or load balancer."""
 
 
 def error_of(status: int, content: bytes) -> ServiceError:
     """The exception for a problem document: its class follows from the type, `extra` holds the non-standard members."""
     try:
         document = json.loads(content)
-        slug = document["type"].rpartition("/")[2]
+        where, _, slug = document["type"].rpartition("/")
         detail = document["detail"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        document, slug, detail = {}, NO_TYPE, f"HTTP {status}: {content[:200].decode(errors='replace')}"
-    kind = (OF_A_BALANCER.get(status) if slug == NO_TYPE else PROBLEMS.get(slug)) or ServiceError
+        document, where, slug, detail = {}, "", NO_TYPE, f"HTTP {status}: {content[:200].decode(errors='replace')}"
+    # A type that a newer service has is no proxy's.
+    of_status = None if where.endswith("problems") else OF_A_BALANCER.get(status)
+    kind = PROBLEMS.get(slug) or of_status or ServiceError
     known = ("type", "title", "status", "detail") if slug in PROBLEMS else ("detail",)
     error = kind.__new__(kind)
     ServiceError.__init__(error, str(detail), **{str(k): v for k, v in document.items() if k not in known})

@@ -73,7 +73,10 @@ class _SklearnLearner(BaseEstimator):
 
     def _rounds(self, X: Any, y: Any, *, reset: bool) -> tuple[Sequence[Raw], NDArray[Any]]:
         """Validated inputs as records, and truths, shape (n,)."""
-        if _has_records(X):
+        if reset:
+            self._by_name = _has_records(X)
+        if self._by_name:
+            self._check_named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             y = column_or_1d(y, warn=True)
             check_consistent_length(X, y)
@@ -83,9 +86,15 @@ class _SklearnLearner(BaseEstimator):
         )
         return list(X), y
 
+    def _check_named(self, X: Any) -> None:
+        """The first fit decides how fields are called: numbers alone would be other fields than those with names."""
+        if not hasattr(X, "columns") or not len(X):
+            raise ValueError("X must be a data frame with rows, as in the first fit, where a column was not numeric.")
+
     def _inputs(self, X: Any) -> Sequence[Raw]:
         check_is_fitted(self)
-        if _has_records(X):
+        if self._by_name:
+            self._check_named(X)
             validate_data(self, X, reset=False, skip_check_array=True)
             return rows_of(X)
         rows: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")

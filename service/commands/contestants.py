@@ -30,7 +30,7 @@ from ..session.played import Forecasts
 from ..session.requests import Follow, Question
 from ..session.scorecard import LEAST_LEFT, Tally
 from ..session.session import Session
-from ..session.task import reckoned
+from ..session.task import NUMBERS, reckoned
 from .recording import RecordedRow, Recording
 
 BLOCK: Final = 100
@@ -316,8 +316,10 @@ def definition_for(recording: Recording, spec: Json) -> Definition:
     are_labels = recording.has_labels or (not is_auto and algorithm.target(config) == "class")
     settings = recording.settings(are_labels=are_labels, with_range=not is_auto)
     labels, y_range = settings.get("labels"), settings.get("y_range")
-    # For plain `auto`, let the service choose by the kind of the truths.
-    learner = None if is_auto and not parsed.config and not parsed.lags else LearnerSpec.model_validate(spec)
+    learner = LearnerSpec.model_validate(spec)
+    if is_auto and not parsed.config and not parsed.lags:
+        # As the service chooses by the kind of the truths; without labels it waits for the first, and late truths must not.
+        learner = None if are_labels else NUMBERS
     return Definition(
         name=parsed.kind,
         learner=learner,

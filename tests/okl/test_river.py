@@ -17,7 +17,7 @@ from river import checks, datasets, evaluate, metrics, preprocessing
 
 from okl.river import Classifier, Regressor
 from okl_core import learner_kinds
-from okl_core.errors import ConfigError, LabelError, ShapeError
+from okl_core.errors import ConfigError, InputError, LabelError, ShapeError
 from okl_core.records.record import RecordError
 from service.session.session import Session
 from tests.okl.kinds import CHECKED
@@ -186,3 +186,24 @@ def test_a_notebook_shows_it() -> None:
     assert "<caption>okl.river.Classifier</caption>" in shown
     assert "&lt;b&gt;" in shown
     assert "<b>" not in shown
+
+
+@pytest.mark.parametrize("truth", [float("nan"), float("inf"), "3", "abc", [1.0], 10**400])
+@pytest.mark.parametrize("rounds", [0, 15, 60], ids=["at first", "in the warm-up", "after it"])
+def test_a_truth_that_is_no_number_is_refused_and_changes_nothing(truth: Any, rounds: int) -> None:
+    model = Regressor("kons", {"loss": "squared", "clip": 1.0})
+    for i in range(rounds):
+        model.learn_one({"a": i % 7}, float(i % 5))
+    before = model.predict_one({"a": 3})
+    with pytest.raises(InputError, match="y"):
+        model.learn_one({"a": 3}, truth)
+    assert model.predict_one({"a": 3}) == before
+    model.learn_one({"a": 3}, 2.0)
+    assert math.isfinite(model.predict_one({"a": 3}))
+
+
+def test_as_many_rows_as_truths() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+    for truths in ([0.0, 1.0], [0.0, 1.0, 2.0, 3.0]):
+        with pytest.raises(ShapeError, match="3 rows"):
+            Regressor("kernel-ridge").learn_many(frame, pd.Series(truths))

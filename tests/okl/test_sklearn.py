@@ -157,3 +157,21 @@ def test_calibration_is_that_of_scikit_learn() -> None:
     assert CalibrationDisplay.from_estimator(Classifier("aioli"), X[:FEW], Y[:FEW]).counts.sum() == FEW - 1
     with pytest.raises(ValueError, match="from 0 to 1"):
         CalibrationDisplay.from_predictions([1], [2.0])
+
+
+def test_the_first_fit_decides_how_fields_are_called() -> None:
+    """A text column that is empty in a frame, or a numeric one with a None, makes no other fields of the columns."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.uniform(0.0, 10.0, 400), "s": ["k"] * 400})
+    model = Regressor("kernel-ridge").fit(frame, 3.0 * frame["a"])
+    asked = pd.DataFrame({"a": [1.0, 5.0, 9.0], "s": [None] * 3})
+    expected = model.predict(asked)
+    assert np.ptp(expected) > 5.0
+    np.testing.assert_array_equal(model.predict(asked.astype({"s": float})), expected)
+    with pytest.raises(ValueError, match="must be a data frame"):
+        model.predict(np.ones((3, 2)))
+    numeric = Regressor("kernel-ridge").fit(frame[["a"]], 3.0 * frame["a"])
+    with_none = pd.DataFrame({"a": [1.0, None, 9.0]}, dtype=object)
+    np.testing.assert_array_equal(numeric.predict(with_none), numeric.predict(with_none.astype(float)))
+    with pytest.raises(ValueError, match="could not convert"):
+        numeric.predict(pd.DataFrame({"a": ["x"]}))

@@ -126,6 +126,11 @@ PROBLEMS = {
         errors.Overloaded,
         {"hint": [1]},
     ),
+    "of a gateway": (
+        "https://gateway.example/errors/upstream-down",
+        errors.Unreachable,
+        {"hint": [1], "type": "https://gateway.example/errors/upstream-down", "status": 502},
+    ),
     "of a newer service": ("/problems/new", errors.ServiceError, {"hint": [1], "type": "/problems/new", "status": 502}),
 }
 
