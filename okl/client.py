@@ -284,7 +284,7 @@ def _answer(call: Call, response: httpx.Response) -> Any:
         raise ServiceError(f"This is no okl service, it answers no JSON: {response.content[:200]!r}") from error
 
 
-def _unreachable(url: str, error: httpx.TransportError) -> ServiceError:
+def _unreachable(url: str, error: httpx.RequestError) -> ServiceError:
     if isinstance(error, httpx.TimeoutException):
         return Unreachable(f"The service at {url} did not answer in time.")
     return tls_mistake(url, error) or Unreachable(f"No service answers at {url} ({error}); start one with `okl serve`.")
@@ -294,7 +294,7 @@ def _since(last_id: str | None) -> dict[str, str]:
     return {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
 
 
-def _cut(session: str, url: str, error: httpx.TransportError) -> ServiceError:
+def _cut(session: str, url: str, error: httpx.RequestError) -> ServiceError:
     return tls_mistake(url, error) or Unreachable(f"The events of {session!r} from {url} were cut ({error}).")
 
 
