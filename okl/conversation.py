@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -173,12 +174,11 @@ class Conversation:
             if not sent:
                 return
             try:
-                received = json.loads((yield Receive()))
+                received = yield Receive()
             except ConnectionClosed as error:
                 yield from self._send_again(sent, error)
                 continue
-            answers = received if isinstance(received, list) else [received] * len(sent[0])
-            for answer in answers:
+            for answer in _answers(received, len(sent[0]), under_way):
                 if (refused := refusal(answer)) is not None and passes(refused):
                     # The service processed nothing after this message.
                     yield from self._send_again(sent, refused)
@@ -241,6 +241,24 @@ class Conversation:
             else:
                 return
             yield Pause(AGAIN_AFTER_S)
+
+
+def _answers(frame: str | bytes, asked: int, most: int) -> list[dict[str, Any]]:
+    """The answers in a frame: a list, or one to each of the `asked` messages. Raises ServiceError for any other form."""
+    received: Any = None
+    with suppress(ValueError):
+        received = json.loads(frame)
+    answers: list[Any] = received if isinstance(received, list) else [received] * asked
+    if len(answers) > most or not all(map(_is_answer, answers)):
+        raise ServiceError(f"This is no okl service, it answers a message with {frame[:200]!r}")
+    return answers
+
+
+def _is_answer(answer: Any) -> bool:
+    if not isinstance(answer, dict):
+        return False
+    refused = answer.get("refused")
+    return refused is None or (isinstance(refused, dict) and isinstance(refused.get("status"), int))
 
 
 def refusal(answer: Mapping[str, Any]) -> ServiceError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
+from websockets.sync.server import ServerConnection, serve
 
 from okl.client import AsyncClient, Client
 from okl.conversation import Connect, Conversation, Pause
@@ -105,6 +107,34 @@ async def test_who_is_closed_connects_no_more(url: str, client: Client, session:
             await waiting.one(learned("a"))
         await asyncio.wait({asking})
         assert asking.exception() is None or isinstance(asking.exception(), RuntimeError)
+
+
+FOREIGN = [
+    "oops",
+    b"\x00\xff",
+    "1",
+    "[1]",
+    "[" + ", ".join(["{}"] * 3) + "]",
+    '{"refused": {"x": 1}}',
+    '{"refused": "x"}',
+]
+
+
+@pytest.mark.parametrize("frame", FOREIGN)
+def test_what_is_no_answer_is_told(frame: str | bytes) -> None:
+    def answer(socket: ServerConnection) -> None:
+        for _ in socket:
+            socket.send(frame)
+
+    with serve(answer, "127.0.0.1", 0) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        port = server.socket.getsockname()[1]
+        refused = pytest.raises(ServiceError, match="This is no okl service")
+        with Client(f"http://127.0.0.1:{port}") as client, client.stream("s") as stream, refused:
+            stream.one(learned("a"))
+        server.shutdown()
+        serving.join()
 
 
 ROWS: dict[str, Any] = {
