@@ -381,28 +381,3 @@ async def test_how_far_something_has_come_is_remembered_in_the_place_of_what_was
     entries = chain(tip, "x", "y", "z")
     assert isinstance(await store.commit(NAME, tip, entries), Committed)
     assert await what(store, "k") is None
-
-
-@pytest.mark.parametrize(("remembered", "back", "is_kept"), [(9, 3, False), (9, 6, False), (9, 0, True), (4, 2, True)])
-async def test_how_far_something_has_come_is_forgotten_with_the_entries_that_are_taken_back(
-    limited: Make, remembered: int, back: int, *, is_kept: bool
-) -> None:
-    """Unless only it tells that the first of them, whose id is forgotten, was applied."""
-    store = await limited(Limits(remembered=remembered))
-    tips = [FIRST]
-    await append(store, [entry(FIRST, "k")])
-    tips.append((await head(store)).tip)
-    for number in range(6):
-        (one,) = chain(tips[-1], f"body{number}")
-        assert isinstance(await store.commit(NAME, tips[-1], [one], [], Applied("body", b"%d" % number)), Committed)
-        tips.append(one.tip)
-    assert await store.rewind(NAME, tips[-1], tips[-1 - back]) is True
-    assert await what(store, "body") == (Applied("body", b"5") if is_kept else None)
-    assert await what(store, f"body{5 - back}") == (
-        Applied(f"body{5 - back}", b"answer to body%d" % (5 - back)) if back < 6 else None
-    )
-    assert [await what(store, f"body{number}") for number in range(6 - back, 6)] == [None] * back
-    assert await what(store, "k") == (Applied("k", b"answer to k") if remembered > 6 else None)
-    following = chain((await head(store)).tip, "body9", "x", "y", "z")
-    await append(store, following)
-    assert (await head(store)).remembered == min(remembered, 1 + 6 - back + 4 + is_kept)
