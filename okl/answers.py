@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self, final
 
 from okl.frames import NO_FRAME, Form
+from okl.problems import no_service
 
 Label = str | float | bool
 
@@ -16,9 +17,13 @@ class Answer:
     """Base of the answers. Members that this version does not know are ignored, so that newer services stay readable."""
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
+    def of(cls, document: Any) -> Self:
+        """The answer of this JSON object. Raises ServiceError if members are missing."""
         known = {field.name for field in fields(cls) if field.compare}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        try:
+            return cls(**{name: value for name, value in document.items() if name in known})
+        except (TypeError, AttributeError) as error:
+            raise no_service(document) from error
 
 
 @dataclass(frozen=True, slots=True)

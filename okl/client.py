@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Generator
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import httpx
 
 from okl.addresses import checked_url, headers_of, is_this_machine, tls_mistake
-from okl.errors import ServiceError, Unreachable
+from okl.errors import ServiceError, Unreachable, WrongType
 from okl.events import EventReader
 from okl.forks import PerProcess
-from okl.problems import error_of
+from okl.problems import error_of, no_service
 from okl.routes import ROUTES, Learner, Routes
 from okl.session import AsyncSession, Session
 from okl.stream import AsyncStream, Stream
@@ -269,19 +271,33 @@ def _connection(url: str, timeout_s: float, headers: dict[str, str]) -> dict[str
 
 
 def _request(call: Call) -> dict[str, Any]:
-    return {"json": call.json, "params": call.params, "headers": call.headers, "content": call.content}
+    content, headers = call.content, dict(call.headers)
+    if call.json is not None:
+        content, headers["Content-Type"] = _encoded(call.json), "application/json"
+    return {"params": call.params, "headers": headers, "content": content}
+
+
+def _encoded(body: Any) -> bytes:
+    # Escaped, an unpaired surrogate reaches the service, which refuses it by its place.
+    try:
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        raise WrongType(f"The request has no JSON form: {error}.", errors=[]) from error
 
 
 def _answer(call: Call, response: httpx.Response) -> Any:
-    """The content of an answer. Raises its ServiceError."""
+    """The content of an answer. Raises its ServiceError, or one for an answer that no okl service gives."""
     if not response.is_success:
         raise error_of(response.status_code, response.content)
     if call.is_binary:
         return response.content
+    if not response.content:
+        return None
     try:
-        return response.json() if response.content else None
-    except ValueError as error:
-        raise ServiceError(f"This is no okl service, it answers no JSON: {response.content[:200]!r}") from error
+        document = response.json()
+        return itemgetter(*call.members)(document) if call.members else document
+    except (ValueError, TypeError, KeyError) as error:
+        raise no_service(response.content) from error
 
 
 def _unreachable(url: str, error: httpx.RequestError) -> ServiceError:

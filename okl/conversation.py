@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from okl.addresses import is_this_machine, tls_mistake
 from okl.errors import NotFinite, PayloadTooLarge, ServiceError, Unreachable, WrongType, passes
 from okl.forks import Ids
-from okl.problems import error_of
+from okl.problems import error_of, no_service
 from okl.talks import path_of
 from okl.values import as_json, row
 
@@ -250,7 +250,7 @@ def _answers(frame: str | bytes, asked: int, most: int) -> list[dict[str, Any]]:
         received = json.loads(frame)
     answers: list[Any] = received if isinstance(received, list) else [received] * asked
     if len(answers) > most or not all(map(_is_answer, answers)):
-        raise ServiceError(f"This is no okl service, it answers a message with {frame[:200]!r}")
+        raise no_service(frame)
     return answers
 
 

@@ -20,6 +20,11 @@ OF_A_BALANCER: Final = {
 """Exceptions for answers without a problem type of the service, which come from a proxy or load balancer."""
 
 
+def no_service(answer: object) -> ServiceError:
+    """The error for an answer that has the form of none of this service's."""
+    return ServiceError(f"This is no okl service, it answers {repr(answer)[:200]}")
+
+
 def error_of(status: int, content: bytes) -> ServiceError:
     """The exception for a problem document: its class follows from the type, `extra` holds the non-standard members."""
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
-from okl.answers import Learned, Played, Prediction, Predictions
+from okl.answers import Answer, Learned, Played, Prediction, Predictions
 from okl.errors import PayloadTooLarge, ServiceError, SessionExists
 from okl.forks import Ids
 from okl.frames import Form
@@ -21,6 +22,15 @@ T = TypeVar("T")
 
 _ROW: Final = re.compile(r"(/[xy]/)(\d+)(.*)")
 """A pointer into a row of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step(Answer):
+    """The answer to a step; its prediction may be refused."""
+
+    update: Json
+    predict: Json | None = None
+    refused: Json | None = None
 
 
 @final
@@ -59,12 +69,12 @@ class Rounds:
     def step(self, prediction: Prediction | str, y: Any, next_x: Any) -> Talk[tuple[Learned, Prediction]]:
         """Report one truth and forecast the next input in one request. Raises the error of whichever part is rejected."""
         id, following = _id_of(prediction), self._ids.new()
-        answer = yield from ROUTES.step(self.name, y, id=id, next_x=next_x, next_id=following)
-        learned = Learned.of(answer["update"])
-        if "refused" in answer:
+        made = _Step.of((yield from ROUTES.step(self.name, y, id=id, next_x=next_x, next_id=following)))
+        learned = Learned.of(made.update)
+        if made.refused is not None:
             # The truth was learned; asking for the prediction alone raises its error.
             return learned, (yield from self.predict(next_x))
-        return learned, Prediction.of(answer["predict"])
+        return learned, Prediction.of(made.predict)
 
     def play(self, X: Any, y: Any, *, progress: bool = False) -> Talk[Played]:
         """Play many rounds in order, each forecast before it is learned, in requests of 1,000.

@@ -60,8 +60,8 @@ class Routes:
         Returns the result of `predict` for each input, or {"refused": a problem} for a prediction that cannot wait.
         """
         named = {} if ids is None else {"ids": list(ids)}
-        answer = yield Call("POST", path_of(session, "predictions"), {"x": rows(xs), "wait": wait} | named)
-        return answer["predictions"]
+        body = {"x": rows(xs), "wait": wait} | named
+        return (yield Call("POST", path_of(session, "predictions"), body, members=["predictions"]))
 
     def predict_several(
         self, sessions: Iterable[str], x: Any, *, id: str | None = None, wait: bool = True
@@ -71,7 +71,7 @@ class Routes:
         Returns the result of `predict` for each session, or {"session", "refused": a problem} for one that rejected it.
         """
         body = {"sessions": list(sessions), "x": row(x), "wait": wait} | _named(id)
-        return (yield Call("POST", "/sessions/predict", body))["predictions"]
+        return (yield Call("POST", "/sessions/predict", body, members=["predictions"]))
 
     def update_several(self, truths: Mapping[str, Any], *, id: str | None = None, x: Any = None) -> Talk[list[Json]]:
         """Report a truth to each of several sessions, for the predictions that wait under `id`, or for the input `x`.
@@ -81,7 +81,7 @@ class Routes:
         """
         reports = [{"session": name, "y": as_json(y)} for name, y in truths.items()]
         body = {"sessions": reports} | _named(id) | ({} if x is None else {"x": row(x)})
-        return (yield Call("POST", "/sessions/update", body))["updates"]
+        return (yield Call("POST", "/sessions/update", body, members=["updates"]))
 
     def step_several(self, steps: Iterable[Mapping[str, Any]]) -> Talk[list[Json]]:
         """Send a step to each of several sessions: {"session": ..., "update": {"id" or "x", "y"}, "predict": {"x", "id"}}.
@@ -89,7 +89,7 @@ class Routes:
         Returns the result of `step` for each session, or {"session", "refused": a problem} for one that rejected it; the
         others made their step.
         """
-        return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps))}))["steps"]
+        return (yield Call("POST", "/sessions/step", {"steps": as_json(list(steps))}, members=["steps"]))
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -102,9 +102,9 @@ class Routes:
         sessions: list[Json] = []
         cursor: str | None = None
         while True:
-            page = yield Call("GET", "/sessions", params={} if cursor is None else {"cursor": cursor})
-            sessions.extend(page["sessions"])
-            cursor = page["next"]
+            params = {} if cursor is None else {"cursor": cursor}
+            page, cursor = yield Call("GET", "/sessions", params=params, members=["sessions", "next"])
+            sessions.extend(page)
             if cursor is None:
                 return sessions
 
@@ -148,7 +148,7 @@ class Routes:
 
     def checkpoints(self, session: str) -> Talk[list[Json]]:
         """List the checkpoints of a session by name."""
-        return (yield Call("GET", path_of(session, "checkpoints")))["checkpoints"]
+        return (yield Call("GET", path_of(session, "checkpoints"), members=["checkpoints"]))
 
     def delete_checkpoint(self, session: str, checkpoint: str) -> Talk[None]:
         """Delete a checkpoint; the session is unaffected."""
@@ -169,7 +169,7 @@ class Routes:
 
     def challengers(self, session: str) -> Talk[list[Json]]:
         """List the challengers of a session by name, each with its comparison to the session."""
-        return (yield Call("GET", path_of(session, "challengers")))["challengers"]
+        return (yield Call("GET", path_of(session, "challengers"), members=["challengers"]))
 
     def challenger(self, session: str, challenger: str) -> Talk[Json]:
         """The progress of a challenger, and its comparison to the session."""
@@ -203,7 +203,7 @@ class Routes:
 
     def last_rounds(self, session: str, last: int = 50) -> Talk[list[Json]]:
         """The last rounds, newest first, as far back as the journal is retained."""
-        return (yield Call("GET", path_of(session, "rounds"), params={"last": last}))["rounds"]
+        return (yield Call("GET", path_of(session, "rounds"), params={"last": last}, members=["rounds"]))
 
     # -- the service --------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Routes:
 
     def templates(self) -> Talk[list[Json]]:
         """List the templates by name."""
-        return (yield Call("GET", "/templates"))["templates"]
+        return (yield Call("GET", "/templates", members=["templates"]))
 
     def template(self, name: str) -> Talk[Json]:
         """The settings and the name prefix of the sessions that a template creates."""

@@ -7,7 +7,7 @@ the caller's result. `said` and `asked` turn talks into sync and async methods.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from urllib.parse import quote
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. Its answer is JSON, None for an empty body, or bytes if `is_binary`."""
+    """One request. Its answer is JSON, or the `members` of a JSON object; None for no body; bytes if `is_binary`."""
 
     method: str
     path: str
@@ -35,6 +35,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     is_binary: bool = False
+    members: Sequence[str] = ()
 
 
 class Speaker(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, time, timedelta
 from typing import Any
 
@@ -83,7 +84,8 @@ def as_json(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)  # the content of a string enum, not its name
     if hasattr(value, "__float__"):
-        return as_json(float(value))
+        with suppress(ValueError, OverflowError):  # a signaling NaN, a fraction beyond floats
+            return as_json(float(value))
     raise WrongType(f"JSON has nothing for a value of type {kind.__name__}.", errors=[])
 
 

@@ -78,7 +78,7 @@ def test_what_is_too_large_is_sent_in_less(small: str, width: int) -> None:
 def test_a_numerical_failure_too() -> None:
     def send(call: Call) -> Any:
         if len(call.json["x"]) == 1_000:
-            return {"predictions": [{"t": 0}] * 1_000}
+            return [{"t": 0}] * 1_000
         raise NumericalFailure("/x/7: it overflows", errors=[{"pointer": "/x/7", "detail": "it overflows"}])
 
     with pytest.raises(NumericalFailure, match="/x/1007: it overflows") as told:

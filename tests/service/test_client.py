@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -160,10 +163,38 @@ def test_what_a_balancer_refuses_passes(status: int) -> None:
     assert not errors.passes(error_of(500, told))
 
 
-def test_an_answer_that_is_no_json() -> None:
-    no_okl = pytest.raises(errors.ServiceError, match="no okl service")
-    with answering(b"<html>", "200 OK") as url, Client(url) as client, no_okl:
-        client.sessions()
+ASKS: dict[str, Callable[[Client], Any]] = {
+    "sessions": lambda client: client.sessions(),
+    "a forecast": lambda client: client.session("s").predict({"n": 1.0}),
+    "a step": lambda client: client.session("s").step("a", 1.0, {"n": 1.0}),
+}
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b'"s"', b"{}", b'{"session":"s"}'])
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
+def test_an_answer_of_another_service(ask: Callable[[Client], Any], body: bytes) -> None:
+    no_okl = pytest.raises(errors.ServiceError, match="This is no okl service")
+    with answering(body, "200 OK") as url, Client(url) as client, no_okl:
+        ask(client)
+
+
+NO_JSON: dict[str, Any] = {
+    "an int of 5,000 digits": 10**5_000,
+    "a signaling NaN": Decimal("sNaN"),
+    "a fraction beyond floats": Fraction(10**400),
+}
+
+
+@pytest.mark.parametrize("value", NO_JSON.values(), ids=NO_JSON)
+def test_a_number_without_a_json_form(value: Any) -> None:
+    with Client() as client, pytest.raises(errors.WrongType, match="JSON"):
+        client.predict("s", {"n": value})
+
+
+def test_text_that_is_no_unicode_is_refused(client: Client) -> None:
+    client.create("s", MEAN)
+    with pytest.raises(errors.ServiceError, match="hex escape"):
+        client.predict("s", {"a": "\ud800"})
 
 
 @contextmanager
