@@ -74,7 +74,7 @@ class Position(NamedTuple):
 
 
 class Unasked(Exception):
-    """A truth names an id that was not looked up, since a prediction of this turn, refused meanwhile, asked for it.
+    """A truth names an id that was not looked up, since an earlier request of this turn, refused meanwhile, predicts it.
 
     The lookup can follow once the turn so far is durable.
     """
@@ -108,7 +108,6 @@ class Turn:
         self.progress: Applied | None = None
         self.made: dict[str, WaitingEntry] = {}
         """The predictions that will wait."""
-        self._asked: set[str | None] = set()
         self._waits: dict[str, WaitingEntry] = {}
         self.has_learned = False
         self._identity = position.identity
@@ -173,7 +172,6 @@ class Turn:
 
     def _hold(self, question: Question) -> Tell:
         session, id = self.session, question.id
-        self._asked.add(id)
         # Refuse a wrong input before anything is learned, except before the first round, which may decide what is wrong.
         early = self._read_asked(question) if session.t else None
         self.learn()
@@ -229,7 +227,7 @@ class Turn:
         is_fresh = known is None and report.id in self.made
         if is_fresh:
             known = self.made[report.id or ""]
-        elif known is None and report.id in self._asked and report.id not in self._known:
+        elif known is None and report.id is not None and report.id not in self._known:
             raise Unasked
         source = self._round_of(report, known)
         self._limits.check_room(self._name, size)

@@ -107,6 +107,21 @@ async def test_a_truth_sent_again_beside_one_that_the_worker_has_to_ask_for(work
     await assert_one_truth(workers, 2)
 
 
+async def test_a_truth_behind_a_refused_step_that_predicts_its_id(workers: tuple[Api, Api]) -> None:
+    """The worker leaves it to the step to say what the id holds; a step with a wrong truth says nothing."""
+    here, there = workers
+    await here.create(MEDIAN)
+    await here.predict([1.0, 2.0], id="p")
+    step = {"update": {"id": "none", "y": 1.0}, "predict": {"x": [1.0, 2.0], "id": "p"}}
+    for is_repeated in (False, True):
+        *_, refused, told = await asyncio.gather(
+            there.update(1.0, x=[1.0, 2.0]),
+            there.refused("prediction-not-found", "POST", "/sessions/s/step", step),
+            there.update(1.0, id="p"),
+        )
+        assert (refused["id"], told["id"], told["duplicate"]) == ("none", "p", is_repeated)
+
+
 async def test_blocks_race_with_rounds(workers: tuple[Api, Api]) -> None:
     await workers[0].create(MEDIAN, warmup_rounds=20, snapshot_every=40)
     row_of = np.arange(4 * 30).reshape(4, 30)
