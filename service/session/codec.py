@@ -13,7 +13,7 @@ warm-up found.
     named    as block with kind = 4, and u32[n] labels before the inputs
     followed u8 version, u8 kind = 3, bytes note, then one of those above
     waiting  u8 version, u64 t, f64 at, f64[4] said, f64 value, f64 probability (NaN: none), f64 threshold (NaN: none),
-             u32 lags, u32 classes, bytes x, lags, probabilities, seal
+             u32 lags, u32 classes (2^32 - 1: none known yet), bytes x, lags, probabilities, seal
     answer   JSON, seal
 
 A `moment` is encoded as in `service.session.moment`; `at` is a time on the same clock. `said` holds the two trivial
@@ -58,6 +58,8 @@ _ROUND, _BLOCK, _CLASS, FOLLOWED, _NAMED = range(5)
 _HEAD = struct.Struct("<BBI")
 _ROUND_NUMBERS = struct.Struct("<ddddddI")
 _WAITING = struct.Struct("<BQddddddddII")
+_NONE_YET = 2**32 - 1
+"""Number of classes of a forecast by a learner of classes that knows none."""
 _CLASS_TOLD = struct.Struct("<Id")
 _PLAIN = struct.Struct("<dddd")
 _U32 = struct.Struct("<I")
@@ -258,7 +260,8 @@ def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
     forecast = entry.forecast
     probability = math.nan if forecast.probability is None else forecast.probability
     threshold = math.nan if entry.threshold is None else entry.threshold
-    lags, classes = (0 if part is None else len(part) for part in (entry.lags, forecast.probabilities))
+    lags, known = (0 if part is None else len(part) for part in (entry.lags, forecast.probabilities))
+    classes = _NONE_YET if forecast.probabilities == () else known
     body = b"".join(
         (
             _WAITING.pack(
@@ -266,7 +269,7 @@ def encode_waiting(identity: bytes, id: str, entry: WaitingEntry) -> bytes:
             ),
             _sized(to_bytes(entry.x)),
             b"" if entry.lags is None else entry.lags.tobytes(),
-            struct.pack(f"<{classes}d", *(forecast.probabilities or ())),
+            struct.pack(f"<{known}d", *(forecast.probabilities or ())),
         )
     )
     return body + _seal(identity, id, body)
@@ -280,7 +283,8 @@ def decode_waiting(identity: bytes, id: str, blob: bytes) -> WaitingEntry:
         if version != VERSION:
             raise StateCorrupt(f"A waiting prediction has version {version}; this build reads version {VERSION}.")
         x, end = _unsized(body, _WAITING.size)
-        numbers = np.frombuffer(body, np.float64, count=k + classes, offset=end)
+        known = 0 if classes == _NONE_YET else classes
+        numbers = np.frombuffer(body, np.float64, count=k + known, offset=end)
         raw = from_bytes(x)
     except (struct.error, ValueError, StateFormatError) as error:
         raise StateCorrupt(f"A waiting prediction cannot be read: {error}.") from error

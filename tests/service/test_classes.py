@@ -209,6 +209,19 @@ async def test_without_labels_classes_are_numbered(memory: Api, kind: str) -> No
         await memory.refused("wrong-truth", "POST", "/sessions/s/update", {"x": [1.0], "y": y})
 
 
+async def test_a_prediction_before_the_first_label_is_the_same_at_every_worker(store_url: str) -> None:
+    async with serving(store_url) as here, serving(store_url) as there:
+        await here.call("POST", "/sessions", {"name": "s", "learner": "auto"}, status=201)
+        first = [await here.predict([1.0, 2.0], id=id) for id in ("p", "q")]
+        assert [await there.predict([1.0, 2.0], id=id) for id in ("p", "q")] == first
+        assert "label" not in first[0]
+        for y in ("a", "b"):
+            await there.update(y, x=[1.0, 2.0])
+        told = [await worker.update("a", id=id) for worker, id in ((here, "p"), (there, "q"))]
+        assert told[0]["loss"] == told[1]["loss"]
+        assert told[0]["mistake"] == told[1]["mistake"]
+
+
 async def test_labels_of_other_sessions_are_told_too(memory: Api) -> None:
     for name, learner, settings, labels in (
         ("signs", POMDR, {}, [-1, 1]),
