@@ -24,6 +24,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from okl.errors import ConfigurationError
 
 from .api.gate import Announced, GateBounds, Gatekeeper
+from .api.socket_protocol import SocketProtocol
 from .settings import Settings
 
 log = logging.getLogger("okl")
@@ -87,6 +88,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "host": settings.host,
         "port": settings.port,
         "http": Gatekeeper(bounds, AutoHTTPProtocol),
+        "ws": SocketProtocol,
         "ws_max_size": settings.max_row_bytes,
         # Compressing a message of a stream takes longer than learning from it.
         "ws_per_message_deflate": False,

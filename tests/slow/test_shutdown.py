@@ -15,6 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from bench.processes import Worker, workers
 from okl.client import Client
@@ -131,6 +134,24 @@ def test_streaming_clients_see_no_half_answers(store_url: str) -> None:
         assert seconds < GRACE_S
         assert all(count > 0 for count in rounds)
     assert sum(rounds) <= rounds_of(store_url) <= sum(rounds) + len(threads)
+
+
+def test_a_socket_is_answered_what_was_read_from_it(store_url: str, tmp_path: Path) -> None:
+    with serving(store_url, tmp_path, OKL_SHUTDOWN_GRACE_S=str(GRACE_S)) as (process, url), Client(url) as client:
+        client.create("s", LEARNER)
+        answered = 0
+        with connect(f"ws{url.removeprefix('http')}/sessions/s/stream") as connection:
+            for row in range(1_000):
+                connection.send(json.dumps({"x": X[row].tolist(), "y": int(Y[row])}))
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(ConnectionClosed) as closed:
+                while connection.recv(timeout=GRACE_S):
+                    answered += 1
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+        _, said = terminate(process)
+        assert "Traceback" not in said
+    assert 0 < answered == rounds_of(store_url)
 
 
 def stream(worker: Worker) -> int:
