@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from okl.errors import MalformedBody, PayloadTooLarge, ServiceError
@@ -17,7 +16,7 @@ from . import wire
 from .lines import as_array
 from .problems import validation_problem
 from .round_schemas import PredictBody, StepBody, UpdateBody
-from .slices import COUNTED_BYTES, MAX_OPENED, BodyLimits, opened_in
+from .slices import COUNTED_BYTES, MAX_OPENED, BodyLimits, elements_of, opened_in
 
 Message = PredictBody | UpdateBody | StepBody
 Read = Message | ServiceError
@@ -68,15 +67,19 @@ def read_array(data: bytes, most: int, limits: BodyLimits) -> list[Read]:
         found = _MANY.validate_json(data)
     except ValidationError:
         # Parse them one by one to find the invalid ones.
-        try:
-            found = from_json(data, allow_inf_nan=False)
-        except ValueError as error:
-            raise MalformedBody(f"The message is not JSON: {error}.") from None
-        if len(found) <= most:
-            return [read_one(to_json(one), limits) for one in found]
+        texts = elements_of(data)
+        if texts is None:
+            raise MalformedBody("The message is not JSON: it is no complete array.") from None
+        if len(texts) > most:
+            raise _too_many(most) from None
+        return [read_one(text, limits) for text in texts]
     if len(found) > most:
-        raise PayloadTooLarge(f"There are more than {most} messages in one array; send several.", limit=most)
+        raise _too_many(most)
     return list(found)
+
+
+def _too_many(most: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"There are more than {most} messages in one array; send several.", limit=most)
 
 
 def read_lines(lines: Sequence[bytes], limits: BodyLimits) -> list[Read]:

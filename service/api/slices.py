@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Generic, Protocol, TypeVar, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
@@ -30,7 +32,7 @@ _KEY = re.compile(rb'[ \t\r\n]*"([^"\\]{0,64})"[ \t\r\n]*:[ \t\r\n]*')
 _NEXT = re.compile(rb"[ \t\r\n]*([,}])")
 _SHORT = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^\[{",}\] \t\r\n]++', re.DOTALL)
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_QUOTE, _COMMA = 0x22, 0x2C
+_QUOTE, _COMMA, _ARRAY = 0x22, 0x2C, 0x5B
 _STEPS = np.zeros(256, dtype=np.int8)
 _STEPS[[0x5B, 0x7B]] = 1  # [ {
 _STEPS[[0x5D, 0x7D]] = -1  # ] }
@@ -224,6 +226,23 @@ class SlicedReader(Generic[M]):
         return scan.end + 1
 
 
+def elements_of(data: bytes) -> list[bytes] | None:
+    """The texts of an array's elements, which need not be JSON; None if the brackets or quotes do not match."""
+    data = data.strip(b" \t\r\n")
+    codes = np.frombuffer(_ESCAPE.sub(b"__", data), dtype=np.uint8)
+    is_inside, depths = _nesting(codes, is_inside=False)
+    if codes[0] != _ARRAY or np.flatnonzero(depths == 0)[:1].tolist() != [len(data) - 1]:
+        return None
+    cuts = np.flatnonzero((codes == _COMMA) & (depths == 1) & ~is_inside).tolist()
+    return [data[start + 1 : end] for start, end in pairwise([0, *cuts, len(data) - 1])]
+
+
+def _nesting(codes: NDArray[np.uint8], *, is_inside: bool) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Whether each character of a text without escapes is inside a string, and how deep it is in arrays and objects."""
+    inside = np.logical_xor.accumulate(codes == _QUOTE) ^ is_inside
+    return inside, np.cumsum(np.where(inside, 0, _STEPS[codes]), dtype=np.int64)
+
+
 @final
 class _Scan:
     """Finds the places where an array can be cut, a slice at a time."""
@@ -250,8 +269,8 @@ class _Scan:
                 text = self._data[self.at : self.at + len(text) + 1]
             text = _ESCAPE.sub(b"__", text)
         codes = np.frombuffer(text, dtype=np.uint8)
-        is_inside = np.logical_xor.accumulate(codes == _QUOTE) ^ self._is_inside
-        depths = np.cumsum(np.where(is_inside, 0, _STEPS[codes]), dtype=np.int64) + self._depth
+        is_inside, depths = _nesting(codes, is_inside=self._is_inside)
+        depths += self._depth
         start, self.at = self.at, self.at + len(text)
         self._depth, self._is_inside = int(depths[-1]), bool(is_inside[-1])
         closed = np.flatnonzero(depths < 0)

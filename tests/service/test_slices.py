@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from okl.errors import InvalidInput, MalformedBody, PayloadTooLarge, ServiceError
 from service.api.round_schemas import RoundsBody
-from service.api.slices import BodyLimits, SlicedReader
+from service.api.slices import BodyLimits, SlicedReader, elements_of
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Value = Number | str | bool | list[Number] | dict[str, Number | str]
@@ -55,6 +55,15 @@ BODIES = st.fixed_dictionaries(
         "z": VALUES,
     },
 )
+
+
+@given(st.lists(VALUES, min_size=1, max_size=12), st.sampled_from(["", " ", "\n"]))
+def test_an_array_is_cut_between_its_elements(values: list[Any], blank: str) -> None:
+    texts = [json.dumps(value) for value in values]
+    data = (blank + f"[{f'{blank},'.join(texts)}]" + blank).encode()
+    assert [text.strip().decode() for text in elements_of(data) or []] == texts
+    whole = data.strip()
+    assert [elements_of(broken) for broken in (whole[:-1], whole + b"]", b"{" + whole[1:])] == [None] * 3
 
 
 def at_once(data: bytes) -> Body | None:

@@ -93,6 +93,7 @@ def test_what_is_wrong_with_a_message_is_told_in_its_place(url: str, client: Cli
         (3, "invalid-request"),
         ({"update": {"y": "no"}, "predict": {"x": ROWS[0]}}, "invalid-request"),
         ({"x": ROWS[0], "y": "perhaps"}, "invalid-request"),
+        ({"x": {"page": '\ud800, ["'}, "y": "no"}, "malformed-body"),
     ]
     asked = [one for pair in bad for one in (pair[0], good)]
     with connect(f"ws{url.removeprefix('http')}/sessions/s/stream") as connection:
