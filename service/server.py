@@ -80,7 +80,6 @@ def _options(settings: Settings) -> dict[str, Any]:
         head_bytes=settings.max_head_bytes,
         head_timeout_s=settings.head_timeout_s,
         idle_s=KEEP_ALIVE_S + 1.0,
-        body_bytes=settings.max_body_bytes,
         body_timeout_s=settings.body_timeout_s,
     )
     return {

@@ -1,15 +1,16 @@
 """A gate between a connection and the server's protocol, which bounds what arrives before the application is called.
 
 The server calls the application when the head of a request is complete. Until then ASGI sees nothing of it, so the gate has
-to refuse a head of 300 MB, or one that never ends. It counts bytes up to the empty line that ends a head, learns from
-`Announced` when a request is taken and when it is answered, and closes connections that send too much or take too long. It
-does not parse HTTP.
+to refuse a head of 300 MB, or one that never ends. It finds where heads and bodies end, learns from `Announced` when a
+request is taken and when it is answered, and closes connections that send too much or take too long. The server sees a
+request only when the one before it is answered: it would begin one behind a body that nobody read, and could not answer it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+import re
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
@@ -17,11 +18,11 @@ from random import getrandbits
 from typing import Any, Final, Protocol, cast, final
 
 from pydantic_core import to_json
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from okl.errors import HeadTooLarge, MalformedBody, Overloaded, RequestTimeout, ServiceError
 
-from .bodies import NDJSON, kind_of
+from .body_ends import Body, body_of
 from .joined_writes import JoinedWrites
 from .problems import PROBLEM_JSON, document_of
 from .socket_reads import SocketReads
@@ -35,9 +36,12 @@ LINGER_BYTES: Final = 16 << 20
 """A connection that is about to be closed is read for this long, so that the client can read the error."""
 
 AHEAD_BYTES: Final = 1 << 20
-"""Bytes of pipelined requests that may arrive behind one that is not answered yet."""
+"""Bytes that may arrive behind a request that is not answered yet."""
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
+_OFFER: Final = re.compile(rb"^upgrade(?=:(?![ \t]*websocket))", re.IGNORECASE | re.MULTILINE)
+"""A header that offers another protocol, such as HTTP/2. It is to be ignored, but the server's parser would stop there."""
+
 _REASONS: Final = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -54,7 +58,6 @@ class GateBounds:
     head_bytes: int = 32 << 10
     head_timeout_s: float = 10.0
     idle_s: float = 15.0
-    body_bytes: int = 8 << 20
     body_timeout_s: float = 30.0
 
 
@@ -135,22 +138,20 @@ _gate: ContextVar[Gate | None] = ContextVar("gate", default=None)
 
 @final
 class Gate(asyncio.Protocol):
-    """One connection."""
+    """One connection. Its requests are served one by one: what arrives behind a request is held until that is answered."""
 
     def __init__(self, keeper: Gatekeeper, inner: asyncio.Protocol) -> None:
         self._keeper = keeper
         self._bounds = keeper.bounds
         self._inner: Any = inner
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._state = State.HEAD
         self._count = 0
-        """Bytes: in HEAD of the head so far, in TAKEN behind the head, in REST still to come, in CLOSING discarded."""
+        """Bytes: in HEAD of the head so far, in CLOSING discarded."""
         self._tail = b""
-        self._is_new = False  # a head is complete, and the application has not taken the request yet
-        self._running = 0
-        self._length: int | None = 0  # of the body that `_count` belongs to; None if unknown
-        self._is_read = True
-        self._is_streamed = False  # the body is read as it arrives, under the server's flow control
+        self._body: Body | None = None  # what is still to come of it, once the application has taken the request
+        self._ahead = bytearray()
         self._until = self._stalled_until = inf
 
     @property
@@ -169,31 +170,39 @@ class Gate(asyncio.Protocol):
         self._inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._state is State.HEAD:
-            if not self._read_head(data):
-                return
-        elif self._state is State.TAKEN:
-            self._count += len(data)
-            if self._count > self._bounds.body_bytes + AHEAD_BYTES and not self._is_streamed:
-                self._transport.abort()
-                return
-        elif self._state is State.REST:
-            ahead = data[self._count :]
-            self._count -= len(data)
-            if self._count <= 0:
-                self._await_head(ahead=0)
-                if ahead and not self._read_head(ahead):
-                    return
+        if self._writes.reads is not None:
+            self._writes.reads.take(data)
         elif self._state is State.CLOSING:
             self._count += len(data)
             if self._count > LINGER_BYTES:
                 self._transport.abort()
+        elif self._state is State.HEAD:
+            self._read_head(self._held() + data if self._ahead else data)
+        elif self._body is not None and self._body.left:
+            self._read_body(self._body, data)
+        else:
+            self._hold(data)
+
+    def _read_head(self, data: bytes) -> None:
+        if not self._count:
+            data = data.lstrip(b"\r\n")  # empty lines may precede a head
+            if not data:
+                return
+            self._wait(self._bounds.head_timeout_s)
+        end = self._end_of_head(data)
+        head = data[:end]
+        if self._count + len(head) > self._bounds.head_bytes:
+            limit = self._bounds.head_bytes
+            self._refuse(HeadTooLarge(f"The head of the request has more than {limit} bytes.", limit=limit))
             return
+        if end is None:
+            self._count, self._tail = self._count + len(head), (self._tail + head)[1 - len(_END_OF_HEAD) :]
+        else:
+            self._state, self._body = State.TAKEN, None
+            self._count, self._tail = 0, b""
+            self._wait(TAKEN_WITHIN_S)
         _gate.set(self)
-        if self._writes.reads is not None:
-            self._writes.reads.take(data)
-            return
-        self._inner.data_received(data)
+        self._inner.data_received(_OFFER.sub(b"ignored", head) if b"pgrade" in head else head)
         protocol = self._transport.get_protocol()
         if protocol is not self:
             # The server has replaced us by a websocket protocol.
@@ -201,35 +210,40 @@ class Gate(asyncio.Protocol):
             self._transport.set_protocol(self)
             self._writes.reads = SocketReads(self._stream, self._loop, self._inner.data_received)
             self._wait(LOOK_S)
-
-    def _read_head(self, data: bytes) -> bool:
-        """Whether to pass the data on to the server."""
-        if not self._count:
-            if not data.strip(b"\r\n"):
-                return True
-            self._wait(self._bounds.head_timeout_s)
-        end = self._end_of_head(data)
-        behind = 0 if end is None else len(data) - end
-        size = self._count + len(data) - behind
-        if size > self._bounds.head_bytes:
-            limit = self._bounds.head_bytes
-            self._refuse(HeadTooLarge(f"The head of the request has more than {limit} bytes.", limit=limit))
-            return False
-        if end is not None:
-            self._state = State.TAKEN
-            self._count, self._tail, self._is_new = behind, b"", True
-            self._wait(TAKEN_WITHIN_S)
-        else:
-            self._count, self._tail = size, (self._tail + data)[1 - len(_END_OF_HEAD) :]
-        return True
+        if end is not None and end < len(data) and not self._transport.is_closing():
+            self.data_received(data[end:])
 
     def _end_of_head(self, data: bytes) -> int | None:
-        if self._tail:
-            found = (self._tail + data[: len(_END_OF_HEAD) - 1]).find(_END_OF_HEAD)
-            if found >= 0:
-                return found + len(_END_OF_HEAD) - len(self._tail)
-        found = data.find(_END_OF_HEAD, 0 if self._count else _after_blank_lines(data))
-        return None if found < 0 else found + len(_END_OF_HEAD)
+        found = (self._tail + data).find(_END_OF_HEAD)
+        return None if found < 0 else found + len(_END_OF_HEAD) - len(self._tail)
+
+    def _read_body(self, body: Body, data: bytes) -> None:
+        end = body.end_in(data)
+        if body.is_wasteful:
+            self._transport.abort()
+            return
+        self._inner.data_received(data[:end])
+        if end is None:
+            return
+        if self._state is State.REST:
+            self._await_head()
+        if end < len(data):
+            self.data_received(data[end:])
+
+    def _hold(self, data: bytes) -> None:
+        self._ahead += data
+        if len(self._ahead) > AHEAD_BYTES:
+            self._transport.abort()
+
+    def _held(self) -> bytes:
+        data = bytes(self._ahead)
+        self._ahead.clear()
+        return data
+
+    def _go_on(self) -> None:
+        """Read what was held."""
+        if self._ahead and not self._transport.is_closing():
+            self.data_received(self._held())
 
     def eof_received(self) -> bool | None:
         # Flush now, since the loop may close the connection next.
@@ -254,52 +268,28 @@ class Gate(asyncio.Protocol):
 
     # -- from the application
 
-    def take(self, scope: Scope, receive: Receive) -> Receive:
-        """Note that the application takes the request. Returns the `receive` that it must use."""
-        self._running += 1
+    def take(self, scope: Scope) -> None:
+        """Note that the application takes the request."""
         self._until = inf
         if scope["type"] == "websocket":
             self._state = State.SOCKET
-            return receive
-        if self._state is not State.CLOSING:
-            self._state = State.TAKEN
-        length = _length(scope["headers"])
-        self._is_streamed = kind_of(scope) in NDJSON
-        # It is unknown where the head ended of a request that arrived before the last one was answered.
-        self._length = length if self._is_new or length == 0 else None
-        self._is_read = length == 0
-        if not self._is_new:
-            self._count = 0
-        self._is_new = False
-        if self._length is not None:
-            return receive
-
-        async def noting() -> Message:
-            message = await receive()
-            self._is_read = not message.get("more_body", False)
-            return message
-
-        return noting
+        elif self._state is State.TAKEN:
+            self._body = body_of(scope["headers"])
+            self._go_on()
 
     def answered(self) -> None:
         """Note that the application has finished a request."""
-        self._running -= 1
-        if self._running or self._state is not State.TAKEN:
+        if self._state is not State.TAKEN or self._body is None:
             return
-        if self._is_new:  # the next one is complete already
-            self._wait(TAKEN_WITHIN_S)
-        elif self._length is None:
-            if self._is_read:
-                self._await_head(ahead=0)
-            else:
-                self._close()
-        elif self._length <= self._count:
-            self._await_head(ahead=self._count - self._length)
-        elif self._length - self._count > LINGER_BYTES:
+        if not self._body.left:
+            self._await_head()
+            if self._ahead:
+                # In the context of the connection, not in that of the request that was answered.
+                self._loop.call_soon(self._go_on, context=self._context)
+        elif self._body.left > LINGER_BYTES:
             self._close()
         else:
             self._state = State.REST
-            self._count = self._length - self._count
             self._wait(self._bounds.body_timeout_s)
 
     # -- from the clock
@@ -317,10 +307,9 @@ class Gate(asyncio.Protocol):
         else:
             self._close()
 
-    def _await_head(self, *, ahead: int) -> None:
+    def _await_head(self) -> None:
         self._state = State.HEAD
-        self._count, self._tail = min(ahead, 1), b""
-        self._wait(self._bounds.head_timeout_s if ahead else self._bounds.idle_s)
+        self._wait(self._bounds.idle_s)
 
     def _wait(self, seconds: float) -> None:
         self._until = self._loop.time() + seconds
@@ -354,7 +343,7 @@ class Announced:
         if gate is None or scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        receive = gate.take(scope, receive)
+        gate.take(scope)
         try:
             await self._app(scope, receive, send)
         finally:
@@ -364,21 +353,6 @@ class Announced:
 def _stream(transport: asyncio.BaseTransport | JoinedWrites) -> asyncio.Transport:
     """Narrow the type: the protocol of a stream gets a stream transport, although uvloop's do not inherit the class."""
     return cast(asyncio.Transport, transport)
-
-
-def _after_blank_lines(data: bytes) -> int:
-    """Where the head begins: empty lines may precede it."""
-    return len(data) - len(data.lstrip(b"\r\n"))
-
-
-def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
-    """The length of a request's body; None if it is not declared."""
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value)
-        if name == b"transfer-encoding":
-            return None
-    return 0
 
 
 def _answer(error: ServiceError) -> bytes:

@@ -1,0 +1,146 @@
+"""The gate on a real connection: each request gets its own answer, whatever was sent before it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from okl.client import Client
+from service.api.body_ends import Chunks
+from tests.service.listening import listening
+
+JSON = {"Content-Type": "application/json"}
+ROUND = json.dumps({"x": [1.0, 2.0], "y": 3.0}).encode()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with listening("sqlite://") as url:
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as client:
+        client.create("s", {"kind": "mean"})
+        yield client
+        client.delete("s")
+
+
+def request(method: str, path: str, body: bytes = b"", *more: bytes) -> bytes:
+    """A request with its body; a `Transfer-Encoding` header takes the place of the length."""
+    length = () if any(line.startswith(b"Transfer") for line in more) else (b"Content-Length: %d" % len(body),)
+    first = f"{method} {path} HTTP/1.1".encode()
+    return b"\r\n".join((first, b"Host: localhost", b"Content-Type: application/json", *length, *more, b"", body))
+
+
+def chunked(pieces: Sequence[bytes]) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def chunked_by(size: int, body: bytes) -> bytes:
+    return chunked([body[i : i + size] for i in range(0, len(body), size)])
+
+
+def answers(url: str, *segments: bytes, count: int) -> list[int]:
+    """The statuses of the answers to what is sent, each segment by itself."""
+    port = httpx.URL(url).port
+    assert port is not None
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for segment in segments:
+            connection.sendall(segment)
+        with connection.makefile("rb") as stream:
+            return [status_of(stream) for _ in range(count)]
+
+
+def status_of(stream: object) -> int:
+    """Read one answer."""
+    read_line, read = stream.readline, stream.read  # type: ignore[attr-defined]
+    status, length = int(read_line().split()[1]), 0
+    while line := read_line().strip():
+        name, _, value = line.partition(b":")
+        length = int(value) if name.lower() == b"content-length" else length
+    read(length)
+    return status
+
+
+BEFORE = {
+    "a body that nobody reads": request("PUT", "/sessions/s", b"abc"),
+    "chunks that nobody reads": request("PUT", "/sessions/s", chunked([b"abc", b"d"]), b"Transfer-Encoding: chunked"),
+    "no body": request("PUT", "/sessions/s"),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_requests_sent_ahead_are_answered(url: str, client: Client, before: bytes, is_split: bool) -> None:
+    together = request("GET", "/healthz") + before + request("POST", "/sessions/s/update", ROUND)
+    segments = [together[i : i + 7] for i in range(0, len(together), 7)] if is_split else [together]
+    assert answers(url, *segments, count=3) == [200, 405, 200]
+    assert client.inspect("s")["t"] == 1
+
+
+def test_who_waits_for_each_answer_gets_each(url: str, client: Client) -> None:
+    """The client has all of a snapshot before the application has ended the request for it."""
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        for t in range(1, 31):
+            assert http.get("/sessions/s/snapshot").status_code == 200
+            assert http.put("/sessions/s", content=bytes(5_000)).status_code == 405
+            assert http.post("/sessions/s/update", content=ROUND, headers=JSON).json()["t"] == t
+
+
+def test_a_body_in_small_chunks_counts_as_its_content(url: str, client: Client) -> None:
+    body = json.dumps({"x": [[float(i), 0.5] for i in range(5_000)], "y": [0.0] * 5_000}).encode()
+    sent = request("POST", "/sessions/s/rounds", chunked_by(3, body), b"Transfer-Encoding: chunked")
+    assert answers(url, sent + request("GET", "/healthz"), count=2) == [200, 200]
+    assert client.inspect("s")["t"] == 5_000
+
+
+def test_chunks_of_single_bytes_are_cut_off(url: str, client: Client) -> None:
+    sent = request("POST", "/sessions/s/rounds", chunked_by(1, bytes(100_000)), b"Transfer-Encoding: chunked")
+    with pytest.raises(ConnectionError):
+        answers(url, sent, count=1)
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_offer_of_another_protocol_is_ignored(url: str, client: Client, is_split: bool) -> None:
+    head = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
+    sent = request("POST", "/sessions/s/update", ROUND, *head)
+    at = len(sent) - len(ROUND)
+    assert answers(url, *((sent[:at], sent[at:]) if is_split else (sent,)), count=1) == [200]
+    assert client.inspect("s")["t"] == 1
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=20)),
+    st.sampled_from([b"", b"a: b\r\n", b"a: b\r\nc: d\r\n"]),
+    st.binary(max_size=5),
+    st.data(),
+)
+def test_chunks_end_where_they_end(pieces: list[bytes], trailer: bytes, behind: bytes, data: st.DataObject) -> None:
+    whole = chunked(pieces)[:-2] + trailer + b"\r\n"
+    received = whole + behind
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(received)), max_size=8)) | {0, len(received)})
+    body = Chunks()
+    for start, end in pairwise(cuts):
+        found = body.end_in(received[start:end])
+        assert (found is None) == (end < len(whole))
+        if found is not None:
+            assert (start + found, body.left) == (len(whole), 0)
+            return
+
+
+@pytest.mark.parametrize("malformed", [b"x\r\n", b"\r\n", b"1" * 9_000, b"-1\r\n"])
+def test_malformed_chunks_have_no_end(malformed: bytes) -> None:
+    body = Chunks()
+    assert body.end_in(malformed) is None
+    assert body.end_in(b"0\r\n\r\n") is None
+    assert body.left > 0
