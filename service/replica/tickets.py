@@ -155,6 +155,10 @@ def tell(ticket: Ticket, tells: list[Tell] | ServiceError, outcomes: Mapping[str
             answers.append(answer_of(outcomes))
         except ServiceError as error:
             answers.append(error)
+        except Exception as error:
+            # The turn is durable: what is wrong with this answer must not cost the others theirs.
+            ticket.refuse(error)
+            return False
     first = answers[0]
     if isinstance(first, ServiceError) and not ticket.is_many:
         ticket.refuse(first)

@@ -17,6 +17,7 @@ from okl.errors import (
 from service.api.dependencies import Worker
 from service.session.codec import BlockEntry, decode_entry
 from service.session.requests import Batch, Report
+from service.session.turn import Turn
 from service.store.base import Limits
 from tests.oracles.model_store import ModelStore
 from tests.service.definitions import RIDGE, define
@@ -217,6 +218,24 @@ async def test_a_refused_request_leaves_the_others_of_its_turn_alone(worker: Wor
     assert (first.t, second.t, predicted.t) == (2, 3, 3)
     assert (await worker.sessions.inspect("s")).t == 3
     assert (await replayed(watched.store)).t == 3
+
+
+async def test_an_answer_that_cannot_be_made_costs_the_others_nothing(
+    worker: Worker, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no answer")
+
+    await worker.sessions.create(define(dim=1))
+    gate = Gate(watched)
+    tasks = together(worker.rounds.update("s", Report(0.0, None, [1.0])))
+    await gate.arrived.wait()
+    tasks += together(worker.rounds.predict("s", [1.0], id="p"), worker.rounds.update("s", Report(1.0, None, [1.0])))
+    await settle()
+    monkeypatch.setattr(Turn, "_predicted", fail)
+    gate.open()
+    _, failed, learned = await told(tasks)
+    assert (type(failed), learned.t) == (RuntimeError, 2)
 
 
 async def test_a_step_is_one_commit(worker: Worker, watched: Watched) -> None:
