@@ -85,7 +85,7 @@ class Settings(BaseSettings):
         description="Kernels of the BLAS: auto (the same on almost every machine), native, or a name such as Haswell.",
     )
     shutdown_grace_s: int = Field(
-        default=10, ge=0, description="Seconds that open requests get when the process stops."
+        default=10, ge=0, le=86_400, description="Seconds that open requests get when the process stops."
     )
 
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(

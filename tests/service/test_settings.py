@@ -57,7 +57,14 @@ def test_arguments_before_the_environment_before_the_file(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("OKL_PORT", "70000"), ("OKL_PORT", "http"), ("OKL_LOG_LEVEL", "loud"), ("OKL_MAX_DIM", "0")],
+    [
+        ("OKL_PORT", "70000"),
+        ("OKL_PORT", "http"),
+        ("OKL_LOG_LEVEL", "loud"),
+        ("OKL_MAX_DIM", "0"),
+        # Longer than a thread can wait.
+        ("OKL_SHUTDOWN_GRACE_S", str(10**10)),
+    ],
 )
 def test_a_wrong_setting_is_told(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
