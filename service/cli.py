@@ -100,15 +100,17 @@ def serve(
         # Import before signals are handled; with several workers, each imports it itself.
         import_module(".app", __package__)
 
+    options = {"host": host, "port": port, "store": store}
     with told_in_a_line():
-        settings = _settings(host=host, port=port, store=store)
+        settings = _settings(**options)
         if workers > 1 and settings.store.startswith("sqlite:") and not urlsplit(settings.store).path:
             raise ConfigurationError("Workers cannot share a store in memory; name a file: sqlite:///okl.sqlite3.")
         open_store(settings.store)
         configure(settings)
         asyncio.run(_wait_for_store(settings))
         _check_who_may_enter(settings)
-        server.serve(settings, workers=workers)
+        given = {f"OKL_{name.upper()}": str(value) for name, value in options.items() if value is not None}
+        server.serve(settings, given, workers=workers)
 
 
 def _check_who_may_enter(settings: "Settings") -> None:

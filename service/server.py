@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -11,17 +12,19 @@ import ssl
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, final
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.supervisors import Multiprocess
 
-from okl.errors import ConfigurationError
+from okl.errors import ConfigurationError, ServiceError
 
 from .api.gate import Announced, GateBounds, Gatekeeper
 from .api.socket_protocol import SocketProtocol
@@ -43,30 +46,69 @@ def config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(Announced(app), **_options(settings))
 
 
-def serve(settings: Settings, *, workers: int = 1) -> None:
-    """Run the service until it is stopped. Several workers are separate processes, which read the environment."""
-    os.environ |= {"OKL_HOST": settings.host, "OKL_PORT": str(settings.port), "OKL_STORE": settings.store}
+def serve(settings: Settings, given: Mapping[str, str], *, workers: int = 1) -> None:
+    """Run the service until it is stopped. Several workers are separate processes, which read the settings themselves.
+
+    `given` are the settings of the command line, which reach them as variables of the environment; a secret from a file does
+    not. Raises ConfigurationError if the address or the metrics folder cannot be used, ServiceError if the start fails.
+    """
+    asyncio.run(_check_address(settings))
     _allow_files(settings.max_connections + SPARE_FILES)
     if settings.metrics_dir:
-        try:
-            Path(settings.metrics_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"OKL_METRICS_DIR: {error}.") from error
+        _check_metrics_dir(Path(settings.metrics_dir))
     # When all requests are answered, uvicorn raises the signal that stopped it again; a requested stop is a success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
-        if workers > 1 and not settings.metrics_dir:
-            # Any worker may answer on the shared port, so each reports the metrics of all.
-            os.environ["OKL_METRICS_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="okl-metrics-"))
-        uvicorn.run(f"{__name__}:application", factory=True, workers=workers, **_options(settings))
+        stack.enter_context(suppress(KeyboardInterrupt))
+        try:
+            if workers == 1:
+                uvicorn.Server(uvicorn.Config(application(settings), **_options(settings))).run()
+                return
+            os.environ |= given
+            if not settings.metrics_dir:
+                # Any worker may answer on the shared port, so each reports the metrics of all.
+                os.environ["OKL_METRICS_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="okl-metrics-"))
+            _supervise(uvicorn.Config(f"{__name__}:application", factory=True, workers=workers, **_options(settings)))
+        except SystemExit as ended:
+            if ended.code == STARTUP_FAILURE:
+                raise ServiceError("The service did not start; its log says why.") from ended
+            raise
 
 
-def application() -> ASGIApp:
-    """The app that a worker process runs."""
+async def _check_address(settings: Settings) -> None:
+    """Raises ConfigurationError if the service cannot listen there."""
+    try:
+        bound = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, settings.host, settings.port, start_serving=False
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"OKL_HOST or OKL_PORT: {error}.") from error
+    bound.close()
+
+
+def _check_metrics_dir(folder: Path) -> None:
+    """Make the folder if there is none. Raises ConfigurationError if no file can be written there."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigurationError(f"OKL_METRICS_DIR: {error}.") from error
+
+
+def _supervise(config: uvicorn.Config) -> None:
+    """Run the workers until they are stopped. Raises SystemExit, as a single server does, if one of them cannot start."""
+    supervisor = Multiprocess(config, sockets=[config.bind_socket()])
+    supervisor.run()
+    if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
+        sys.exit(STARTUP_FAILURE)
+
+
+def application(settings: Settings | None = None) -> ASGIApp:
+    """The app that a worker process runs. Without arguments (as uvicorn's factory), it reads the settings itself."""
     gc.disable()  # until all is imported, see service/start.py
     from .app import create_app, end_streams
 
-    settings = Settings()
+    settings = settings or Settings()
     app = create_app(settings)
     gc.freeze()
     gc.enable()

@@ -21,7 +21,7 @@ from service.cli import app
 from service.demos.processes import worker_pids
 from tests.command import START_S, okl, until, until_imports
 from tests.redis_server import connect as connect_redis
-from tests.redis_server import redis_server
+from tests.redis_server import redis_process, redis_server
 
 
 @pytest.fixture
@@ -42,6 +42,9 @@ WRONG = {
     "a file of settings that is not there": ([], {"OKL_CONFIG_FILE": "nowhere.toml"}, "nowhere.toml"),
     "a webhook that is none": ([], {"OKL_WEBHOOK": "hush.example"}, "webhook"),
     "a folder for metrics that is none": ([], {"OKL_METRICS_DIR": "/dev/null/metrics"}, "OKL_METRICS_DIR"),
+    "a folder for metrics that takes no file": ([], {"OKL_METRICS_DIR": "/proc"}, "OKL_METRICS_DIR"),
+    "an address of no machine": (["--host", "256.0.0.1"], {"OKL_ALLOW_ANONYMOUS": "1"}, "OKL_HOST"),
+    "an address of another machine": (["--host", "192.0.2.1"], {"OKL_ALLOW_ANONYMOUS": "1"}, "OKL_HOST"),
     "a store in memory for two": (["--store", "sqlite://", "--workers", "2"], {}, "memory"),
 }
 
@@ -183,14 +186,46 @@ def test_it_stops_while_it_starts(tmp_path: Path, port: int, stop: signal.Signal
     assert process.returncode in (-stop, 130, 143), err
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_is_taken_is_told(told_here: Callable[..., str], workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        with okl("serve", "--port", port, "--store", "sqlite://", cwd=tmp_path) as process:
-            _, err = process.communicate(timeout=START_S)
-    assert process.returncode not in (0, None)
-    assert port in err
-    assert "Traceback" not in err
+        assert port in told_here("--port", port, "--workers", workers)
+
+
+def test_workers_that_cannot_start_are_no_success(tmp_path: Path, port: int) -> None:
+    store = tmp_path / "okl.sqlite3"
+    serve = ("serve", "--port", str(port), "--store", f"sqlite:///{store}", "--workers", "2")
+    with okl(*serve, cwd=tmp_path) as process:
+        # The command has looked at the store; its workers are yet to open it.
+        until(process, "Started parent process")
+        store.write_bytes(b"no store" * 1000)
+        _, err = process.communicate(timeout=START_S)
+    assert process.returncode == 1
+    assert "did not start" in err.splitlines()[-1]
+
+
+@pytest.mark.redis
+def test_workers_read_secrets_themselves(tmp_path: Path, port: int) -> None:
+    """The environment of a process can be read by others of its user; what the command line names is there."""
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    with redis_process(tmp_path / "redis", password="hush") as store:
+        (secrets / "okl_store").write_text(f"redis://:hush@127.0.0.1:{store.port}/0")
+        serve = ("serve", "--port", str(port), "--workers", "2")
+        with (
+            okl(*serve, cwd=tmp_path, OKL_SECRETS_DIR=str(secrets)) as process,
+            Client(f"http://127.0.0.1:{port}") as client,
+        ):
+            until(process, "serving")
+            environments = [
+                Path(f"/proc/{pid}/environ").read_text() for pid in (process.pid, *worker_pids(process.pid))
+            ]
+            assert len(environments) == 3
+            assert not any("hush" in environment for environment in environments)
+            assert all(f"OKL_PORT={port}" in environment for environment in environments[1:])
+            while not client.is_ready():
+                time.sleep(0.02)
 
 
 def test_workers_of_one_port_tell_the_metrics_of_all(tmp_path: Path, port: int) -> None:
