@@ -29,7 +29,10 @@ VOLUME /var/lib/okl
 EXPOSE 8000
 # Liveness, not readiness: an unavailable store is no reason to restart workers. `okl serve` waits for it at the start.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f'http://127.0.0.1:{os.environ[\"OKL_PORT\"]}/healthz', timeout=2)"]
+    CMD ["python", "-c", "import os, ssl, urllib.request as u; \
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); tls.check_hostname = False; tls.verify_mode = ssl.CERT_NONE; \
+        scheme = 'https' if os.environ.get('OKL_TLS_CERT') else 'http'; \
+        u.urlopen(f'{scheme}://127.0.0.1:{os.environ[\"OKL_PORT\"]}/healthz', timeout=2, context=tls)"]
 # On SIGTERM requests get OKL_SHUTDOWN_GRACE_S (10 s) to finish: use `docker stop --time 15`, since its default is 10 s too.
 STOPSIGNAL SIGTERM
 # One worker process per container: scale by containers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ import okl
 from okl.errors import ConfigurationError
 from service.server import config
 from service.settings import Settings
+from tests.docs.test_delivery import image
 from tests.warm import warm
 
 
@@ -83,6 +85,18 @@ def test_the_service_speaks_tls_and_the_commands_find_it(certificates: Path, tmp
         program = [sys.executable, "-m", "service.start", "sessions", "s", "--json"]
         listed = warm(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert '"t": 2000' in listed.communicate(timeout=60)[0]
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_the_health_check_of_the_image_asks_as_the_service_answers(
+    certificates: Path, tmp_path: Path, has_tls: bool
+) -> None:
+    cert, key = str(certificates / "server.pem"), str(certificates / "server.key")
+    files = {"OKL_TLS_CERT": cert, "OKL_TLS_KEY": key} if has_tls else {}
+    program = json.loads(image()["HEALTHCHECK"].partition("CMD ")[2])
+    with served(tmp_path, **files) as url:
+        environment = dict(os.environ) | files | {"OKL_PORT": url.rpartition(":")[2]}
+        subprocess.run([sys.executable, *program[1:]], env=environment, check=True)
 
 
 def test_a_service_without_tls_is_not_asked_again(url: str) -> None:
