@@ -25,7 +25,7 @@ class Balancer:
 
     @property
     def log(self) -> str:
-        return (self._folder / "nginx.log").read_text()
+        return (self._folder / "nginx.log").read_text(errors="replace")
 
     def processes(self) -> list[int]:
         """nginx's first process, and those that it has started."""
@@ -62,7 +62,8 @@ def _running(folder: Path, workers: Sequence[str], more: Mapping[str, str]) -> I
         "OKL_TLS_DIR": str(folder / "tls"),
         "OKL_LOOK_EVERY_S": "0.2",
     }
-    with (folder / "nginx.log").open("wb") as log:
+    # nginx opens its output a second time, for its access log.
+    with (folder / "nginx.log").open("ab") as log:
         environment = {**os.environ, **mine, **more}
         process = subprocess.Popen(["sh", str(SCRIPT)], env=environment, stdout=log, stderr=log)
     found = Balancer(port, process, folder)

@@ -6,7 +6,8 @@
 #
 #   OKL_WORKERS        name:port, several separated by spaces; IPv4                   okl:8000
 #   OKL_LISTEN         where to listen, in the syntax of nginx's `listen`             8080
-#   OKL_LISTEN_TLS     the same with TLS, if tls.crt and tls.key exist                8443
+#   OKL_LISTEN_TLS     the same with TLS; if it is set, tls.crt and tls.key must      8443, if the two exist
+#                      exist when the script starts
 #   OKL_TLS_DIR        folder of these two; checked as often as the names             /run/tls
 #   OKL_LOOK_EVERY_S   seconds between two checks                                     2
 #   OKL_PROCESSES      nginx worker processes; each uses at most one core             2
@@ -53,6 +54,11 @@ write() {
     fi >"$run/tls.conf"
 }
 
+certified=$(certificate)
+if [ -n "${OKL_LISTEN_TLS:-}" ] && [ -z "$certified" ]; then
+    echo "no TLS: $tls/tls.crt or $tls/tls.key is missing, unreadable, or a link to a file that is not mounted" >&2
+    exit 1
+fi
 mkdir -p "$run"
 cp "$here/nginx.conf" "$run/nginx.conf"
 servers=$(workers)
@@ -61,7 +67,6 @@ until [ -n "$servers" ]; do
     sleep 1
     servers=$(workers)
 done
-certified=$(certificate)
 write
 if [ "${1:-}" = test ]; then
     exec nginx -p "$run" -c "$run/nginx.conf" -e stderr -t

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import socket
 import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ from bench.processes import workers
 from bench.ring import Ring
 from okl.client import Client
 from okl.errors import PROBLEMS
+from tests.deployment.kept import limit
 from tests.deployment.upstreams import upstreams
 
 MEMBERS = {"type", "title", "status", "detail", "instance"}
@@ -157,7 +160,77 @@ def test_what_it_refuses_is_a_problem_document() -> None:
         assert problem(http.get("/metrics"), 404)["type"] == "/problems/not-found"
         assert problem(http.get("/" + "x" * 20_000), 414)["type"] == "/problems/uri-too-long"
         problem(http.get("/", headers={"X": "x" * 20_000}), 400)
+        problem(http.request("TRACE", "/"), 405)
         assert http.get("/nginx-healthz").text == "ok\n"
+
+
+def test_its_log_tells_what_was_asked() -> None:
+    """Of its own refusals too, and in JSON whatever the path."""
+    asked = {
+        b"GET /metrics?secret=1 HTTP/1.1": (404, "GET", "/metrics"),
+        b"TRACE /a?secret=1 HTTP/1.1": (405, "TRACE", "/a"),
+        b"POST /update?secret=1 HTTP/1.1": (502, "POST", "/update"),
+        b"DELETE /%ff%20x HTTP/1.1": (502, "DELETE", "/%ff%20x"),
+        b"GET /a\xffb HTTP/1.1": (502, "GET", "/a"),
+        b"GET /a HTTP/3.7": (505, "GET", ""),
+        b"POST /b HTTP/1.1\r\nTransfer-Encoding: gzip": (501, "POST", "/b"),
+    }
+    with balancer([f"127.0.0.1:{free_port()}"]) as front:
+        for line in asked:
+            with socket.create_connection(("127.0.0.1", front.port)) as client:
+                client.sendall(line + b"\r\nHost: okl\r\nIdempotency-Key: u\r\nContent-Length: 0\r\n\r\n")
+                assert b"problem+json" in client.recv(65536)
+
+        def told() -> list[dict[str, object]]:
+            return [json.loads(line) for line in front.log.splitlines() if line.startswith("{")]
+
+        eventually(lambda: len(told()) == len(asked))
+        assert {(line["status"], line["method"], line["path"]) for line in told()} == set(asked.values())
+
+
+def test_large_bodies_leave_room_for_each_other_and_for_all_else() -> None:
+    """Whoever sends many and never ends them holds up other large ones of the same address, and nothing else."""
+    most = limit("limit_conn kept_of_address")
+    head = "POST /sessions/s/rounds HTTP/1.1\r\nHost: okl\r\n"
+    with upstreams(1) as (server,), balancer([server.name]) as front, asking(front) as http, ExitStack() as stack:
+        for number in range(most):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", front.port)))
+            length = "Content-Length: 1000000" if number % 2 else "Transfer-Encoding: chunked"
+            client.sendall(f"{head}{length}\r\n\r\n".encode())
+        large = b"x" * 100_000
+
+        def refused() -> bool:
+            return http.post("/sessions/s/rounds", content=large).status_code == 429
+
+        eventually(refused)
+        assert problem(http.post("/sessions/s/rounds", content=large), 429)
+        assert http.post("/sessions/s/rounds", content=large[1:]).text == server.name
+        assert http.post("/sessions/s/stream", content=large).text == server.name
+        assert http.get("/sessions/s").text == server.name
+        stack.close()
+        eventually(lambda: not refused())
+
+
+# What a worker is told
+
+
+def test_a_worker_is_told_how_the_client_came() -> None:
+    """An ingress may have terminated TLS in front of nginx."""
+    with upstreams(1) as (server,), balancer([server.name]) as front, asking(front) as http:
+        for told, scheme in ((None, "http"), ("https", "https"), ("http", "http"), ("gopher", "http")):
+            http.get("/", headers={} if told is None else {"X-Forwarded-Proto": told})
+            assert server.heads[-1]["X-Forwarded-Proto"] == scheme
+
+
+def test_an_upgrade_to_http_2_is_not_offered_to_a_worker() -> None:
+    with upstreams(1) as (server,), balancer([server.name]) as front, asking(front) as http:
+        offer = {
+            "Connection": "Upgrade, HTTP2-Settings",
+            "Upgrade": "h2c",
+            "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA",
+        }
+        assert http.get("/sessions/s", headers=offer).text == server.name
+        assert "upgrade" not in server.heads[-1].get("Connection", "").lower()
 
 
 # Streams

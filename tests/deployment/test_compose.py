@@ -22,6 +22,7 @@ from bench.balancer import SCRIPT, balancer
 from service.settings import Settings
 from service.store.base import Tip, open_store
 from tests.contract.store_calls import entry
+from tests.deployment.kept import kept_mib
 from tests.deployment.upstreams import upstreams
 from tests.redis_server import connect, free_port, redis_server
 
@@ -104,8 +105,20 @@ def test_nobody_is_in_the_image_whom_the_secrets_are_not_for(services: dict[str,
     assert f"OKL_REDIS_USER:-{services['redis']['user'].partition(':')[0]}" in script
 
 
+def test_large_bodies_fit_into_the_folder_of_nginx(services: dict[str, dict[str, Any]]) -> None:
+    (options,) = services["nginx"]["tmpfs"]
+    found = re.search(r"size=(\d+)m", options)
+    assert found
+    assert kept_mib() < int(found[1])
+
+
+def test_workers_believe_nginx_how_a_client_came(services: dict[str, dict[str, Any]]) -> None:
+    assert services["okl"]["environment"]["FORWARDED_ALLOW_IPS"] == "*"
+
+
 def test_tls_is_one_more_file() -> None:
     nginx = composed("docker-compose.yml", "docker/tls.yml", OKL_TLS="/certificates")["services"]["nginx"]
+    assert nginx["environment"]["OKL_LISTEN_TLS"] == "8443"
     assert {"443", "8000"} == {port["published"] for port in nginx["ports"]}
     assert "/run/tls" in {mount["target"] for mount in nginx["volumes"]}
 
@@ -200,6 +213,26 @@ def test_a_new_certificate_is_found(tmp_path: Path) -> None:
             time.sleep(0.05)
         else:
             pytest.fail("the first certificate is still shown")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_it_does_not_start_without_the_certificate_that_it_is_to_have(tmp_path: Path, is_there: bool) -> None:
+    """Such as links that lead to a folder which is not mounted."""
+    folder = tmp_path / "tls"
+    if is_there:
+        folder.mkdir()
+        (folder / "tls.crt").symlink_to("../../archive/fullchain1.pem")
+        (folder / "tls.key").symlink_to("../../archive/privkey1.pem")
+    mine = {"OKL_RUN_DIR": str(tmp_path), "OKL_WORKERS": "127.0.0.1:8000", "OKL_TLS_DIR": str(folder)}
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", str(SCRIPT), "test"]
+        return subprocess.run(command, env=os.environ | mine | more, capture_output=True, text=True, check=False)
+
+    found = run(OKL_LISTEN_TLS="8443")
+    assert found.returncode == 1
+    assert f"{folder}/tls.crt" in found.stderr
+    assert run().returncode == 0
 
 
 def test_the_file_of_nginx_is_understood(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from service.settings import SECRETS_VARIABLE, Settings
+from tests.deployment.kept import kept_mib
 from tests.service.api import openapi
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -92,10 +93,15 @@ def test_the_workers_are_asked_what_they_answer() -> None:
     assert paths <= set(openapi()["paths"])
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert {variable["name"] for variable in container["env"]} <= SETTINGS
+    assert {variable["name"] for variable in container["env"]} <= SETTINGS | {"FORWARDED_ALLOW_IPS"}
     user = next(line for line in (DOCKER.parent / "Dockerfile").read_text().splitlines() if line.startswith("USER "))
     context = PODS["okl"]["spec"]["securityContext"]
     assert user == f"USER {context['runAsUser']}:{context['runAsGroup']}"
+
+
+def test_large_bodies_fit_into_the_volume_of_nginx() -> None:
+    volumes = {volume["name"]: volume for volume in PODS["okl-nginx"]["spec"]["volumes"]}
+    assert kept_mib() < int(volumes["tmp"]["emptyDir"]["sizeLimit"].removesuffix("Gi")) << 10
 
 
 def test_a_worker_that_stops_has_the_time_it_needs() -> None:

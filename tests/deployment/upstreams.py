@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,6 +18,7 @@ class Upstream(ThreadingHTTPServer):
     def __init__(self, host: str, port: int) -> None:
         super().__init__((host, port), _Handler)
         self.asked: list[str] = []
+        self.heads: list[Message] = []
         self.breaks = False
 
     @property
@@ -33,6 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.server.asked.append(f"{self.command} {self.path}")
+        self.server.heads.append(self.headers)
         if self.server.breaks:
             self.close_connection = True
             return
