@@ -1,13 +1,15 @@
-# Two stages: the first builds the wheel and a virtual environment, the second contains only that environment.
+# Two stages: the first builds the wheel, and a virtual environment with it; the second contains only that environment.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY requirements.lock pyproject.toml README.md LICENSE ./
-RUN python -m venv /opt/okl && /opt/okl/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY requirements.lock requirements-build.lock pyproject.toml README.md LICENSE ./
+RUN python -m venv /opt/okl && /opt/okl/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
+    && python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock
 COPY okl okl
 COPY okl_core okl_core
 COPY service service
 # Remove pip and the tests of numpy and scipy, a fifth of the size.
-RUN /opt/okl/bin/pip install --no-cache-dir --no-deps . \
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheel . \
+    && /opt/okl/bin/pip install --no-cache-dir --no-deps /opt/wheel/*.whl \
     && find /opt/okl/lib/*/site-packages/numpy /opt/okl/lib/*/site-packages/scipy -type d -name tests -prune -exec rm -rf {} + \
     && /opt/okl/bin/pip uninstall --yes pip
 

@@ -102,15 +102,16 @@ tools:
 lock: .venv/dev
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dashboard --extra frames pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group dev --extra dashboard --extra frames -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --group build -c requirements-dev.lock -o requirements-build.lock
 
 .venv/uv:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv==0.13.9
 	touch $@
 
-.venv/runtime: .venv/uv requirements.lock pyproject.toml
-	$(BIN)/uv pip install -q --require-hashes -r requirements.lock
-	$(BIN)/uv pip install -q --no-deps -e .
+.venv/runtime: .venv/uv requirements.lock requirements-build.lock pyproject.toml
+	$(BIN)/uv pip install -q --require-hashes -r requirements.lock -r requirements-build.lock
+	$(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
 .venv/dev: .venv/runtime requirements-dev.lock

@@ -43,6 +43,18 @@ def test_the_environment_is_made_by_one_version_of_uv() -> None:
     assert re.search(r"uv==\d+\.\d+\.\d+$", make(".venv/uv --always-make"), re.MULTILINE)
 
 
+def test_every_package_of_the_image_is_locked_with_its_hashes() -> None:
+    """That which builds the wheel too, which pip would otherwise fetch in its latest version."""
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    commands = re.findall(r"pip (?:install|wheel) [^&]*", " && ".join(lines))
+    fetching = [command for command in commands if "--no-deps" not in command]
+    building = [command for command in commands if "--no-deps" in command and not command.strip().endswith(".whl")]
+    assert fetching
+    assert building
+    assert all("--require-hashes" in command for command in fetching)
+    assert all("--no-build-isolation" in command for command in building)
+
+
 def test_make_clean_keeps_the_sessions() -> None:
     store = Path(Settings.model_fields["store"].default.removeprefix("sqlite:///"))
     removed = [name for line in make("clean").splitlines() for name in line.split()[1:] if not name.startswith("-")]
