@@ -13,7 +13,6 @@ r"""NOGD, Nystrom online gradient descent: a first-order learner on an embedding
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -29,6 +28,7 @@ from okl_core.first_order.buffered import BufferedConfig, BufferedState, is_full
 from okl_core.first_order.in_blocks import BLOCK, run_in_blocks
 from okl_core.first_order.leading_eigenvectors import leading_eigenvectors
 from okl_core.first_order.steps import GradientStep, descend, forecast_of, gradient_step, kernel_sum
+from okl_core.kernels.rounding import magnified
 from okl_core.linalg.growing import GrowingArray
 from okl_core.losses import LOSSES, Loss
 from okl_core.types import F64, BlockInfo, Forecast, Interval, Round
@@ -119,13 +119,13 @@ class Nogd(Learner[NogdConfig, NogdState, NogdRound]):
         return NogdState(0, config.kernel.points(dim), GrowingArray(), np.empty((0, 0)), np.empty(0))
 
     def conditioning(self, config: NogdConfig, state: NogdState) -> float:
-        """From the points' coefficients, or from the longest row of P, 1 / sqrt(lambda_k)."""
+        """From the points' coefficients, in the second phase with the longest row of P, 1 / sqrt(lambda_k)."""
         kernel, points = config.kernel, state.points
         if not is_full(config, state):
             return max(1.0, kernel.mass(points, state.coefficients.view))
-        longest = math.sqrt(float(np.einsum("ij,ij->i", state.P, state.P).max()))
-        largest = math.sqrt(kernel.diag(points.coordinates()).max())
-        return max(1.0, longest * largest) + kernel.mass(points, state.w @ state.P)
+        longest = float(np.einsum("ij,ij->i", state.P, state.P).max())
+        largest = float(kernel.diag(points.coordinates()).max())
+        return magnified(max(1.0, longest * largest), kernel.mass(points, state.w @ state.P))
 
     def extra_work(self, config: NogdConfig, state: NogdState, rounds: int) -> float:
         return embedding_work(config.budget) if buffered.fills_within(config, state, rounds) else 0.0

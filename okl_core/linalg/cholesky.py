@@ -20,6 +20,8 @@ PANEL = 256
 """Rows per panel: enough to hide the call overhead, few enough to unpack a tile for many right-hand sides."""
 ROOM = 32
 """Rows by which the last panel grows."""
+POWER_STEPS = 4
+"""Steps of the power method in `inverse_norm`: enough to tell the order of magnitude."""
 FIRST_ROOM = 8
 """Rows by which the first panel grows: its rows are short, and a worker may hold thousands of such small factors."""
 
@@ -137,6 +139,20 @@ class Factor:
         ends = _packed(np.arange(1, PANEL + 1)) - 1
         entries = [np.empty(0), *(self._tiles[i][ends[:n]] for i, (_, n) in enumerate(self._panels()))]
         return np.concatenate(entries, dtype=np.float64)
+
+    def inverse_norm(self, scales: F64) -> float:
+        """Return an estimate from below of |S (L L^T)^{-1} S|, for S = diag(scales), shape (n,): O(n^2).
+
+        At least the largest (scale / diagonal entry)^2, which may be far below the norm: small entries multiply.
+        """
+        if not scales.any():
+            return 0.0
+        z, norm = np.zeros(len(self)), 1.0
+        z[np.argmax(scales / self.diagonal())] = 1.0
+        for _ in range(POWER_STEPS):
+            z = scales * self.solve_transposed(self.solve(scales * (z / norm)))
+            norm = float(np.linalg.norm(z))
+        return norm
 
     def dense(self) -> F64:
         """Return L as a full (n, n) array, for tests and diagnostics."""

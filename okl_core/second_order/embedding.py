@@ -140,12 +140,9 @@ class Embedding(NamedTuple):
         return state.L.solve((independent if rows.ndim == 1 else independent[:, None]) * rows)
 
     def condition(self, state: EmbeddingState) -> float:
-        """Return 1 / the smallest share of kappa that a point with a coordinate has outside the span of those before it."""
-        kept = state.independent.view > 0.0
-        if not kept.any():
-            return 1.0
-        kappas = self.kernel.diag(state.points.coordinates()[kept])
-        return max(1.0, float((kappas / np.square(state.L.diagonal()[kept])).max()))
+        """Return the condition of K_II with its points scaled to kappa = 1, to within a factor |I|."""
+        norms = np.sqrt(self.kernel.diag(state.points.coordinates()))
+        return max(1.0, state.L.inverse_norm(state.independent.view * norms))
 
     def room(self, state: EmbeddingState) -> float:
         """Return how many points the budget still allows, possibly infinity."""

@@ -17,6 +17,7 @@ from pydantic import Field
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import embedding_work, rows_at_once
 from okl_core.kernels.kernels import Kernel
+from okl_core.kernels.rounding import magnified
 from okl_core.linalg.guards import require_finite
 from okl_core.linalg.precision import FloatType, PrecisionName
 from okl_core.second_order.embedding import Dictionary, Embedding, EmbeddingBlock, EmbeddingState, Growth
@@ -169,10 +170,11 @@ class NystromSpace(NamedTuple):
         return self.condition(state.embedding, state.posterior)
 
     def condition(self, known: EmbeddingState, posterior: Posterior) -> float:
-        """Return the conditions of A and of the embedding plus the learned function's coefficients: O(|I|^2)."""
+        """Return the condition of A plus the conditioning of the learned function in the embedding: O(|I|^2)."""
         a = known.L.solve_transposed(posterior.u) * known.independent.view
-        of_A, of_K = posterior.largest / posterior.alpha, self.embedding.condition(known)
-        return (of_A + of_K + self.embedding.kernel.mass(known.points, a)) * self.embedding.floats.rounding
+        mass = self.embedding.kernel.mass(known.points, a)
+        of_A, of_f = posterior.largest / posterior.alpha, magnified(self.embedding.condition(known), mass)
+        return (of_A + of_f) * self.embedding.floats.rounding
 
     def describe(self, state: NystromState) -> dict[str, float]:
         return {"dictionary": len(state.embedding.points), "bytes": state.nbytes}

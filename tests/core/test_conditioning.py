@@ -31,7 +31,7 @@ def test_learners_as_they_come_are_well_conditioned(kind: str) -> None:
     learner.run(subject.X, subject.y)
     before = learner.state()
     assert learner.conditioning >= 1.0
-    assert replay_tolerance(learner.conditioning) <= 1e-8
+    assert replay_tolerance(learner.conditioning) <= 2e-7
     assert all(np.array_equal(before[name], array) for name, array in learner.state().items())
 
 
@@ -77,10 +77,39 @@ def test_the_other_facades_say_the_same() -> None:
     assert freeze(reservoir).conditioning == reservoir.conditioning
 
 
+CLOSE = {"kind": "ald", "threshold": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "seed"),
+    [
+        ("pomdr", {"ald_exponent": 1.0, "ald_factor": 1.0, "horizon": 1_000_000}, 23),
+        ("pomdr", {"ald_threshold": 0.0, "pomd_budget": 150}, 23),
+        ("pomdr", {"ald_threshold": 0.0, "pomd_budget": 12, "budget": 30}, 2),
+        ("nons-ald", {"threshold": 1e-3, "step": "shipped", "regularization": 0.01}, 16),
+        ("nystrom-ridge", {"dictionary": CLOSE}, 29),
+        ("pros-n-kons", {"dictionary": CLOSE, "regularization": 1e-3}, 27),
+        ("nogd", {"budget": 50, "rank": 40}, 33),
+    ],
+)
+def test_points_near_the_span_of_others_are_allowed_for(kind: str, config: dict[str, Any], seed: int) -> None:
+    """Kernel values rounded in another way, as from inputs in the next number, are magnified by all of L^{-1}."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(200, 1)), np.where(rng.random(200) < 0.5, 1.0, -1.0)
+    learner, twin = (create({"kind": kind, "config": config}, 1) for _ in range(2))
+    for x, truth in zip(X, y.tolist(), strict=True):
+        played = learner.play(x, truth)
+        again = twin.play(np.nextafter(x, np.inf), truth, choices=played.choices)
+        learner.learn(played)
+        twin.learn(again)
+        value = played.forecast.value
+        assert abs(again.forecast.value - value) <= replay_tolerance(learner.conditioning) * max(1.0, abs(value))
+
+
 @pytest.mark.slow
 def test_replays_on_other_kernels_are_within_their_tolerance() -> None:
     """Of those whose arithmetic magnifies rounding most; `python -m bench.replay` has them all."""
-    names = ["kons alpha 0.01", "kernel-aioli", "pros-n-kons alpha 1e-05", "ons"]
+    names = ["kons alpha 0.01", "kernel-aioli", "pros-n-kons alpha 1e-05", "ons", "pomdr in theory", "nons-ald shipped"]
     done = subprocess.run([sys.executable, "-m", "bench.replay", *names], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -52,6 +52,20 @@ def test_solves_are_those_of_the_dense_triangle(n: int, columns: int, seed: int)
     np.testing.assert_array_equal(B, kept)
 
 
+@given(n=sizes.filter(lambda n: n > 0), seed=seeds)
+@settings(deadline=None, max_examples=20)
+def test_the_norm_of_the_inverse_is_estimated_from_below(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    L, scales = triangle(n, seed), rng.uniform(0.5, 2.0, n) * (rng.random(n) < 0.9)
+    # Two rows that nearly repeat the ones before them, where there is room.
+    for i in range(max(n - 2, 1), n):
+        L[i] = L[i - 1]
+        L[i, i] = 1e-3
+    exact = float(np.linalg.norm(solve_triangular(L, np.diag(scales), lower=True), 2)) ** 2
+    # Of the order of the norm, since each step is closer to it and the first is at least a diagonal entry.
+    assert exact / 100.0 <= grown(L).inverse_norm(scales) <= exact * (1.0 + 1e-9)
+
+
 @pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan])
 def test_what_is_no_factor_is_not_unpacked(wrong: float) -> None:
     packed = triangle(PANEL + 3, 0)[np.tril_indices(PANEL + 3)]

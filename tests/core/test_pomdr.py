@@ -177,6 +177,23 @@ def test_a_long_run_equals_updates() -> None:
     assert blocks.describe()["removals"] > 3
 
 
+@pytest.mark.parametrize(
+    ("config", "seed"),
+    [
+        ({"ald_threshold": 1e-5, "budget": 100, "pomd_budget": 50}, 10),
+        ({"ald_threshold": 0.0, "pomd_budget": 150}, 3),
+        ({"ald_exponent": 1.0, "ald_factor": 1.0}, 3),
+        ({"ald_threshold": 0.0, "kernel": {"kind": "polynomial", "degree": 4}}, 35),
+    ],
+)
+def test_a_run_equals_updates_near_the_span_of_the_stored_points(config: dict[str, Any], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(300, 3 if "kernel" in config else 1)), np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    single, blocks = (create({"kind": "pomdr", "config": config}, X.shape[1]) for _ in range(2))
+    values = [single.update(x, truth).forecast.value for x, truth in zip(X, y, strict=True)]
+    np.testing.assert_allclose(blocks.run(X, y).values, values, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_play_and_predict_change_nothing(name: str) -> None:
     seed, n, noise, repeats, config = SETTINGS[name]

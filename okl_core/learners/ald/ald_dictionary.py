@@ -25,6 +25,7 @@ from pydantic import Field
 from okl_core.contract.rng import RoundRng
 from okl_core.kernels.kernels import Gaussian, Kernel
 from okl_core.kernels.points import Points
+from okl_core.kernels.rounding import magnified
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.guards import require_finite
 from okl_core.second_order.embedding import INDEPENDENT, lost
@@ -90,7 +91,5 @@ def is_far(config: AldConfig, t: int, seen: Seen, rng: RoundRng) -> bool:
 
 def condition(config: AldConfig, points: Points, L: Factor, a: F64) -> float:
     """What rounding may have grown to in f = sum_i a_i k(s_i, .) with a = L^{-T} of something, a of shape (k,)."""
-    if not len(L):
-        return 1.0
-    kappas = config.kernel.diag(points.coordinates())
-    return max(1.0, float((kappas / np.square(L.diagonal())).max())) + config.kernel.mass(points, a)
+    norms = np.sqrt(config.kernel.diag(points.coordinates()))
+    return magnified(max(1.0, L.inverse_norm(norms)), config.kernel.mass(points, a))

@@ -24,11 +24,13 @@ from okl_core.contract.learner import Learner, register
 from okl_core.contract.rng import RoundRng
 from okl_core.contract.workload import KERNEL_WORK, rows_at_once
 from okl_core.first_order.in_blocks import BLOCK, run_in_blocks
+from okl_core.kernels.rounding import magnified
 from okl_core.learners.pomdr.pomdr_block import PomdrBlock
 from okl_core.learners.pomdr.pomdr_round import PomdrStep, PomdrView, absorb, learning_rate, mirror_step
 from okl_core.learners.pomdr.pomdr_state import POMD, PomdrConfig, PomdrState
 from okl_core.linalg.guards import kernel_overflow
 from okl_core.losses import LOSSES, Loss
+from okl_core.second_order.embedding import INDEPENDENT
 from okl_core.types import F64, BlockInfo, Forecast, Round
 
 
@@ -53,13 +55,14 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
     Notes
     -----
     With A_T = sum kappa_t - y^T K y / T, D = 1, zeta = 1 and c = 1 the regret against every f in the ball is at most
-    3 U sqrt(sum delta) + 9 U <= 6 U sqrt(A_T + 2) + 9 U while phase 1 lasts, and N removals add at most
-    3 U sqrt(N sum delta) + 3 U sqrt(3 D) N.
+    3 U sqrt(sum delta) + 9 U + 0.002 U P <= 6 U sqrt(A_T + 2) + 9 U + 0.002 U P while phase 1 lasts, with P projections,
+    and N removals add at most 3 U sqrt(N sum delta) + 3 U sqrt(3 D) N.
 
-    Against the paper: the rate has 3 D where the paper has the largest delta to come, which nobody knows; c counts from
-    the first removal on, as in the authors' program; D is the largest kappa so far for kernels without a bound. Without
-    a `horizon` the ALD threshold and B0 follow T = max(1024, the power of two >= t), and nothing restarts. All removals
-    keep the same points: after the first one f' hardly follows a drift.
+    Against the paper: a gradient with alpha <= 1e-6 kappa is always projected, for at most |lambda_t g_t - f| sqrt(alpha)
+    <= 0.002 U more, as f' lies in span S; the rate has 3 D where the paper has the largest delta to come, which nobody knows;
+    c counts from the first removal on, as in the authors' program; D is the largest kappa so far for kernels without a bound.
+    Without a `horizon` the ALD threshold and B0 follow T = max(1024, the power of two >= t), and nothing restarts. All
+    removals keep the same points: after the first one f' hardly follows a drift.
 
     References: [li2023] algorithms 1 and 2, theorems 2 and 3.
 
@@ -85,8 +88,13 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
         return PomdrState.empty(config, dim)
 
     def conditioning(self, config: PomdrConfig, state: PomdrState) -> float:
+        """From the coefficients, and from the points that gradients were projected to: phase 2 inherits that rounding."""
+        if not len(state.coefficients):
+            return 1.0
         a = np.concatenate((np.zeros(config.window), state.scale * state.coefficients.view))
-        return max(1.0, config.kernel.mass(state.points, a)) if state.t else 1.0
+        K = config.kernel.gram(state.points.coordinates()[state.of_phase_1(config)])
+        norms = np.sqrt(np.diag(K))
+        return magnified(float(np.linalg.cond(K / np.outer(norms, norms))), config.kernel.mass(state.points, a))
 
     def extra_work(self, config: PomdrConfig, state: PomdrState, rounds: int) -> float:
         """A removal computes the kernel matrix of the points that it keeps."""
@@ -172,7 +180,7 @@ class Pomdr(Learner[PomdrConfig, PomdrState, PomdrRound]):
             "ald_rounds": state.ald_rounds,
             "t_bar": state.t_bar,
             "removals": N,
-            "bound_pomd": 3.0 * U * root + 9.0 * U * math.sqrt(D),
+            "bound_pomd": 3.0 * U * root + U * math.sqrt(D) * (9.0 + 2.0 * math.sqrt(INDEPENDENT) * state.ald_rounds),
             "bound_removals": 3.0 * U * math.sqrt(N) * root + 3.0 * U * math.sqrt(3.0 * D) * N,
         }
 

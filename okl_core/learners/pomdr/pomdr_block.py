@@ -26,7 +26,7 @@ class PomdrBlock:
 
     def __init__(self, config: PomdrConfig, state: PomdrState, X: F64, y: F64, kappas: F64) -> None:
         M, n, s = config.window, len(y), len(state.coefficients)
-        self.config, self.state = config, state
+        self.config, self.state, self.X = config, state, X
         self.half = config.budget // 2
         self.y, self.kappas = y.tolist(), kappas.tolist()
         self.tops = np.maximum.accumulate(np.maximum(kappas, state.kappa)).tolist()
@@ -35,6 +35,8 @@ class PomdrBlock:
         self.points = points = copy.deepcopy(state.points)
         if state.t == 0:
             points.extend(np.tile(X[0], (M, 1)))
+        self.alone = copy.deepcopy(points) if state.phase == POMD else points
+        """In phase 1 the points as a round alone finds them, but for the window: they give the rows that L grows by."""
         by_age = (state.t + np.arange(M)) % M
         self.past = M if state.phase == POMD else 0
         """Columns of K before those of the block. In phase 1 the window's inputs have some."""
@@ -93,10 +95,16 @@ class PomdrBlock:
     def _step(self, i: int, rate: float, prime: float, rng: RoundRng) -> None:
         """Take the step of round i, which has a loss."""
         state, size, past, half = self.state, self.kept + len(self.stored), self.past, self.half
-        # A copy, since a column is slow to read more than once.
-        k = self.K_S[: size if state.phase == POMD else half, past + i].copy()
+        if state.phase == POMD:
+            # Recomputed as in a round alone: L keeps the rounding of these bits, and points that nearly depend on others
+            # magnify it.
+            x = self.X[i]
+            k, kappa = self.config.kernel.row(self.alone, x)[self.config.window :], self.config.kernel.at(x)
+        else:
+            # A copy, since a column is slow to read more than once.
+            k, kappa = self.K_S[:half, past + i].copy(), self.kappas[i]
         self.i = i
-        view = PomdrView(self.y[i], rate, self.kappas[i], self.tops[i], prime, self.g[i], k)
+        view = PomdrView(self.y[i], rate, kappa, self.tops[i], prime, self.g[i], k)
         step = mirror_step(self.config, state, view, self._guess_product, self._kept_points, rng)
         weight, beta = step.weight / state.scale, step.beta
         factor = absorb(self.config, state, step)
@@ -113,6 +121,8 @@ class PomdrBlock:
             if past or size < half:
                 self.K_S[size] = self.K_new[i]
             self.stored.append(self.first + i)
+            if state.phase == POMD:
+                self.alone.append(self.X[i])
 
     def _guess_product(self, beta: F64) -> float:
         """<sum_j beta_j k(x_j, .), g_t> over the points of S, in round i."""

@@ -2,9 +2,10 @@ r"""The equations of a POMDR round, shared by a round alone and by the rounds of
 
 A round with loss is decided by `mirror_step`, which changes nothing; `absorb` carries it into the state.
 
-    phase 1 (POMD), sqrt(alpha) <= threshold:    grad~ = -y sum_i beta_i k(x_i, .)                     eq. (5), (6)
+    phase 1 (POMD), x_t near span S:             grad~ = -y sum_i beta_i k(x_i, .)                     eq. (5), (6)
     phase 1 otherwise, and phase 2 (OMDR):       grad~ = -y k(x_t, .), and x_t joins S                 eq. (7), (8)
     both phases:                                 f' <- Proj_U(f' - lambda_t grad~),  G <- G + delta~   eq. (10)
+    x_t is near span S: sqrt(alpha) <= threshold, or alpha <= 1e-6 kappa, which rounding would magnify too much
     once S has B0 points, in phase 1:            the next round begins phase 2
     once S has B points, in phase 2:             half of them are removed: `pomdr_removal`             eq. (9)
 
@@ -42,10 +43,8 @@ from okl_core.learners.pomdr.pomdr_removal import Removal, most_similar, remove
 from okl_core.learners.pomdr.pomdr_state import OMDR, POMD, PomdrConfig, PomdrState
 from okl_core.linalg.cholesky import Factor
 from okl_core.linalg.growing import GrowingArray
+from okl_core.second_order.embedding import INDEPENDENT
 from okl_core.types import F64
-
-ROUNDING = 1e-12
-"""Share of kappa below which alpha is the rounding error of kappa - z^T z: such a gradient is always projected."""
 
 
 class PomdrView(NamedTuple):
@@ -115,7 +114,7 @@ def mirror_step(
         alpha = max(kappa - projected, 0.0)
         root_alpha = math.sqrt(alpha)
         # The ALD condition, eq. (5)
-        if rng.decide(root_alpha <= config.ald_threshold_at(state.t + 1, D) or alpha <= ROUNDING * kappa):
+        if rng.decide(root_alpha <= config.ald_threshold_at(state.t + 1, D) or alpha <= INDEPENDENT * kappa):
             # eq. (6)
             beta = state.factor.solve_transposed(z)
             square, inner = projected, guess_product(beta)

@@ -41,8 +41,8 @@ class PomdrConfig(LearnerConfig):
     ald_threshold: float | None = Field(
         default=None,
         ge=0.0,
-        description="A gradient this close to the span of the stored points is projected onto it. "
-        "null: min(1, ald_factor horizon^-ald_exponent) sqrt(D), with D the largest k(x, x).",
+        description="A gradient this close to the span of the stored points is projected onto it, and closer than "
+        "0.001 sqrt(k(x, x)) always. null: min(1, ald_factor horizon^-ald_exponent) sqrt(D), with D the largest k(x, x).",
     )
     ald_exponent: float = Field(
         default=ALD_EXPONENT, gt=0.0, description="zeta: how fast the threshold falls with the horizon; 1 in theory."
@@ -143,6 +143,12 @@ class PomdrState(LearnerState):
             ald_rounds=0,
             sum_delta=0.0,
         )
+
+    def of_phase_1(self, config: PomdrConfig) -> slice:
+        """Where among `points` those are that joined S in phase 1."""
+        B0 = config.pomd_budget_at(self.t if self.phase == POMD else self.t_bar - 1)
+        count = min(B0, config.budget // 2) if self.removals else B0
+        return slice(config.window, config.window + count)
 
     def in_window(self, config: PomdrConfig) -> int:
         """M_t of the next round; 1 in the first round, where g_t is 0."""
